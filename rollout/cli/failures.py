@@ -17,7 +17,8 @@ from rollout.model.text import printable
 
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
-_HELP = "NoArgsIsHelpError"
+_HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
+_EXTRA = "Got unexpected extra argument"
 
 
 def report(error: BaseException, *, verbose: bool) -> ExitCode:
@@ -67,7 +68,7 @@ def _lines(error: BaseException) -> Iterator[str]:
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
         yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"
-        yield f"hint: {_help_command(error)} --help"
+        yield f"hint: {_advice(error)}{_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
     elif short := shortage(error):
@@ -90,6 +91,18 @@ def _complaint(error: typer.TyperException) -> str:
             return f"{context.meta[SETTINGS_FILE]}: Invalid value for {key_of(option)}: {error.message}"
         case _:
             return error.format_message()
+
+
+def _advice(error: typer.TyperException) -> str:
+    """What other programs would have taken: flags before the command, and nodes without a flag."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return ""
+    if context.parent is None and type(error).__name__ == _NO_FLAG:
+        return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
+    if error.message.startswith(_EXTRA) and any(option.name == "node" for option in context.command.params):
+        return "Nodes are chosen with --node NAME. See: "
+    return ""
 
 
 def _help_command(error: typer.TyperException) -> str:

@@ -18,7 +18,13 @@ ALL = "--help-all"
 # Commands with so few options show them all at once.
 _FEW = 20
 # Beside those that only one command or two have.
-_FIRST = frozenset({"selector", "node", "max_unavailable", "window", "context", "inventory", "output", "help"})
+_FIRST = frozenset(
+    {
+        *("selector", "node", "max_unavailable", "window", "context", "inventory", "output", "help"),
+        # of check-update, whose examples have them
+        *("wait", "timeout", "stall_timeout"),
+    }
+)
 
 
 class SectionedCommand(TyperCommand):
@@ -35,6 +41,10 @@ class SectionedCommand(TyperCommand):
         ctx.meta[ALL] = ALL in flags
         words = ["--help" if word == ALL else word for word in flags]
         return super().parse_args(ctx, [*words, *args[len(flags) :]])
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments first, then the groups in the order of their first option, then what has no group."""
@@ -59,8 +69,14 @@ def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, li
     for parameter in parameters:
         record = parameter.get_help_record(context)
         if record is not None:
-            sections.setdefault(_title(parameter), []).append(record)
+            sections.setdefault(_title(parameter), []).append((_label(parameter, record[0]), record[1]))
     return sections
+
+
+def _label(parameter: Any, written: str) -> str:
+    """What stands before an explanation; of an argument without Python's name for its type."""
+    is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
+    return written.partition(" <")[0] if is_typed else written
 
 
 def _title(parameter: Any) -> str:

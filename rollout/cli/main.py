@@ -30,6 +30,7 @@ With one:           rollout doctor    what is missing, and the fix
                     rollout check-update --wait   look for updates now
 Interrupted:        rollout resume    go on, or: rollout abort
 
+A flag may stand in the environment, ROLLOUT_MAX_UNAVAILABLE=3, or in rollout.toml.
 Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked,
 64 wrong usage, 130 interrupted.
 """

@@ -133,8 +133,8 @@ class _Reader:
         return self._tokens[self._at - 1][1]
 
     def _malformed(self) -> UsageError:
-        unread = self._text[self._tokens[self._at].start() :] or "its end"
-        return self._refused(f"it cannot be parsed from {unread!r}")
+        unread = self._text[self._tokens[self._at].start() :]
+        return self._refused(f"it cannot be parsed from {unread!r}" if unread else "it ends too early")
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(f"{self._text!r} is not a label selector: {why}", hint=_HINT)

@@ -1,6 +1,7 @@
 """The explanation of one node of a plan, as text that is read from top to bottom."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from tabulate import tabulate
 
@@ -21,8 +22,11 @@ def explanation_text(explanation: Explanation) -> str:
 def _place(explanation: Explanation) -> Iterable[str]:
     company = f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
     yield f"{printable(explanation.node)} is in wave {explanation.wave}{company}: {printable(explanation.because)}"
-    for earlier in explanation.not_earlier:
-        yield f"  not in wave {earlier.wave}: {'; '.join(printable(why) for why in earlier.because)}"
+    # a plan may have hundreds of waves, and of most of them the same is to be said
+    for because, alike in groupby(explanation.not_earlier, key=lambda earlier: tuple(earlier.because)):
+        waves = [earlier.wave for earlier in alike]
+        number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
+        yield f"  not in {number}: {'; '.join(map(printable, because))}"
     if explanation.arrivals:
         yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 

@@ -12,7 +12,8 @@ from tabulate import tabulate
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import NOTHING, printable
 from rollout.report.findings import lists_of_findings
-from rollout.report.tables import left_out_rows, plan_sum, wave_rows
+from rollout.report.tables import left_out_rows, plan_sum
+from rollout.report.wave_rows import wave_rows
 
 _BACKTICKS = re.compile("`+")
 

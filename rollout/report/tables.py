@@ -1,13 +1,11 @@
 """Status and plan as text that is read at a glance."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
-from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, TimeEstimate, Wave, kind_of
+from rollout.model.plan import ExclusionKind, ExclusionReason, RolloutPlan, TimeEstimate, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
 from rollout.model.unasked import detect_flag
@@ -17,6 +15,7 @@ from rollout.report.findings import findings
 from rollout.report.rules import rules_text
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
+from rollout.report.wave_rows import wave_table
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_COLUMNS = (
@@ -30,20 +29,7 @@ _STATUS_COLUMNS = (
 )
 _STATUS_POOL = Column("POOL", leaves=2)
 _STATUS_WIDE = (Column("GROUP"), Column("USERS"))
-_OF_NODES = (
-    Column("NODES", wraps=True),
-    Column("ZONE", leaves=1),
-    Column("EVICT", leaves=4, right=True),
-    Column("STAY", leaves=2, right=True),
-    Column("VERSION"),
-    Column("WHY", note=True),
-)
-_WAVE_COLUMNS = (Column("WAVE", right=True), Column("TAKES", leaves=3, right=True), *_OF_NODES)
-_PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_NODES)
-# Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
-_MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
 _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
-_COUNTABLE = 8
 # Between the word of a reason and its sentence.
 _PARTS_NOTE = ": "
 
@@ -240,20 +226,8 @@ def _heading(plan: RolloutPlan) -> str:
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
 
 
-def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
-    """The headings, and a row a wave, or part of one; a cell may have several lines."""
-    columns, rows = _wave_table(plan, zones)
-    return [column.title for column in columns], rows
-
-
-def _wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
-    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
-    kinds = {wave.rolling is not None for wave in plan.waves}
-    return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
-
-
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None, *, signs: bool) -> str:
-    columns, rows = _wave_table(plan, zones)
+    columns, rows = wave_table(plan, zones, folded=width is not None)
     if signs:
         rows = [(f"~ {row[0]}" if row[0] else "", *row[1:]) for row in rows]
     if not zones:
@@ -264,47 +238,6 @@ def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None, *, si
 def _without_zones(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Sequence[Column], Sequence[Row]]:
     kept = [place for place, column in enumerate(columns) if column.title != "ZONE"]
     return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
-
-
-def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
-    return _part_rows(wave, zones) if wave.rolling else [_wave_row(wave, zones)]
-
-
-def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
-    return (
-        str(wave.index),
-        elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
-        _names(wave),
-        "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
-        str(sum(node.evict for node in wave.nodes)),
-        str(sum(node.leave for node in wave.nodes)),
-        "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
-        printable(wave.because),
-    )
-
-
-def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """A row for the nodes that are likely to begin together, with when; why they follow one another, once."""
-    begins = wave.rolling.begins if wave.rolling else {}
-    for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
-        index, _, *rest, why = _wave_row(replace(wave, nodes=tuple(nodes)), zones)
-        yield ("" if number else index, f"+{elapsed(at)}", *rest, "" if number else why)
-
-
-def _names(wave: Wave) -> str:
-    """All of them, so that a plan can be searched for a node; how many, where nobody would count them."""
-    names = ", ".join(printable(node.name) for node in wave.nodes)
-    return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
-
-
-def _planned_version(node: PlannedNode) -> str:
-    if not node.staged:
-        return f"{or_nothing(node.running_version)} (reboot only)"
-    return version_step(node.running_version, node.staged_version, node.detected_by)
-
-
-def _distinct(values: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(values)
 
 
 def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:

@@ -93,6 +93,8 @@ def user(**values: Any) -> Callable[[Json], None]:
         (lambda document: document["contexts"][0].update(context={}), "names no cluster"),
         (lambda document: document["contexts"][0].update(context=None), "names no cluster"),
         (cluster(server=None), "has no server address"),
+        (cluster(server="10.0.0.1:6443"), "'10.0.0.1:6443', which is not a URL"),
+        (user(**{"auth-provider": {"name": "gcp"}}), "logs in by the auth-provider gcp, which is no more"),
         (cluster(**{"certificate-authority": "ca.crt"}), "ca.crt, which does not exist"),
         (cluster(**{"certificate-authority-data": "!!!"}), "cannot be used"),
         (cluster(**{"certificate-authority-data": "bm9uZQ=="}), "certificate authority of the kubeconfig"),

@@ -24,6 +24,12 @@ USAGE = [
     (("status", "extra"), "extra", ""),
     (("status", "-c", "nowhere.toml"), "cannot read nowhere.toml", ""),
     (("apply", "a", "b"), "b", ""),
+    (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
+    (("-o", "json", "status"), "Flags stand after the command", "rollout --help"),
+    (("plan", "worker-1"), "Nodes are chosen with --node NAME", "rollout plan --help"),
+    (("plan", "--canary", "10%"), "'10%' is not a whole number", "--canary"),
+    (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
+    (("status", "-l", "role==worker,"), "is not a label selector: it ends too early", "--selector"),
 ]
 
 

@@ -172,3 +172,23 @@ def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
     assert commands_among(modules) == COMPLETED[line]
     heavy = {*CLIENTS, "asyncio", "rollout.planning.plan", "rollout.execution", "rollout.lab.scenario"}
     assert modules & heavy == set()
+
+
+def test_help_teaches_without_pythons_words(command: Command) -> None:
+    """Arguments by their names alone; the flags that examples have; where else a flag may stand; an example each."""
+    texts = {path: text for path, text in helps(program(), "rollout") if path != "rollout help"}
+    assert [path for path, text in texts.items() if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}", text)] == []
+    assert "--wait " in texts["rollout check-update"]
+    assert "ROLLOUT_MAX_UNAVAILABLE=3" in command("--help").stdout
+    silent = [path for path, text in texts.items() if "Examples:" not in text and not path.endswith(LISTS)]
+    assert silent == []
+
+
+# groups and commands without anything to choose
+LISTS = ("rollout", "version", "drain", "reboot", "fleetlock", "metrics", "dashboard", "scenarios")
+
+
+def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    yield path, command.get_help(typer.Context(command, info_name=path, terminal_width=80, max_content_width=80))
+    for name, member in getattr(command, "commands", {}).items():
+        yield from helps(member, f"{path} {name}")

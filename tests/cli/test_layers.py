@@ -315,7 +315,8 @@ def test_the_file_itself_can_be_named_by_the_environment(monkeypatch: pytest.Mon
         ("canary = true", "cannot be a value of --canary", ""),
         ("canary = [1, 2]", "takes one value", ""),
         ("canary = 1979-05-27", "cannot be a value of --canary", ""),
-        ("canary =", "is not TOML", ""),
+        ("canary =", "is not TOML", "texts in quotes"),
+        ("[[pools]]\nname = 'a'", "unknown setting 'pools'", "[[pool]]"),
     ],
 )
 def test_mistakes_in_the_file(text: str, message: str, hint: str) -> None:

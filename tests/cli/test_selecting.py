@@ -1,13 +1,14 @@
 import pytest
 
+from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.stages.gather import chosen, useless_exclusions
 from rollout.cli.stages.plan import useless_spreading
 from rollout.errors import InputError
-from rollout.model.cluster import Node, ReadyState, Resources
+from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
 from rollout.model.policy import Selection
 
 
-def node(name: str, **labels: str) -> Node:
+def node(name: str, /, address: str = "", **labels: str) -> Node:
     return Node(
         name=name,
         uid=f"uid-{name}",
@@ -18,7 +19,7 @@ def node(name: str, **labels: str) -> Node:
         ready=ReadyState.TRUE,
         ready_message="",
         taints=(),
-        addresses=(),
+        addresses=(NodeAddress("InternalIP", address),) if address else (),
         boot_id="",
         machine_id="",
         os_image="",
@@ -72,3 +73,27 @@ def test_a_label_that_spreads_nothing_is_told_of() -> None:
 def test_a_cluster_without_nodes() -> None:
     with pytest.raises(InputError, match="has no nodes"):
         chosen((), (), Selection())
+
+
+CLOUD = tuple(node(f"ip-10-0-0-{n}.ec2.internal", address=f"10.0.0.{n}") for n in range(10, 20))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "written", "hint"),
+    [
+        (NODES, "web-2.example.com", "Similar: web-2"),
+        (NODES, "DB-1", "Similar: db-1"),
+        (CLOUD, "ip-10-0-0-17", "Similar: ip-10-0-0-17.ec2.internal"),
+        (CLOUD, "10.0.0.17", "Similar: ip-10-0-0-17.ec2.internal"),
+        (NODES, "web-*", "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."),
+    ],
+)
+def test_a_node_goes_by_other_names_elsewhere(nodes: tuple[Node, ...], written: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        chosen(nodes, nodes, Selection(nodes=(written,)))
+    assert caught.value.hint == hint
+
+
+def test_nodes_are_named_as_kubectl_and_our_own_lists_write_them() -> None:
+    options = SelectionOptions(node=["node/web-1,web-2", "nodes/web-1"], exclude=["node/db-*"])
+    assert options.selection == Selection(nodes=("web-1", "web-2"), exclude=("db-*",))

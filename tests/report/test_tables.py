@@ -4,9 +4,11 @@ from dataclasses import replace
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.model.plan import PlanSummary, PlanWarning, TimeEstimate
+from rollout.model.plan import Estimate, PlanSummary, PlanWarning, TimeEstimate, Wave
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
+from rollout.planning.explanation import Explanation, NotThere
 from rollout.planning.status import NodeStatus
+from rollout.report.explained import explanation_text
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import summary_text
 from rollout.report.tables import plan_text, status_text
@@ -92,6 +94,25 @@ def test_a_wide_wave_wraps_within_the_width() -> None:
     assert all(node.name in text for node in nodes)
 
 
+def test_many_waves_that_are_alike_are_one_row_in_which_each_node_is_named() -> None:
+    def wave(index: int, because: str, seconds: int) -> Wave:
+        return Wave(index, (planned(f"node-{index}"),), because, estimate=Estimate(seconds))
+
+    waves = tuple(wave(index, "the canary" if index == 1 else "full wave", 60 + index % 3) for index in range(1, 601))
+    long = replace(plan(), waves=(*waves, wave(601, "control plane", 70), wave(602, "control plane", 70)))
+    lines = plan_text(long, zones={}, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 120
+    text = " ".join(" ".join(lines).split())
+    assert all(f" {node.name}" in text for node in long.nodes)
+    assert "full wave: node-2, node-3," in text
+    assert [line.split()[0] for line in lines if "→" in line] == ["1", "2-600", "601", "602"]
+    # every row, where every column is asked for, and where a few more rows hurt nobody
+    assert len(plan_text(long, zones={}).splitlines()) > 600
+    few = replace(plan(), waves=waves[:20])
+    assert len(plan_text(few, zones={}, width=160).splitlines()) > 20
+
+
 def test_summary_names_failures_their_hints_and_who_never_began() -> None:
     result = RunResult(
         (
@@ -132,6 +153,11 @@ def test_a_rehearsal_counts_objections() -> None:
     rows = [line.split(maxsplit=2) for line in text.splitlines()[1:3]]
     assert rows == [["node-1", "4", "-"], ["node-2", "1", "shop/cart-1: not now"]]
     assert text.splitlines()[-1] == "Dry run: nothing was changed; 1 objection by the API server."
+    many = [Rehearsal(f"node-{number}", 2, ("not now",) if number == 40 else ()) for number in range(100)]
+    _, fine, objected, _, last = rehearsal_text(many).splitlines()
+    assert fine.split() == ["99", "nodes:", "node-0,", "node-1,", "node-2", "and", "96", "more", "198", "-"]
+    assert objected.split() == ["node-40", "2", "not", "now"]
+    assert "1 objection" in last
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
@@ -173,3 +199,13 @@ def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
     assert status_text(rows, width=100, remembered=remembered).count(sentence) == 1
     assert status_text(rows, width=100).splitlines()[-1] == f"version-held (a, b): {sentence} (rollout release 2)"
     assert status_text(rows).count(sentence) == 2
+
+
+def test_an_explanation_says_once_what_keeps_a_node_out_of_many_waves() -> None:
+    earlier = [NotThere(wave, ("it is full",) if wave != 7 else ("a budget",)) for wave in range(1, 600)]
+    lines = explanation_text(Explanation("n", 600, "the rest", not_earlier=tuple(earlier))).splitlines()
+    assert lines[1:] == [
+        "  not in waves 1 to 6: it is full",
+        "  not in wave 7: a budget",
+        "  not in waves 8 to 599: it is full",
+    ]

@@ -160,3 +160,42 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
         ),
     ]
     assert "secret-value" not in ended.stderr
+
+
+UNSET = [
+    (("plan", "--node", ""), "--node"),
+    (("plan", "--node", ","), "--node"),
+    (("plan", "--exclude", " "), "--exclude"),
+    (("apply", "--yes", "-l", ""), "--selector"),
+    (("apply", "--yes", "--window", ""), "--window"),
+    (("apply", "--yes", "--prometheus-url="), "--prometheus-url"),
+    (("apply", "--yes", "--blocking-pod-selector", ""), "--blocking-pod-selector"),
+    (("apply", "--yes", "--gate-command", ""), "--gate-command"),
+    (("operate", "--once", "--before-reboot-annotations", ""), "--before-reboot-annotations"),
+    (("doctor", "--log-file", ""), "--log-file"),
+    (("apply", ""), "FILE"),
+    (("pause", "worker-1", ""), "NODE"),
+    (("history", ""), "RUN"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), UNSET, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_variable_that_the_shell_does_not_know_is_not_all_nodes_and_no_window(
+    arguments: tuple[str, ...], named: str, home: Path
+) -> None:
+    ended = rollout(home, *arguments)
+    assert ended.code == ExitCode.USAGE, ended
+    assert named in ended.stderr
+
+
+def test_an_empty_flag_takes_back_what_a_variable_or_a_file_says(home: Path) -> None:
+    (home / "own.toml").write_text('window = ["mon 02:00 1h"]\nspread-by = "zone"\n', encoding="utf-8")
+    variables = {"ROLLOUT_SELECTOR": "a=b", "ROLLOUT_NODE": ""}
+    words = ("plan", "-c", "own.toml", "--window", "", "--spread-by", "", "--selector", "")
+    ended = rollout(home, *words, variables=variables)
+    assert ended.code == ExitCode.ERROR, "the closed port is asked"
+    assert [line for line in ended.stderr.splitlines() if line.startswith("warning: ")] == [
+        "warning: --window is empty: what own.toml says of it does not count",
+        "warning: --spread-by is empty: what own.toml says of it does not count",
+        "warning: --selector is empty: what ROLLOUT_SELECTOR says of it does not count",
+    ]

@@ -21,6 +21,8 @@ from rollout.errors import KubeconfigError
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
 _SHOWN = 20
+# kubectl takes them no more since 1.26
+_REMOVED_PROVIDERS = frozenset({"gcp", "azure"})
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -32,6 +34,12 @@ class Program(msgspec.Struct, frozen=True, rename="camel"):
     install_hint: str | None = None
 
 
+class AuthProvider(msgspec.Struct, frozen=True):
+    """What gave credentials before programs did."""
+
+    name: str = ""
+
+
 class User(msgspec.Struct, frozen=True, rename="kebab"):
     """A user entry, as far as files and programs are named in it."""
 
@@ -40,6 +48,7 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     token: str | None = None
     exec: Program | None = None
+    auth_provider: AuthProvider | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
@@ -248,6 +257,12 @@ def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tupl
             hint=_choices(read),
         )
     path, cluster = match[0], match[1].cluster or Cluster()
+    if cluster.server and not cluster.server.startswith(("https://", "http://")):
+        raise KubeconfigError(
+            f"cluster {chosen.cluster!r} of {path} has the server address {without_userinfo(cluster.server)!r}, "
+            "which is not a URL",
+            hint="Write it with https:// before it.",
+        )
     if not cluster.server:
         raise KubeconfigError(
             f"cluster {chosen.cluster!r} of {path} has no server address",
@@ -269,6 +284,11 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
     path, user = match[0], match[1].user or User()
     _check_file(path, "client-certificate", user.client_certificate)
     _check_file(path, "client-key", user.client_key)
+    if user.auth_provider and user.auth_provider.name in _REMOVED_PROVIDERS and not (user.token or user.exec):
+        raise KubeconfigError(
+            f"user {chosen.user!r} of {path} logs in by the auth-provider {user.auth_provider.name}, which is no more",
+            hint="Have its cloud write the entry anew, as for a kubectl of 1.26 or newer.",
+        )
     if not user.token:
         _check_file(path, "tokenFile", user.token_file)
     return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""

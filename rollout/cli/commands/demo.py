@@ -39,6 +39,11 @@ def demo(
 
     Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
     are shown are the real ones. It takes less than a minute.
+
+    \b
+    Examples:
+      rollout demo
+      rollout demo --scenario never-returns
     """
     from rollout.cli.failures import PROGRAM
     from rollout.cli.invocation import own_path

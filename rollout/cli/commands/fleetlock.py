@@ -12,7 +12,7 @@ from rollout.cli.options.flattening import flattened
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions, JournalOptions, ListingOptions
-from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.nodes import SelectionOptions, node_name
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.errors import UsageError
@@ -120,7 +120,7 @@ def status(cluster: ClusterOptions, lease: LeaseOptions, general: ListingOptions
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
 @flattened
 def release(
-    node: Annotated[str, typer.Argument(metavar="NODE", show_default=False)],
+    node: Annotated[str, typer.Argument(metavar="NODE", show_default=False, help="The node, by its name.")],
     cluster: ClusterOptions,
     lease: LeaseOptions,
     general: ListingOptions,
@@ -139,6 +139,7 @@ def release(
     from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
+    node = node_name(node)
     was_held = slots.release(cluster, lease.lease_namespace, node)
     if general.is_document:
         show_bytes(general.document(json_document(SlotReleaseReport(node=node, released=was_held))))

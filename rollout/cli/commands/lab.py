@@ -60,6 +60,11 @@ def up(
     """Start a simulated cluster and serve it until Ctrl-C.
 
     API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
+
+    \b
+    Examples:
+      rollout lab up --nodes 12 --speed 10
+      rollout lab up --scenario never-returns
     """
     from rollout.adapters.scratch import scratch_for
     from rollout.cli.invocation import own_path

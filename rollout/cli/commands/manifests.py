@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
     from rollout.manifests.installation import Files, Installation, Listen, Service, Times
 
-KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles prints the roles alone.")]
+KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to install; roles prints the roles alone.")]
 
 # What is told and written around the work itself.
 _MARGIN_SECONDS = 120

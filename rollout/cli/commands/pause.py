@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from rollout.model.memory import Memory, Pause
     from rollout.ports import ClusterApi
 
-NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="NODE", show_default=False)]
+NodesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
+]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
 EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
 ReasonOption = Annotated[str, Flag(OWN, "The reason; everybody sees it.", "TEXT", read=values.reason)]
@@ -110,13 +112,13 @@ def unpause(
 def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
     """The API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli import wiring
-    from rollout.cli.options.nodes import names
+    from rollout.cli.options.nodes import node_names
     from rollout.cli.stages.gather import chosen, with_patience
     from rollout.errors import UsageError
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.policy import Selection
 
-    written = names(given)
+    written = node_names(given)
     if bool(written) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(cluster)

@@ -149,14 +149,20 @@ def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions)
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
     """Tell why a node is where it would be in a new plan."""
+    from rollout.cli.options.nodes import node_name
+    from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
     from rollout.cli.terminal import show_bytes, show_lines
+    from rollout.errors import UsageError
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
     from rollout.report.explained import explanation_text
 
-    explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), node)
+    name = node_name(node)
+    if name not in {known.name for known in gathered.snapshot.nodes}:
+        raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
+    explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), name)
     if general.is_document:
         show_bytes(general.document(json_document(explanation)))
     else:

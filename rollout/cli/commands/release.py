@@ -8,7 +8,7 @@ import typer
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import names
+from rollout.cli.options.nodes import node_names
 
 VersionArgument = Annotated[
     list[str] | None,
@@ -45,7 +45,7 @@ def release(
     from rollout.planning.memory import released
     from rollout.report.document_types import ReleaseReport
 
-    versions, nodes = tuple(dict.fromkeys(version or ())), names(node)
+    versions, nodes = tuple(dict.fromkeys(version or ())), node_names(node)
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
     before, after = change_memory(

@@ -32,6 +32,7 @@ def resume(
 
     \b
     Examples:
+      rollout resume
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring

@@ -24,7 +24,19 @@ UrlOption = Annotated[
         help="Where hosts reach the server: by its address, as they cannot resolve names of Services.",
     ),
 ]
-GroupOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Group for which the hosts ask.")]
+
+
+def _checked_group(name: str) -> str:
+    from rollout.model.fleetlock import is_group
+
+    if not is_group(name):
+        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
+    return name
+
+
+GroupOption = Annotated[
+    str, typer.Option("--group", metavar="NAME", parser=_checked_group, help="Group for which the hosts ask.")
+]
 WarinessOption = Annotated[
     float | None,
     typer.Option("--wariness", metavar="0..1", help="How late hosts take a new release; 0 first, 1 last."),
@@ -55,15 +67,7 @@ def zincati(
 
     if wariness is not None and not 0 <= wariness <= 1:
         raise UsageError(f"--wariness {wariness} is not between 0 and 1")
-    content = DropIn(server_url("--url", url), _checked_group(group), wariness)
+    content = DropIn(server_url("--url", url), group, wariness)
     show((butane if drop_in_format is DropInFormat.BUTANE else drop_in)(content).rstrip("\n"))
     if content.base_url.startswith("http:"):
         say("warning: plain HTTP: whoever can answer in the server's place can have hosts reboot undrained")
-
-
-def _checked_group(name: str) -> str:
-    from rollout.model.fleetlock import is_group
-
-    if not is_group(name):
-        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
-    return name

@@ -42,18 +42,29 @@ class SelectionOptions:
             NODES, "Nodes with these labels, as kubectl takes them.", "SELECTOR", short="-l", read=values.label_selector
         ),
     ] = ""
-    node: Annotated[list[str] | None, Flag(NODES, "Only this node. Repeatable.", "NAME")] = None
+    node: Annotated[list[str] | None, Flag(NODES, "Only this node. Repeatable.", "NAME", read=values.names)] = None
     exclude: Annotated[
-        list[str] | None, Flag(NODES, "Leave this node out; shell patterns are understood. Repeatable.", "NAME")
+        list[str] | None,
+        Flag(NODES, "Leave this node out; shell patterns are understood. Repeatable.", "NAME", read=values.names),
     ] = None
 
     @property
     def selection(self) -> Selection:
         """The same, as the plan records it."""
-        return Selection(self.selector.strip(), names(self.node), names(self.exclude))
+        return Selection(self.selector.strip(), node_names(self.node), node_names(self.exclude))
 
 
 def names(written: list[str] | None) -> tuple[str, ...]:
     """Repeated and comma-separated names, each once, in order."""
     every = (name.strip() for value in written or () for name in value.split(","))
     return tuple(dict.fromkeys(name for name in every if name))
+
+
+def node_names(written: list[str] | None) -> tuple[str, ...]:
+    """The same of nodes, which may stand as kubectl and `-o name` write them: `node/worker-1`."""
+    return tuple(dict.fromkeys(map(node_name, names(written))))
+
+
+def node_name(written: str) -> str:
+    """A node's name, without the kind before it."""
+    return written.removeprefix("node/").removeprefix("nodes/")

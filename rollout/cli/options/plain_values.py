@@ -5,11 +5,16 @@ knows the words for it.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
+
+import typer
+
+from rollout.cli.options.empty_values import refuse_empty
 
 
 class _NotPlain(Exception):  # noqa: N818 - it never leaves this file
@@ -29,10 +34,24 @@ def _reader(parameter: Any, ordinary: Callable[[Any, Any], Any]) -> Callable[[An
         try:
             plain = _value(parameter, value)
         except _NotPlain:
-            return ordinary(context, value)
-        return parameter.callback(context, parameter, plain) if parameter.callback else plain
+            judged = _by_typer(parameter, ordinary, context, value)
+        else:
+            judged = parameter.callback(context, parameter, plain) if parameter.callback else plain
+        refuse_empty(context, parameter, value)
+        return judged
 
     return process_value
+
+
+def _by_typer(parameter: Any, ordinary: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """As typer reads it; what is no number is told in our words, for its own do not name it."""
+    try:
+        return ordinary(context, value)
+    except typer.BadParameter as error:
+        is_number = parameter.type_descriptor.annotation is int and isinstance(value, str)
+        if is_number and not re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+            error.message = f"{value!r} is not a whole number."
+        raise
 
 
 def _value(parameter: Any, value: Any) -> Any:

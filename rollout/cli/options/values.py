@@ -63,6 +63,13 @@ def some_time(value: str | Duration) -> Duration:
     return seconds
 
 
+def names(value: str) -> str:
+    """At least one name, separated by commas, as they were written; none would be taken for all nodes."""
+    if not value.replace(",", " ").strip():
+        raise ValueError(f"{value!r} names no node. Drop the flag, or write names: worker-1,worker-2.")
+    return value
+
+
 def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written; or none."""
     if value.strip():

@@ -107,8 +107,9 @@ def _refuse_unknown(keys: Iterable[str], allowed: Iterable[str], origin: str, no
     names = sorted(allowed)
     for name in keys:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"Did you mean {close[0]}?" if close else "Settings have the names of flags; see --help."
+            close = difflib.get_close_matches(name, [*names, POOL_KEY], n=1)
+            meant = "[[pool]]" if close == [POOL_KEY] else "".join(close)
+            hint = f"Did you mean {meant}?" if close else "Settings have the names of flags; see --help."
             raise UsageError(f"{origin}: unknown {noun} {name!r}", hint=hint)
 
 

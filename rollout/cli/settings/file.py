@@ -78,7 +78,10 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _parsed(content: bytes, path: Path, *, named: bool, warning: str = "") -> SettingsFile:
     try:
-        text = content.decode("utf-8")
+        # with the mark that some editors put first
+        text = content.decode("utf-8-sig")
         return SettingsFile(path, text, tomllib.loads(text), named, warning)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+        raise UsageError(
+            f"{path} is not TOML: {error}", hint='Write it so, texts in quotes: drain-timeout = "10m"'
+        ) from error

@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _START_PATIENCE = 60.0
 _SUGGESTIONS = 3
+_OF_PATTERNS = frozenset("*?[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,15 +350,25 @@ def useless_exclusions(nodes: Sequence[Node], selection: Selection) -> str:
 
 
 def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:
-    present = [node.name for node in nodes]
+    present = {node.name for node in nodes}
     missing = [name for name in requested if name not in present]
     if missing:
-        raise InputError(f"there is no node {shortened(missing)}", hint=_close_names(missing[0], present))
+        raise InputError(f"there is no node {shortened(missing)}", hint=close_names(missing[0], nodes))
 
 
-def _close_names(name: str, present: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, present, n=_SUGGESTIONS)
+def close_names(name: str, nodes: Sequence[Node]) -> str:
+    """Nodes that go by this name or address elsewhere, or by one like it; or that no pattern is taken here."""
+    if set(name) & _OF_PATTERNS:
+        return "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
+    present = [node.name for node in nodes]
+    host = name.lower().partition(".")[0]
+    alike = [node.name for node in nodes if host == node.name.partition(".")[0] or name in _addresses(node)]
+    close = alike[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
     return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
+
+
+def _addresses(node: Node) -> Iterable[str]:
+    return (address.address for address in node.addresses)
 
 
 def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:

@@ -11,7 +11,8 @@ from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick,
 from rollout.report.runs.model import Part
 from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table, share
-from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
+from rollout.report.tables import blocked_text, left_out_rows, plan_sum
+from rollout.report.wave_rows import wave_rows
 
 _SOAK = "soak"
 _ROWS = 30

@@ -1,0 +1,126 @@
+"""Every command line of the documents is one that the program takes; so is every flag that a message names."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rollout.cli.main import program
+from rollout.cli.settings.variables import unknown_variables
+from tests.docs.command_lines import CommandLine, of_code, of_page
+from tests.docs.pages import DOCS, ROOT
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+# Of other programs, which the pages tell of; and what stands for any flag.
+FOREIGN = {
+    *(
+        "--ignore-daemonsets",
+        "--timeout",
+        "--set-file",
+        "--check",
+        "--show-managed-fields",
+        "--set-file knownHosts=FILE",
+    ),
+    *("--reboot-sentinel", "--reboot-sentinel-command", "--reboot-days", "--start-time", "--end-time", "--time-zone"),
+    *("--concurrency", "--drain-grace-period", "--drain-pod-selector", "--lock-release-delay", "--annotate-nodes"),
+    *("--lock-ttl", "--force-reboot", "--notify-url", "--message-template-*", "--period", "--force-drain"),
+}
+# Words of the pages that stand for others, of which a command takes but some.
+MEANT = {
+    **dict.fromkeys(("rollout.toml", "cluster.toml", "/etc/rollout.toml"), "settings.toml"),
+    "COMMAND": "plan",
+    "KIND": "cronjob",
+    "SHELL": "bash",
+    "TIME": "2d",
+}
+Parse = Callable[[Sequence[str]], None]
+
+
+def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*names, name))
+    if not hasattr(command, "commands"):
+        yield names, command
+
+
+def flags_of(command: Any) -> set[str]:
+    return {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help-all"}
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The program, whose commands do nothing once their words are read."""
+    made = program()
+    for _, command in commands(made):
+        command.callback = lambda **_values: None
+    return made
+
+
+@pytest.fixture
+def parse(whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
+    """Read a line in a folder that has the settings files which the pages name."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(words: Sequence[str]) -> None:
+        (tmp_path / "settings.toml").write_text("")
+        # what the program itself does at once, as to install completion, is known by its name
+        if words[0] not in flags_of(whole):
+            whole([MEANT.get(word, word) for word in words], prog_name="rollout", standalone_mode=False)
+
+    return read
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_program_takes_each_line_of_the_documents(page: Path, parse: Parse) -> None:
+    refused = []
+    for line in of_page(page):
+        try:
+            parse(line.words)
+        except typer.TyperException as error:
+            refused.append(f"{line}: {error.format_message()}")
+    assert refused == []
+
+
+def test_there_are_lines_to_be_read(parse: Parse) -> None:
+    """And one that is wrong is refused."""
+    lines = [line for page in PAGES for line in of_page(page)]
+    assert len(lines) > 200
+    for wrong in (("paln",), ("plan", "--max-unavailble", "3"), ("plan", "--soak", "soon"), ("show",)):
+        with pytest.raises(typer.TyperException):
+            parse(wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_flag_in_a_text_is_one(page: Path, whole: Any) -> None:
+    known = {flag for _, command in commands(whole) for flag in flags_of(command)} | flags_of(whole)
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    spans = [" ".join(span.split()) for span in re.findall(r"`(-[^`]+)`", text)]
+    named = {re.split(r"[ =/,]", span)[0] for span in spans if span.startswith("--")}
+    assert named - known - FOREIGN == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_variable_in_a_text_is_one(page: Path, whole: Any) -> None:
+    written = set(re.findall(r"\bROLLOUT_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
+    stands_for_others = {"ROLLOUT_GATE", "ROLLOUT_FORMAT"}
+    assert list(unknown_variables(whole, dict.fromkeys(written - stands_for_others, "x"))) == []
+
+
+def test_each_flag_that_a_message_names_is_one_of_its_command(whole: Any) -> None:
+    wrong = [
+        line for module in sorted((ROOT / "rollout").rglob("*.py")) for line in of_code(module) if odd(line, whole)
+    ]
+    assert wrong == []
+
+
+def odd(line: CommandLine, command: Any) -> bool:
+    """Whether it names a flag that its command has not; a line that begins with no command is a sentence."""
+    words = list(line.words)
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    flags = {word for word in words if re.fullmatch(r"--[a-z-]+", word)}
+    is_group = hasattr(command, "commands")
+    return not is_group and not flags <= flags_of(command)
