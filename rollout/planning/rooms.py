@@ -8,7 +8,6 @@ that of nodes without the soft taint on those that wait: it weighs more with a s
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
@@ -114,10 +113,18 @@ class Scores:
         """A pod comes to a node (+1), or leaves it (-1)."""
         self.siblings[_owner(pod), node] += sign
 
-    def score(self, pod: Pod, room: Room) -> tuple[int, float, bytes]:
-        """The highest is chosen."""
-        chance = blake2b(f"{self.draw} {pod.key} {room.name}".encode(), digest_size=8).digest()
-        return -self.siblings[_owner(pod), room.name], room.free_share, chance
+    def choice(self, pod: Pod, rooms: Iterable[Room]) -> Room | None:
+        """The best; of equal ones another in each draw, so that as many draws as there are equal ones try them all."""
+        owner, best, equal = _owner(pod), (0, 0.0), list[Room]()
+        for room in rooms:
+            score = -self.siblings.get((owner, room.name), 0), room.free_share
+            if not equal or score > best:
+                best, equal = score, [room]
+            elif score == best:
+                equal.append(room)
+        if len(equal) > 1:
+            equal.sort(key=lambda room: blake2b(f"{pod.key} {room.name}".encode(), digest_size=8).digest())
+        return equal[self.draw % len(equal)] if equal else None
 
 
 def _owner(pod: Pod) -> str:
@@ -212,7 +219,7 @@ class Rooms:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
         if self.scores:
-            best = max(self._open(pod, shape, checks), key=partial(self.scores.score, pod), default=None)
+            best = self.scores.choice(pod, self._open(pod, shape, checks))
         elif checks:
             best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
         else:
