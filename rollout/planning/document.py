@@ -126,7 +126,8 @@ def _not_read(why: str, origin: str) -> PlanFileError:
     """A word in place of a fixed one is a newer version's: what it stands for is not known here."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
-        return PlanFileError(f"{origin} has a word that this program does not know: {word}", hint=_OTHER_VERSION)
+        why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
+        return PlanFileError(f"{origin} is not a complete plan: {why}", hint=hint)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
 
 
@@ -189,7 +190,8 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     try:
-        parse_selector(plan.policy.control_plane_selector)
+        for selector in _selectors(plan.policy):
+            parse_selector(selector)
         node_labels(plan.policy.courtesy.pre_reboot_node_labels)
         node_labels(plan.policy.courtesy.post_reboot_node_labels)
     except UsageError as error:
@@ -199,6 +201,10 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
             Window.parse(window)
         except UsageError as error:
             yield error.message
+
+
+def _selectors(policy: Policy) -> tuple[str, ...]:
+    return (policy.control_plane_selector, policy.drain.pod_selector, *policy.gates.blocking_pods)
 
 
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:

@@ -259,6 +259,38 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
     assert (later.value.status, later.value.hint) == (401, first.value.hint)
 
 
+def test_rights_that_were_there_before_may_be_again_and_for_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted = True
+
+    def script(exchange: Exchange) -> None:
+        message = 'pods is forbidden: User "ann" cannot list resource "pods" in API group "" at the cluster scope'
+        exchange.json({}) if granted else exchange.json(status_body(403, "Forbidden", message), 403)
+
+    def refused(path: str) -> type[ApiError]:
+        with pytest.raises(ApiError, match="cannot list") as caught:
+            api.patch(path, {})
+        return type(caught.value)
+
+    with scripted(script) as server:
+        api = client(tmp_path, server.url)
+        api.patch("/known", {})
+        granted = False
+        assert (refused("/unknown"), refused("/known"), refused("/unknown")) == (
+            ApiError,
+            ApiUnavailableError,
+            ApiUnavailableError,
+        )
+        later = time.monotonic() + 61
+        monkeypatch.setattr("rollout.adapters.kube.recovery.time.monotonic", lambda: later)
+        assert refused("/known") is ApiError
+        granted = True
+        api.patch("/known", {})
+        granted = False
+        assert refused("/known") is ApiUnavailableError
+
+
 def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path) -> None:
     def script(exchange: Exchange) -> None:
         number = int(exchange.query.get("continue", "0"))

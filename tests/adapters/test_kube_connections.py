@@ -4,7 +4,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -91,6 +91,16 @@ def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_pat
             bad.get("/x")
     assert not isinstance(caught.value, ApiUnavailableError)
     assert "certificate-authority" in caught.value.hint
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_a_certificate_that_a_clock_finds_too_old_or_too_new_leads_to_the_clock(tmp_path: Path, days: int) -> None:
+    authority = new_authority(datetime.now(UTC) + timedelta(days=days))
+    with scripted(lambda exchange: exchange.json({}), server_context(authority, tmp_path)) as server:
+        write_kubeconfig(tmp_path / "kubeconfig", server=server.url, authority=authority, token="t")
+        with pytest.raises(ApiError, match="cannot be verified") as caught:
+            connect(tmp_path / "kubeconfig", None, timeouts=QUICK).get("/x")
+    assert "this machine's clock" in caught.value.hint
 
 
 def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -191,12 +194,21 @@ def end_once_told(server: StandaloneApi) -> None:
     remove_pod(server, "p")
 
 
-def come_back(server: StandaloneApi, node: str, times: int, tolerations: tuple[Json, ...]) -> threading.Thread:
+def come_back(
+    server: StandaloneApi,
+    node: str,
+    times: int,
+    tolerations: tuple[Json, ...],
+    only_while: Callable[[], bool] = lambda: True,
+) -> threading.Thread:
     """A controller that puts its pod back on the node: `again-1` when `again-0` is gone, and so on."""
 
     def replace() -> None:
         for number in range(times):
-            wait_until(lambda number=number: f"again-{number}" not in pods_on(server, node))  # type: ignore[misc]
+            name = f"again-{number}"
+            wait_until(lambda name=name: name not in pods_on(server, node) or not only_while())  # type: ignore[misc]
+            if not only_while():
+                return
             add_pod(server, node, f"again-{number + 1}", owned=RS, tolerations=tolerations)
 
     thread = threading.Thread(target=replace)
@@ -204,28 +216,82 @@ def come_back(server: StandaloneApi, node: str, times: int, tolerations: tuple[J
     return thread
 
 
-@pytest.mark.parametrize(("tolerations", "left"), [(TOLERANT, "again-2"), ((), "again-4")])
 def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
-    tolerations: tuple[Json, ...], left: str, server: StandaloneApi, drained: Drain, recorder: Recorder
+    server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
-    """For as long as there was hope: once where it tolerates cordons, thrice where something names the node."""
+    """For as long as there was hope: once where it tolerates cordons."""
     add_node(server, "n1")
-    add_pod(server, "n1", "again-0", owned=RS, tolerations=tolerations)
-    other = owner("ReplicaSet", "other")
-    add_pod(server, "n1", "other", owned=other)
-    add_budget(server, "other", allowed=0)
-    number = int(left[-1])
-    replaced = come_back(server, "n1", number, tolerations)
-    later(0.1, lambda: end_when_alone(server, left))
+    add_pod(server, "n1", "again-0", owned=RS, tolerations=TOLERANT)
+    hold_drain(server)
+    replaced = come_back(server, "n1", 2, TOLERANT)
+    later(0.1, lambda: end_when_alone(server, "again-2"))
     context = drained(400)
     replaced.join()
-    assert pods_on(server, "n1") == {left}
+    assert pods_on(server, "n1") == {"again-2"}
     names = [record.target.name for record in asked(server, "create", "pods/eviction")]
-    assert names == [f"again-{each}" for each in range(number)]
+    assert names == ["again-0", "again-1"]
     told = [event.message for event in recorder.events if isinstance(event, Notice)]
-    assert [message for message in told if f"default/{left} is left to the reboot" in message] == told
+    assert [message for message in told if "default/again-2 is left to the reboot" in message] == told
     assert len(told) == 1
     assert context.returning == {"u-owner"}
+
+
+def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cordon(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    """As after an outage of the API server; the more have come back, the longer the next is left alone."""
+    add_node(server, "n1")
+    add_pod(server, "n1", "again-0", owned=RS)
+    hold_drain(server)
+    replaced = come_back(server, "n1", 5, ())
+    later(0.0, partial(end_after, replaced, server))
+    context = drained(400)
+    assert pods_on(server, "n1") == set()
+    evictions = [record for record in asked(server, "create", "pods/eviction") if record.target.name != "other"]
+    assert [record.target.name for record in evictions] == [f"again-{number}" for number in range(6)]
+    # twenty times as fast: 2, 4, 8 and 16 seconds
+    pauses = [after.at - before.at for before, after in pairwise(evictions)]
+    assert all(pause >= rest / 20 for pause, rest in zip(pauses[1:], (2, 4, 8, 16), strict=True))
+    assert not [event for event in recorder.events if isinstance(event, Notice)]
+    assert context.returning == set()
+
+
+def test_pods_that_something_names_the_node_for_are_left_after_two_minutes(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "again-0", owned=RS)
+    hold_drain(server)
+    replaced = come_back(server, "n1", 30, (), only_while=lambda: not notices(recorder))
+    later(0.0, partial(end_after, replaced, server, left=1))
+    began = time.monotonic()
+    context = drained(400)
+    assert time.monotonic() - began >= 120 / 20
+    assert context.returning == {"u-owner"}
+    (told,) = notices(recorder)
+    (left,) = pods_on(server, "n1")
+    assert f"default/{left} is left to the reboot" in told
+    names = [record.target.name for record in asked(server, "create", "pods/eviction")]
+    assert [name for name in names if name != "other"] == [
+        f"again-{n}" for n in range(int(left.removeprefix("again-")))
+    ]
+
+
+def notices(recorder: Recorder) -> list[str]:
+    return [event.message for event in recorder.events if isinstance(event, Notice)]
+
+
+def hold_drain(server: StandaloneApi) -> None:
+    """For as long as a pod of another owner may not go."""
+    add_pod(server, "n1", "other", owned=owner("ReplicaSet", "other"))
+    add_budget(server, "other", allowed=0)
+
+
+def end_after(replaced: threading.Thread, server: StandaloneApi, *, left: int = 0) -> None:
+    """Once no pod comes back any more, and so many are left beside the one that holds the drain."""
+    replaced.join()
+    wait_until(lambda: len(pods_on(server, "n1")) == left + 1)
+    remove_pod(server, "other")
 
 
 def end_when_alone(server: StandaloneApi, left: str) -> None:

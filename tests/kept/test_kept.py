@@ -18,7 +18,7 @@ from rollout.adapters.kube.api import connect
 from rollout.execution.record.record import read_record
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.slots import read_slots
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES, NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -28,6 +28,7 @@ from rollout.report.runs.report import report_of
 from tests.ended import Ended, end_of, start
 from tests.kept.write import NODES_IN_ALL
 from tests.published import published
+from tests.security.records import sealed
 
 pytestmark = pytest.mark.slow  # a lab for what stands on a cluster
 HERE = Path(__file__).parent
@@ -62,6 +63,17 @@ def rollout(home: Path, lab: Lab, *arguments: str) -> Ended:
 def put(lab: Lab, file: Path) -> None:
     """Have this ConfigMap stand on the cluster."""
     content = json.loads(file.read_bytes())
+    lab.call(lambda: lab.store.create(CONFIGMAPS, content))
+
+
+def put_record(lab: Lab, file: Path) -> None:
+    """The same of a rollout's record, as if it were this cluster's."""
+    content = json.loads(file.read_bytes())
+    plan = json.loads(content["data"]["plan.json"])
+    space = lab.call(lambda: lab.store.get(NAMESPACES, "kube-system"))
+    assert space is not None
+    plan["cluster"]["uid"] = space["metadata"]["uid"]
+    content["data"]["plan.json"] = sealed(plan)
     lab.call(lambda: lab.store.create(CONFIGMAPS, content))
 
 
@@ -115,7 +127,7 @@ def test_a_journal_is_reported_learned_from_and_as_its_schema_says(file: Path, t
 def test_a_rollout_that_was_killed_is_gone_on_with_and_undone(
     file: Path, way_out: str, lab: Lab, tmp_path: Path
 ) -> None:
-    put(lab, file)
+    put_record(lab, file)
     begun = begin(lab, file.parent / "marks.json")
     read = read_record(connect(lab.kubeconfig, None), "kube-system")
     assert read is not None

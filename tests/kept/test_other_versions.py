@@ -104,7 +104,7 @@ def test_a_plan_with_a_word_of_a_newer_version_is_refused_as_such(lab: Lab, roll
     (tmp_path / "newer.plan").write_text(sealed(plan))
     ended = rollout("apply", "newer.plan")
     assert ended.code == 1
-    assert "newer.plan has a word that this program does not know: 'eclipse'" in ended.stderr
+    assert "newer.plan is not a complete plan: it has a word that this program does not know: 'eclipse'" in ended.stderr
     assert "hint: Apply it with the version of rollout that made it" in ended.stderr
 
 

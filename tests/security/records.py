@@ -101,6 +101,12 @@ def _new_rule(record: Json) -> Json:
     return _annotated("run", json.loads(document)["plan_id"])({**record, "data": {"plan.json": document}})
 
 
+def _with_selector(record: Json) -> Json:
+    plan = json.loads(record["data"]["plan.json"])
+    plan["policy"]["gates"]["blocking_pods"] = ["((("]
+    return {**record, "data": {"plan.json": sealed(plan)}}
+
+
 def _health_of(workload: str) -> str:
     fields = {"kind": "ReplicaSet", "namespace": "shop", "name": workload, "uid": "u", "desired": 1, "ready": 1}
     return json.dumps({"workloads": {"u": fields}, "ready_nodes": []})
@@ -117,6 +123,7 @@ PLAIN: dict[str, tuple[Damage, str]] = {
         "its plan has the plan format 2.0",
     ),
     "a newer rule": (_new_rule, "a rule that this program does not know: policy.gates.quorum"),
+    "no selector": (_with_selector, "its plan is not a plan made by rollout: '(((' is not a label selector"),
     "deep": (_plan('{"format_version":"1.0","x":' + "[" * 200_000), "its plan"),
     "many values": (_plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"), "more than 1000000 values"),
     "a newer part": (_with("quorum.json", "{}"), "its key 'quorum.json'"),

@@ -117,3 +117,19 @@ def test_no_text_of_a_record_steers_a_terminal(started: Start, rollout: Rollout,
             ended = rollout(lab, *words)
             assert "\x1b" not in ended.stdout + ended.stderr, words
             assert "\x07" not in ended.stdout + ended.stderr, words
+
+
+@pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
+def test_a_record_of_another_cluster_is_not_gone_on_with(
+    started: Start, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A backup of kube-system that was restored here brings it along."""
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY)):
+        forge(lab, lambda plan: plan["cluster"].update(uid="another", server="https://elsewhere:6443"))
+        ended = rollout(lab, *words)
+        assert ended.code == 6, ended.stderr
+        assert "is of another cluster, https://elsewhere:6443" in ended.stderr
+        assert rebooted(lab) == set()
+        assert rollout(lab, "abort", "--yes").code == 0
+        assert (record(lab), lab.scoreboard().cordons_left) == (None, ())

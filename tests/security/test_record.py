@@ -123,6 +123,17 @@ def test_a_bomb_takes_little_memory_and_abort_takes_it_away(started: Start, roll
         assert (record(lab), lab.scoreboard().cordons_left, "run" in marks(lab, node)) == (None, (), False)
 
 
+def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Another operator's settings name another namespace for lock and record."""
+    with interrupted(started, tmp_path) as (lab, _node):
+        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
+            ended = rollout(lab, *words, "--lease-namespace", "default")
+            assert ended.code == code
+            assert "another --lease-namespace" in " ".join((ended.stdout + ended.stderr).split())
+
+
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:

@@ -12,12 +12,14 @@ from rollout.errors import ApiError, ApiUnavailableError
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
 _REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
 _CA_HINT = "The kubeconfig's certificate-authority is not the one that signed it, or the address is another's."
+_DATE_HINT = "Check this machine's clock (timedatectl), then until when the server's certificate is valid."
 _PLAIN_HINT = "The server does not speak TLS on this port: https:// may have to be http://, or the port is wrong."
 _CLIENT_CERT_HINT = "The server asks for another client certificate than the kubeconfig's user has: renew it."
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
 
 # Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
 _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
+_BY_DATE = ("certificate has expired", "certificate is not yet valid")
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _ALERTS = (
     "ALERT_BAD_CERTIFICATE",
@@ -60,7 +62,8 @@ def _ended_early(error: Exception) -> bool:
 def _tls_error(error: Exception, server: str) -> ApiError:
     text = str(error)
     if _VERIFICATION in text:
-        return ApiError(f"the certificate of {server} cannot be verified: {_cause(error)}", hint=_CA_HINT)
+        hint = _DATE_HINT if any(marker in text for marker in _BY_DATE) else _CA_HINT
+        return ApiError(f"the certificate of {server} cannot be verified: {_cause(error)}", hint=hint)
     if any(marker in text for marker in _NOT_TLS):
         return ApiError(f"no TLS with {server}: {_cause(error)}", hint=_PLAIN_HINT)
     if any(marker in text for marker in _ALERTS):

@@ -52,8 +52,11 @@ class Recovery:
         return error
 
     def _was_just_withdrawn(self, right: str) -> bool:
+        """This one, or others: one that nothing was asked by yet goes and comes back with them."""
         now = time.monotonic()
-        return right in self._granted and now - self._withdrawn_at.setdefault(right, now) <= _SECONDS
+        if right in self._granted:
+            self._withdrawn_at.setdefault(right, now)
+        return any(now - at <= _SECONDS for at in self._withdrawn_at.values())
 
 
 def _passing(error: ApiError, why: str) -> ApiUnavailableError:

@@ -21,7 +21,7 @@ from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.gather.cluster.slots import read_slots, slots_of
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
@@ -127,6 +127,16 @@ def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
         raise UsageError(
             "--finish-begun is for a rollout whose record is gone or not understood; this one's is intact",
             hint="Use: rollout resume",
+        )
+
+
+def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) -> None:
+    """`BlockedError` for a record that was made on another cluster: as a backup that was restored here has it."""
+    uids = {plan.cluster.uid if plan else "", identity.uid} - {""}
+    if plan is not None and len(uids) > 1:
+        raise BlockedError(
+            f"the record of the rollout {plan.plan_id} is of another cluster, {plan.cluster.server}: it is not resumed",
+            hint="If it came with a backup that was restored here: rollout abort removes it.",
         )
 
 

@@ -20,6 +20,7 @@ def planned_rest(
     """What is left to run, after showing it."""
     process, rules, retry = settings.process, rules_of(unfinished), leftover.retry_failed
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
+    refusals.refuse_another_cluster(unfinished.record.plan, snapshot.identity)
     # what is begun is finished in any case
     begins_only = settings.operating and not unfinished.begun
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace, unattended=begins_only)

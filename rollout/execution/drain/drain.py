@@ -141,7 +141,7 @@ def _empty(
             task.guard.check()
             budgets.refresh()
             evictor.hear(pods.news)
-            evictor.start(remaining, age=pods.age)
+            evictor.start(returning.due(remaining), age=pods.age)
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
@@ -162,7 +162,7 @@ def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
             f"{task.node}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
         )
 
-    return ReturningPods(pods, task.returning, notice)
+    return ReturningPods(pods, task.returning, notice, task.cluster.clock.monotonic)
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:

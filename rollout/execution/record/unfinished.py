@@ -19,6 +19,8 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
+_GONE = "its record is gone, or stands in another --lease-namespace"
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -134,7 +136,7 @@ def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingReco
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
-    return StandingRecord(run, "", "", ended=ended, plan=None, problem="its record is gone", is_missing=True)
+    return StandingRecord(run, "", "", ended=ended, plan=None, problem=_GONE, is_missing=True)
 
 
 def _outcome(node: Node, run: str) -> str:
