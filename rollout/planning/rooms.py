@@ -1,14 +1,12 @@
 """Which nodes could take a pod: the scheduler's rules, on counted room.
 
 Requests, node selector and affinity, taints, the nodes that the pod's volumes attach to, and what its neighbours mean
-for it. Preferences are left out of account, but for
-that of nodes without the soft taint on those that wait: it weighs more with a scheduler than all others.
+for it. Preferences are left out of account, but for that of nodes without the soft taint: it weighs most of all.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
@@ -114,10 +112,18 @@ class Scores:
         """A pod comes to a node (+1), or leaves it (-1)."""
         self.siblings[_owner(pod), node] += sign
 
-    def score(self, pod: Pod, room: Room) -> tuple[int, float, bytes]:
-        """The highest is chosen."""
-        chance = blake2b(f"{self.draw} {pod.key} {room.name}".encode(), digest_size=8).digest()
-        return -self.siblings[_owner(pod), room.name], room.free_share, chance
+    def choice(self, pod: Pod, rooms: Iterable[Room]) -> Room | None:
+        """The best; of equal ones another in each draw, so that as many draws as there are equal ones try them all."""
+        owner, best, equal = _owner(pod), (0, 0.0), list[Room]()
+        for room in rooms:
+            score = -self.siblings.get((owner, room.name), 0), room.free_share
+            if not equal or score > best:
+                best, equal = score, [room]
+            elif score == best:
+                equal.append(room)
+        if len(equal) > 1:
+            equal.sort(key=lambda room: blake2b(f"{pod.key} {room.name}".encode(), digest_size=8).digest())
+        return equal[self.draw % len(equal)] if equal else None
 
 
 def _owner(pod: Pod) -> str:
@@ -200,8 +206,7 @@ class Rooms:
 
         A pod that tolerates cordons goes to one that is closed where no other takes it.
         """
-        shape = self._shape(pod)
-        if _exceeds(pod.requests, self._too_much(shape)):
+        if _exceeds(pod.requests, self._too_much(shape := self._shape(pod))):
             return self._place_back(pod, shape)
         checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
         preferred = self._without_taint(shape) if self._tainted else None
@@ -212,7 +217,7 @@ class Rooms:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
         if self.scores:
-            best = max(self._open(pod, shape, checks), key=partial(self.scores.score, pod), default=None)
+            best = self.scores.choice(pod, self._open(pod, shape, checks))
         elif checks:
             best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
         else:
@@ -224,14 +229,13 @@ class Rooms:
     def _emptiest(self, requests: Resources, shape: _Shape) -> Room | None:
         """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
         rooms, closed, first = shape.rooms, self.closed, shape.next
-        cpu, memory, others = requests.cpu_milli, requests.memory, requests.others
-        best, most, looks = None, 0.0, 0
+        cpu, memory, best, most, looks = requests.cpu_milli, requests.memory, None, 0.0, 0
         for place in chain(range(first, len(rooms)), range(first)):
             room = rooms[place]
             # As `Room.takes` has it: a call for each of the rooms that are full costs more than all else.
             if (cpu and room.cpu < cpu) or (memory and room.memory < memory) or room.pods <= 0:
                 continue
-            if room.name in closed or (others and not room.takes(requests)):
+            if room.name in closed or (requests.others and not room.takes(requests)):
                 continue
             share = room.free_share
             if best is None or share > most:
@@ -263,8 +267,7 @@ class Rooms:
     def _place_back(self, pod: Pod, shape: _Shape) -> str:
         if not shape.returns:
             return ""
-        checks = self.neighbours.checks(pod, self.closed)
-        room = next(self._open(pod, shape, checks, closed=True), None)
+        room = next(self._open(pod, shape, self.neighbours.checks(pod, self.closed), closed=True), None)
         return room.name if room else ""
 
     def could_go(self, pod: Pod) -> bool:

@@ -11,6 +11,7 @@ from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
+from rollout.planning.rooms import scored
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 
@@ -168,3 +169,10 @@ def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> 
     assert estimate.at_least <= estimate.seconds <= estimate.at_most
     certain = build_plan(replace(made, past=PAST, selected=("w-1",))).estimate
     assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)
+
+
+@pytest.mark.parametrize("equal", [2, 3, 9])
+def test_as_many_draws_as_there_are_equal_nodes_choose_each_of_them(equal: int) -> None:
+    snapshot = inputs([node(f"w-{number}") for number in range(equal)], pods=[]).snapshot
+    chosen = [scored(snapshot, draw).place(pod("web", "w-0")) for draw in range(equal)]
+    assert sorted(chosen) == [f"w-{number}" for number in range(equal)]
