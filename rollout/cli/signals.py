@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -50,14 +49,21 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
 
 
 @contextmanager
-def interrupted_by_signals(ending: StopRequest) -> Iterator[None]:
+def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
     """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
+
+    Whoever has heard of it by `ending`, and ends well, calls what is given: nothing is interrupted any more.
 
     An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
     the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
     """
-    before = sys.unraisablehook
-    with _listened(lambda ear: _remember(ear, ending), _ASKING, signal.default_int_handler) as mouth:
+    before, over = sys.unraisablehook, threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not over.is_set():
+            signal.default_int_handler(number, frame)
+
+    with _listened(lambda ear: _remember(ear, ending, over), _ASKING, interrupt) as mouth:
 
         def dropped(what: "sys.UnraisableHookArgs") -> None:
             if what.exc_type is KeyboardInterrupt:
@@ -67,7 +73,7 @@ def interrupted_by_signals(ending: StopRequest) -> Iterator[None]:
 
         sys.unraisablehook = dropped
         try:
-            yield
+            yield over.set
         finally:
             sys.unraisablehook = before
 
@@ -95,12 +101,12 @@ def _listened(
         os.close(ear)
 
 
-def _remember(ear: int, ending: StopRequest) -> None:
+def _remember(ear: int, ending: StopRequest, over: threading.Event) -> None:
     """Not for a handler: it may come while its thread holds the very lock that the wish takes."""
     while numbers := os.read(ear, 1):
         if numbers == _AGAIN:
-            time.sleep(_MOMENT)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            if not over.wait(_MOMENT):
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         elif numbers[0] in _ASKING:
             ending.request()
 

@@ -25,6 +25,11 @@ class Kept(Generic[T]):
     value: T | None = None
     until: float = float("-inf")
 
+    def forget(self) -> None:
+        """Have it read again, by whoever is next."""
+        with self.turn:
+            self.until = float("-inf")
+
     def now(self) -> T:
         """The value, read again where it is too old."""
         with self.turn:

@@ -24,6 +24,41 @@ try:
 except KeyboardInterrupt:
     print("interrupted", ending.requested, time.monotonic() - began < 60)
 """
+DROPPED_AT_THE_END = """
+import os, signal, time
+from rollout.adapters.clock import SystemClock
+from rollout.cli.signals import interrupted_by_signals
+from rollout.cli.stages.operating import Lasting, PassEnd
+from rollout.cli.stages.standing import Loop
+from rollout.errors import ExitCode
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.rollout.lock_holder import LeaseWatch
+from rollout.model.quantity import Duration
+
+class Tidied:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+class Tidying(Loop):
+    def _pass(self, settings):
+        Tidied()
+        return PassEnd(ExitCode.OK)
+
+    def _idle(self, settings, until):
+        self.lasting.ending.wait(60)
+
+    def _settings(self, last):
+        return last
+
+clock, ending = SystemClock(), StopRequest()
+lasting = Lasting(LeaseWatch(clock), ending, None, None)
+with interrupted_by_signals(ending) as undisturbed:
+    Tidying(None, Duration(60), 0, clock, lasting, undisturbed).run(None)
+    time.sleep(1)
+time.sleep(1)
+print("ended well")
+"""
 WHILE_WAITING = """
 import os, signal, threading, time
 from rollout.cli.signals import interrupted_by_signals
@@ -56,6 +91,10 @@ def ran(program: str) -> tuple[str, str]:
 
 def test_an_interruption_that_python_drops_comes_again_and_leaves_no_traceback() -> None:
     assert ran(DROPPED) == ("dropped\ninterrupted True True\n", "")
+
+
+def test_an_interruption_that_python_drops_at_the_end_of_a_pass_is_an_end_as_any_other() -> None:
+    assert ran(DROPPED_AT_THE_END) == ("ended well\n", "stopped on request: no further pass is made\n")
 
 
 def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> None:

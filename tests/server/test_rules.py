@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rollout.adapters.kube.api import connect
+from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
+from rollout.model.memory import Pause
 from tests.apply.conftest import is_ending
 from tests.docs.test_json_schema import check
 from tests.ended import Ended
@@ -242,3 +246,15 @@ def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(starte
     wait_until(lambda: holder_of(lab).startswith("fleetlock-server/"))
     client.await_grant(server)
     assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_a_pause_that_has_just_come_lets_nobody_in(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    one, two = (Client(lab, node) for node in workers(lab)[:2])
+    server = serve(lab, "--slots", "2", "--max-unavailable", "2")
+    # what is remembered has been read for this, and is good enough to say no by for a while
+    assert one.ask(server).kind == "waiting_for_drain"
+    paused = Pause("alice", "2026-11-22T00:00:00Z", "a test")
+    change_memory(connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused))
+    assert two.ask(server).kind == "paused"
+    assert not is_cordoned(lab, two.node)

@@ -1,6 +1,7 @@
 """`rollout operate`."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -115,10 +116,11 @@ def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, m
 
     clock, ending = wiring.system_clock(), StopRequest()
     lasting = Lasting(LeaseWatch(clock), ending, meter, News(), is_standing=not pace.once)
-    with interrupted_by_signals(ending):
+    with interrupted_by_signals(ending) as undisturbed:
         if pace.once:
             raise typer.Exit(make_pass(settings, lasting).code)
-        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, lasting).run(settings)
+        reread = partial(rereading.reread, call, PassSettings)
+        Loop(reread, pace.every, verbose, clock, lasting, undisturbed).run(settings)
 
 
 def _server(cluster: ClusterOptions) -> str:

@@ -5,7 +5,6 @@ knows the words for it.
 """
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -15,6 +14,9 @@ from typing import Any, get_args, get_origin
 import typer
 
 from rollout.cli.options.empty_values import refuse_empty
+
+# Typer's words, which do not name the value.
+_NO_NUMBER = "Input should be a valid integer, unable to parse"
 
 
 class _NotPlain(Exception):  # noqa: N818 - it never leaves this file
@@ -34,7 +36,7 @@ def _reader(parameter: Any, ordinary: Callable[[Any, Any], Any]) -> Callable[[An
         try:
             plain = _value(parameter, value)
         except _NotPlain:
-            judged = _by_typer(parameter, ordinary, context, value)
+            judged = _by_typer(ordinary, context, value)
         else:
             judged = parameter.callback(context, parameter, plain) if parameter.callback else plain
         refuse_empty(context, parameter, value)
@@ -43,13 +45,12 @@ def _reader(parameter: Any, ordinary: Callable[[Any, Any], Any]) -> Callable[[An
     return process_value
 
 
-def _by_typer(parameter: Any, ordinary: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+def _by_typer(ordinary: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """As typer reads it; what is no number is told in our words, for its own do not name it."""
     try:
         return ordinary(context, value)
     except typer.BadParameter as error:
-        is_number = parameter.type_descriptor.annotation is int and isinstance(value, str)
-        if is_number and not re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        if error.message.startswith(_NO_NUMBER):
             error.message = f"{value!r} is not a whole number."
         raise
 

@@ -26,7 +26,8 @@ _LOOK_AGAIN = 2.0
 class Loop:
     """Makes passes, each by the settings as they are then; `reread` raises where they are broken.
 
-    `every` is from the beginning of one pass to that of the next; signals wish for the end.
+    `every` is from the beginning of one pass to that of the next; signals wish for the end, and interrupt what is done
+    until `undisturbed` is called.
     """
 
     reread: Callable[[], PassSettings]
@@ -34,6 +35,7 @@ class Loop:
     verbose: int
     clock: Clock
     lasting: Lasting
+    undisturbed: Callable[[], None]
 
     def run(self, settings: PassSettings) -> None:
         """Return once a signal asks for it."""
@@ -44,6 +46,9 @@ class Loop:
                     break
                 self._idle(settings, began + self.every)
                 settings = self._settings(settings)
+            self.undisturbed()
+        # again, for an interruption that came first
+        self.undisturbed()
         say("stopped on request: no further pass is made")
 
     def _pass(self, settings: PassSettings) -> PassEnd:
