@@ -263,7 +263,9 @@ class _Rolling(_Wave):
             except StopIteration:
                 name = None
         earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())
-        self._measured.update({name: (earlier, self._well(name)) for name in begun})
+        there = {name: self._well(name) for name in begun}
+        # as the engine has it: of the owners that have pods on the node
+        self._measured.update({name: (Counter({app: earlier[app] for app in on}), on) for name, on in there.items()})
         self._begin(begun)
 
     def _free(self) -> None:
