@@ -13,7 +13,7 @@ SECONDS = 30
 
 
 class _Write(msgspec.Struct, rename={"fields": "fieldsV1"}):
-    """When somebody wrote which fields last, by the API server's clock."""
+    """When each writer wrote which fields last, by the API server's clock."""
 
     time: str | None = None
     fields: msgspec.Raw = msgspec.Raw(b"")

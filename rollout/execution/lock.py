@@ -384,7 +384,7 @@ class LeaseLock:
 
 
 def _is_as(before: _Lease | None, current: _Lease) -> bool:
-    """Whether nobody has taken, renewed or freed it since: others have written only beside the lock."""
+    """Whether it was not taken, renewed or freed since: others have written only beside the lock."""
     return before is not None and (before.held_by, before.renewal) == (current.held_by, current.renewal)
 
 

@@ -53,7 +53,7 @@ def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, prese
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
     """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them.
 
-    Beside another coordinator nobody begins one: a record that says so was forged.
+    No rollout begins beside another coordinator: a record that says so was forged.
     """
     named = before.blockers if before else ()
     accepted = {(item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL}

@@ -8,7 +8,7 @@ from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.text import counted, printable, shortened
 
 _HEADERS = ("NODE", "EVICTIONS", "THE API SERVER OBJECTS")
-# Of more nodes nobody reads a row each.
+# More nodes than these are no rows to be read one by one.
 _MANY = 20
 
 

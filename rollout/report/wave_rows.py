@@ -21,7 +21,7 @@ _PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_
 # Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
 _MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
 _COUNTABLE = 8
-# Of more waves nobody reads a row each; so many that are alike are one row then.
+# More waves than these are no rows to be read one by one; so many that are alike are one row then.
 _MANY, _LEAST_ALIKE = 20, 3
 
 
@@ -93,7 +93,7 @@ def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]
 
 
 def _names(wave: Wave) -> str:
-    """All of them, so that a plan can be searched for a node; how many, where nobody would count them."""
+    """All of them, so that a plan can be searched for a node; how many, where they are too many to count."""
     names = _listed(wave.nodes)
     return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
 

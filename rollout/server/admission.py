@@ -80,7 +80,7 @@ class Admission:
     def take(self, ask: Ask, name: str, rules: GroupRules) -> Slots:
         """Take a slot for this node; `Denied` where it may not have one, `ApiError` where that cannot be told."""
         self._check_cheaply(ask, name, rules)
-        # what is good enough for a no lets nobody in: a pause, or a failure, may have come since
+        # what is good enough for a no is none for a yes: a pause, or a failure, may have come since
         self._memory.forget()
         self._check_memory()
         node = read_node(self._api, name)

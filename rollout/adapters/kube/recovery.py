@@ -4,8 +4,8 @@ An API server that starts refuses everybody for a moment: it listens before it h
 whose rights stand in the cluster are told 403 (and service accounts 401) which they are granted right after.
 
 Credentials that a server has accepted are no mistake of whoever runs this: refused later, they have expired or were
-replaced, or what the server asks about them is away. They may be accepted again, once somebody has seen to that. So may
-be a right that was there: roles and their bindings that are made anew are gone for a moment.
+replaced, or what the server asks about them is away. They may be accepted again, once an operator has seen to that. So
+may be a right that was there: roles and their bindings that are replaced are gone for a moment.
 """
 
 import time
@@ -28,7 +28,7 @@ class Recovery:
         self._withdrawn_at: dict[str, float] = {}
 
     def was_accepted(self, right: str) -> None:
-        """Hear that the server has answered as to somebody whom it knows, and who has this right."""
+        """Hear that the server knows the caller, and has granted this right."""
         self._granted.add(right)
         self._withdrawn_at.pop(right, None)
 

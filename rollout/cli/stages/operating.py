@@ -245,7 +245,7 @@ class _Pass:
     def _run_settings(self, policy: Policy) -> RunSettings:
         settings, lasting = self.settings, self.lasting
         url, end = settings.prometheus_url, self.stop.end
-        # nobody is there to be shown where a record would have this process ask
+        # an unattended pass has no reader to show where a record would have it ask
         alerts = policy.gates.alerts if policy.gates.alerts.url == url else AlertPolicy()
         return RunSettings(
             settings.process,

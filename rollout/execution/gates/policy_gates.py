@@ -210,7 +210,7 @@ class PolicyGates:
         return self._alerts
 
     def _unasked_alerts(self) -> str:
-        """Why no node begins in this process; empty where its rules want no alerts, or somebody is asked for them."""
+        """Why no node begins in this process; empty where its rules want no alerts, or a server is asked for them."""
         url = self._policy.alerts.url
         is_asked = not url or self._ports.alerts is not None
         return "" if is_asked else Later(f"alerts of {url} are not asked for: --prometheus-url does not name it")

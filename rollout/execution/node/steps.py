@@ -94,7 +94,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
-    """The Node and its host; one that somebody takes out of the cluster, as autoscalers do, is left to them."""
+    """The Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
     try:
         node, facts = _observed(context)
     except ApiNotFoundError as error:
