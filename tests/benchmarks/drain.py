@@ -5,6 +5,7 @@ budget that lets ten go a second, through one that stays closed for the first fo
 whose pods may have namesakes elsewhere.
 """
 
+import argparse
 import sys
 import tempfile
 import threading
@@ -113,6 +114,8 @@ def compare(title: str, ours: Cost, theirs: Cost) -> None:
 
 
 def main() -> None:
+    """Drain each part by us, then by kubectl."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name, standalone_api(Path(name)) as server:
         end_pods_at_once(server, ENDING)
         api = connect(server.kubeconfig, None)

@@ -3,9 +3,9 @@
 Run: python tests/benchmarks/lab_scale.py [NODES] [PODS] [SPEED]
 """
 
+import argparse
 import asyncio
 import resource
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +82,7 @@ async def idle(world: World) -> float:
     return (time.process_time() - began) / IDLE_SECONDS
 
 
-def main(nodes: int = 1000, pods: int = 30_000, speed: float = 1.0) -> None:
+def main(nodes: int, pods: int, speed: float) -> None:
     """Print the figures."""
     clock = LabClock(speed)
     store = ObjectStore(now=clock.now)
@@ -100,4 +100,9 @@ def main(nodes: int = 1000, pods: int = 30_000, speed: float = 1.0) -> None:
 
 
 if __name__ == "__main__":
-    main(*(int(each) for each in sys.argv[1:3]), *(float(each) for each in sys.argv[3:4]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int, nargs="?", default=1000)
+    parser.add_argument("pods", type=int, nargs="?", default=30_000)
+    parser.add_argument("speed", type=float, nargs="?", default=1.0)
+    asked = parser.parse_args()
+    main(asked.nodes, asked.pods, asked.speed)

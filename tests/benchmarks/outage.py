@@ -5,6 +5,7 @@ The server is gone as one that was stopped is: no listener, every connection cut
 took to go on after the server was back, and what the cluster saw.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -87,7 +88,9 @@ def stopped_in(lab: Lab, home: Path, moment: str, seconds: float) -> Survived:
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", type=float, nargs="?", default=120.0)
+    seconds = parser.parse_args().seconds
     with ThreadPoolExecutor(len(MOMENTS)) as pool:
         for told in pool.map(lambda moment: survive(moment, seconds), MOMENTS):
             print(f"{told.moment:10} exit {told.code}, {told.total:.0f} s in all; went on {told.going_on} s after the")

@@ -6,6 +6,7 @@ Each case is planned in a process of its own. `free` is a cluster in which nothi
 Run: python tests/benchmarks/planning.py [NODES PODS_PER_NODE]
 """
 
+import argparse
 import json
 import resource
 import subprocess
@@ -69,12 +70,16 @@ def main() -> None:
         kind, policy, nodes, pods = sys.argv[2:]
         print(json.dumps(measure(kind, policy, int(nodes), int(pods))))
         return
-    size = sys.argv[1:3] or ["2000", "30"]
-    print(f"{size[0]} nodes, {size[1]} pods each: seconds of CPU, MB above the snapshot's, waves and their lower bound")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int, nargs="?", default=2000)
+    parser.add_argument("pods", type=int, nargs="?", default=30)
+    asked = parser.parse_args()
+    size = f"{asked.nodes} nodes, {asked.pods} pods each"
+    print(f"{size}: seconds of CPU, MB above the snapshot's, waves and their lower bound")
     print(f"{'cluster':<11}{'--max-unavailable':<22}{'CPU s':>7}{'MB':>6}{'waves':>7}{'bound':>7}")
     for kind in CLUSTERS:
         for policy in POLICIES:
-            command = [sys.executable, __file__, "one", kind, policy, *size]
+            command = [sys.executable, __file__, "one", kind, policy, str(asked.nodes), str(asked.pods)]
             found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             figures = f"{found['seconds']:>7.2f}{found['more']:>6.0f}{found['waves']:>7}{found['bound']:>7}"
             print(f"{kind:<11}{policy:<22}{figures}", flush=True)

@@ -7,6 +7,7 @@ own lines say that each node took. The nodes remember their last runs, as they d
 Run: python tests/benchmarks/rolling.py [lab [unknown]]
 """
 
+import argparse
 import json
 import sys
 import tempfile
@@ -97,10 +98,14 @@ def tell(strategy: str, lines: Sequence[dict[str, Any]]) -> None:
 
 def main() -> None:
     """The dispatcher, then the program where that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("where", choices=("simulated", "lab"), nargs="?", default="simulated")
+    parser.add_argument("past", choices=("known", "unknown"), nargs="?", default="known")
+    asked = parser.parse_args()
     simulated()
-    if "lab" in sys.argv:
+    if asked.where == "lab":
         for strategy in ("rolling", "waves"):
-            lasted(strategy, known="unknown" not in sys.argv)
+            lasted(strategy, known=asked.past == "known")
 
 
 if __name__ == "__main__":

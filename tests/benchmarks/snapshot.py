@@ -9,6 +9,7 @@ Run: python tests/benchmarks/snapshot.py [ROUNDS]
 
 # ruff: noqa: PLC0415 - each reader's process loads its own client and no other
 
+import argparse
 import json
 import os
 import shutil
@@ -160,8 +161,10 @@ def main() -> None:
             serve(Path(directory))
         case [name] if name in READERS:
             print(READERS[name](Path(os.environ["KUBECONFIG"])))
-        case rest:
-            rounds = int(rest[0]) if rest else ROUNDS
+        case _:
+            parser = argparse.ArgumentParser(description=__doc__)
+            parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+            rounds = parser.parse_args().rounds
             runs: dict[str, list[Measured]] = {name: [] for name in commands()}
             with tempfile.TemporaryDirectory() as directory, lab(Path(directory)) as kubeconfig:
                 for _ in range(rounds):

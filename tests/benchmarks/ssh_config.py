@@ -3,8 +3,8 @@
 Run: python tests/benchmarks/ssh_config.py [HOSTS]
 """
 
+import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -54,7 +54,9 @@ def measure(name: str, text: str, number: int) -> None:
 
 def main() -> None:
     """Each way once."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else HOSTS
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("hosts", type=int, nargs="?", default=HOSTS)
+    number = parser.parse_args().hosts
     print(f"{number} hosts, {os.cpu_count()} cores")
     measure("nothing about connections", SAYS_NOTHING, number)
     measure("Host blocks, ssh -G", LEADS, number)

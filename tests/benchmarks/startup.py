@@ -5,6 +5,7 @@ Ends with 1 where a client library, or one of the lab's servers, is imported for
 Run: python tests/benchmarks/startup.py [ROUNDS]
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -68,7 +69,9 @@ def costly() -> list[tuple[float, str]]:
 
 def main() -> None:
     """Measure in turn, so that a busy moment meets all of them, and report medians."""
-    rounds = int(sys.argv[1]) if sys.argv[1:] else ROUNDS
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", type=int, nargs="?", default=ROUNDS)
+    rounds = parser.parse_args().rounds
     measured: dict[str, list[float]] = {}
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],

@@ -6,6 +6,7 @@ answered with 429 and `Retry-After: 1`; `early` counts writes that came again so
 Run: python tests/benchmarks/tainting.py [NODES]
 """
 
+import argparse
 import sys
 import tempfile
 import time
@@ -29,7 +30,6 @@ from tests.execution.drains import Unfenced, add_node
 from tests.standalone_api import StandaloneApi, standalone_api
 
 TOO_MANY, RETRY_AFTER = 429, 1
-NAMES = [f"node-{number}" for number in range(int(sys.argv[1]) if sys.argv[1:] else 1000)]
 
 
 class Deaf:
@@ -63,8 +63,11 @@ def measured(server: StandaloneApi, what: str, act: Callable[[], object], *, lef
 
 def main() -> None:
     """Set it and take it away, first at ease, then under flow control."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int, nargs="?", default=1000)
+    names = [f"node-{number}" for number in range(parser.parse_args().nodes)]
     with tempfile.TemporaryDirectory() as name, standalone_api(Path(name)) as server:
-        for node in NAMES:
+        for node in names:
             add_node(server, node)
         clock = LabClock()
         cluster = PatientApi(connect(server.kubeconfig, None), clock)
@@ -72,8 +75,8 @@ def main() -> None:
         for title, fault in (("at ease", None), ("under flow control", FLOW_CONTROL)):
             if fault is not None:
                 server.call(lambda: server.server.faults.add(FLOW_CONTROL))
-            standing = tainting.standing(NAMES, ())
-            measured(server, f"{title}: set", standing.__enter__, left=len(NAMES))
+            standing = tainting.standing(names, ())
+            measured(server, f"{title}: set", standing.__enter__, left=len(names))
             measured(server, f"{title}: taken away", lambda: standing.__exit__(None, None, None), left=0)  # noqa: B023
 
 

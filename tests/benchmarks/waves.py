@@ -7,6 +7,7 @@ With `demanding` most workloads also keep their pods apart, spread them strictly
 Run: python tests/benchmarks/waves.py [CLUSTERS [demanding]]
 """
 
+import argparse
 import statistics
 import sys
 import time
@@ -25,11 +26,14 @@ SIZES = (50, 50, 100, 100, 200, 200, 500, 1000, 2000)
 
 def main() -> None:
     """Plan that many random clusters and print each, then the sum."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("clusters", type=int, nargs="?", default=CLUSTERS)
+    parser.add_argument("kind", choices=("usual", "demanding"), nargs="?", default="usual")
+    asked = parser.parse_args()
+    clusters, demanding = asked.clusters, asked.kind == "demanding"
     random = Random(7)  # noqa: S311 - reproducible, not secret
     ratios: list[float] = []
     print(f"{'nodes':>6}{'pods':>8}{'limit':>7}{'waves':>7}{'bound':>7}{'ratio':>7}{'CPU s':>7}")
-    clusters = int(sys.argv[1]) if len(sys.argv) > 1 else CLUSTERS
-    demanding = "demanding" in sys.argv
     for seed in range(clusters):
         size = SIZES[seed % len(SIZES)]
         made = random_cluster(seed, size, random.randint(10, 100), demanding=demanding)
