@@ -12,6 +12,7 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome, Phase
+from tests.conftest import MARKS
 from tests.docs import reference, schemas
 from tests.docs.pages import DOCS, PLACES, ROOT, SCHEMAS, TABLES, block, rewritten
 
@@ -130,6 +131,14 @@ def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     ]
     pictures = re.findall(r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE)
     assert [re.sub(r"\brollout\.", "", "\n".join(layers)) for layers in contracts] == pictures[-len(contracts) :]
+
+
+def test_every_folder_of_tests_is_told() -> None:
+    told = set(re.findall(r"`tests/(\w+)`", text_of(ROOT / "CONTRIBUTING.md").partition("## Tests, by folder\n")[2]))
+    assert {path.parent.name for path in (ROOT / "tests").glob("*/*.py")} <= told
+    marked = re.search(r"`-m lab` \((.*?)\)", text_of(ROOT / "CONTRIBUTING.md"), re.DOTALL)
+    assert marked is not None
+    assert set(re.findall(r"\w+", marked[1])) == {name for name, mark in MARKS.items() if mark == "lab"}
 
 
 def test_no_large_room_goes_without_saying_what_users_would_lose() -> None:
