@@ -27,8 +27,9 @@ PLURALS = {
 
 @pytest.fixture(autouse=True)
 def enforced(played: Played) -> None:
-    if played.cluster.get(RBAC).status != 200:
-        pytest.skip("the server knows no roles; the lab has tests of its own for what is granted")
+    served = played.cluster.get("/api/v1").body["resources"]
+    if "serviceaccounts/token" not in {resource["name"] for resource in served}:
+        pytest.skip("the server gives no tokens; the lab has tests of its own for what is granted")
 
 
 def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:

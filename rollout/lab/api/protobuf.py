@@ -5,6 +5,7 @@ protobuf. Answers are always JSON, which all of them accept. Only the fields tha
 the tables; field numbers are those of the published Kubernetes API definitions.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,13 @@ def _nested(message: Message) -> Callable[[bytes], Json]:
     return read
 
 
+def _base64(raw: bytes) -> str:
+    """As JSON has bytes."""
+    return b64encode(bytes(raw)).decode()
+
+
 _PAIR: Message = {1: Field("key", _text), 2: Field("value", _text)}
+_SECRET_PAIR: Message = {1: Field("key", _text), 2: Field("value", _base64)}
 _META: Message = {
     1: Field("name", _text),
     2: Field("generateName", _text),
@@ -73,12 +80,27 @@ _ACCESS_SPEC: Message = {
     1: Field("resourceAttributes", _nested(_RESOURCE_ATTRIBUTES)),
     2: Field("nonResourceAttributes", _nested({1: Field("path", _text), 2: Field("verb", _text)})),
 }
+_SUBJECT: Message = {
+    1: Field("kind", _text),
+    2: Field("apiGroup", _text),
+    3: Field("name", _text),
+    4: Field("namespace", _text),
+}
+_ROLE_REF: Message = {1: Field("apiGroup", _text), 2: Field("kind", _text), 3: Field("name", _text)}
+_ROLE_BINDING: Message = {
+    1: _METADATA,
+    2: Field("subjects", _nested(_SUBJECT), repeated=True),
+    3: Field("roleRef", _nested(_ROLE_REF)),
+}
 _KINDS: dict[str, Message] = {
     "Eviction": {1: _METADATA, 2: Field("deleteOptions", _nested(_DELETE_OPTIONS))},
     "DeleteOptions": _DELETE_OPTIONS,
     "SelfSubjectAccessReview": {1: _METADATA, 2: Field("spec", _nested(_ACCESS_SPEC))},
     "Namespace": {1: _METADATA},
     "ConfigMap": {1: _METADATA, 2: Field("data", _nested(_PAIR), mapped=True)},
+    "Secret": {1: _METADATA, 2: Field("data", _nested(_SECRET_PAIR), mapped=True), 3: Field("type", _text)},
+    "RoleBinding": _ROLE_BINDING,
+    "ClusterRoleBinding": _ROLE_BINDING,
 }
 _TYPE: Message = {1: Field("apiVersion", _text), 2: Field("kind", _text)}
 _ENVELOPE: Message = {1: Field("type", _nested(_TYPE)), 2: Field("raw", bytes)}

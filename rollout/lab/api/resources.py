@@ -54,6 +54,7 @@ class Resource:
         return next((resource for resource in self.subresources if resource.name == name), None)
 
 
+_RBAC = "rbac.authorization.k8s.io"
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
 _BINDING = Subresource("binding", "Binding", ("create",))
 _EVICTION = Subresource("eviction", "Eviction", ("create",), "policy", "v1")
@@ -95,6 +96,15 @@ STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", (_SCALE,)
 JOBS = _resource("batch", "jobs", "Job", listed=True)
 BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
+# What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a scenario says, and no
+# CronJob starts a Job.
+SERVICE_ACCOUNTS = _resource("", "serviceaccounts", "ServiceAccount", "sa", status=False)
+CRON_JOBS = _resource("batch", "cronjobs", "CronJob", "cj", listed=True)
+NETWORK_POLICIES = _resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", status=False)
+ROLES = _resource(_RBAC, "roles", "Role", status=False)
+ROLE_BINDINGS = _resource(_RBAC, "rolebindings", "RoleBinding", status=False)
+CLUSTER_ROLES = _resource(_RBAC, "clusterroles", "ClusterRole", status=False, namespaced=False)
+CLUSTER_ROLE_BINDINGS = _resource(_RBAC, "clusterrolebindings", "ClusterRoleBinding", status=False, namespaced=False)
 ACCESS_REVIEWS = _resource(
     "authorization.k8s.io",
     "selfsubjectaccessreviews",
@@ -122,5 +132,12 @@ STORED = (
     LEASES,
     BUDGETS,
     VOLUMEATTACHMENTS,
+    SERVICE_ACCOUNTS,
+    CRON_JOBS,
+    NETWORK_POLICIES,
+    ROLES,
+    ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
 )
 SERVED = (*STORED, ACCESS_REVIEWS)
