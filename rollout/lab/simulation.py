@@ -7,6 +7,7 @@ meets a settled cluster.
 import asyncio
 import random
 import resource
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class LabFiles:
     def environment(self, shared_port: int | None) -> dict[str, str]:
         """The variables that make clients use the lab; without a shared port they need the inventory."""
         by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
+        known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')  # for ssh, which splits at spaces itself
         by_inventory = {"ROLLOUT_INVENTORY": str(self.inventory)}
         return {
             "KUBECONFIG": str(self.kubeconfig),
@@ -78,6 +80,8 @@ class LabFiles:
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
             # The operator's own leads to real hosts.
             "ROLLOUT_SSH_CONFIG": "none",
+            # For Ansible's own commands with the inventory.
+            "ANSIBLE_SSH_COMMON_ARGS": f"-o {known_hosts}",
             **(by_inventory if shared_port is None else by_port),
         }
 

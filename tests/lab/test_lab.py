@@ -160,6 +160,7 @@ def test_the_files_are_private_and_complete(start_lab: StartLab) -> None:
         "ROLLOUT_SSH_KEY",
         "ROLLOUT_KNOWN_HOSTS",
         "ROLLOUT_SSH_CONFIG",
+        "ANSIBLE_SSH_COMMON_ARGS",
     }
     inventory = yaml.safe_load(lab.inventory.read_text())
     assert set(inventory["all"]["children"]) == {"control_plane", "worker"}

@@ -157,7 +157,7 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         return
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if before is not None and before.pause is not None:
-        lines.append(f"All nodes are no longer {printable(str(before.pause))}.")
+        lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
     if before is not None and before.aborted is not None:
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
