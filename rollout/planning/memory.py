@@ -105,8 +105,9 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
     known = memory.versions.get(version)
     if known is None or not (known.held_since or len(known.nodes) >= limit):
         return ""
-    nodes = counted(len(known.nodes), "node")
-    return f"version {version} is held: it failed on {nodes}, {shortened(known.nodes, 3)}, last {known.at}"
+    nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, 3)}"
+    where = nodes if known.nodes else "nodes that have succeeded since"
+    return f"version {version} is held: it failed on {where}, last {known.at}"
 
 
 def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:

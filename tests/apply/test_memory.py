@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.access import Denial
-from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
@@ -151,6 +151,27 @@ def test_the_ending_leads_on_where_a_version_is_held_and_nothing_is_forgotten(
     ended = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
     assert (ended.code, len(ended.summary["succeeded"])) == (0, 5)
     assert rollout(lab, "resume").stdout.startswith("Nothing to resume: this cluster has no record")
+
+
+def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(started: Started, rollout: Rollout) -> None:
+    """It was left cordoned, and goes on from where it stands; the others of its rollout may be taken then."""
+    lab = started("default", 6)
+    lab.call(lambda: [machine.inflict(HostFaults(reboot=RebootFault.SLOW)) for machine in lab.machines.values()])
+    (gone,) = rollout(lab, *APPLY, "--reboot-timeout", "1s").failures.values()
+    assert gone["outcome"] == "not-back"
+    mend(lab)
+    wait_until(lambda: is_ready(lab, gone["node"]), seconds=60)
+    tried = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
+    assert (tried.code, tried.outcomes) == (4, {gone["node"]: "succeeded"})
+    assert remembered(lab)["versions"] == {}
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert lab.scoreboard().clean
+
+
+def is_ready(lab: Lab, node: str) -> bool:
+    stored = lab.call(lambda: lab.store.get(NODES, node))
+    assert stored is not None
+    return any((entry["type"], entry["status"]) == ("Ready", "True") for entry in stored["status"]["conditions"])
 
 
 def test_a_rollout_whose_last_nodes_are_paused_says_that_it_is_over(started: Started, rollout: Rollout) -> None:

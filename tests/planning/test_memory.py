@@ -121,6 +121,10 @@ def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() ->
     assert why_held(beside, BAD)
     by_hand = after(end("w-3", outcome=Outcome.SUCCEEDED, despite_hold=True), memory=held)
     assert not why_held(by_hand, BAD)
+    of_theirs = after(*(end(name, outcome=Outcome.SUCCEEDED) for name in ("w-1", "w-2")), memory=held)
+    assert why_held(of_theirs, BAD).startswith(
+        f"version {BAD} is held: it failed on nodes that have succeeded since, last"
+    )
 
 
 def test_another_version_is_tried_at_once() -> None:

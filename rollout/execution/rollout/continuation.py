@@ -129,6 +129,7 @@ def continuation(
     fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).max_failures.of(selected)
+    back_again = _retried(unfinished, begun)
     inherited = Inheritance(
         begun={item.node.name: item.run for item in begun},
         left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
@@ -137,12 +138,12 @@ def continuation(
         failed=_failed_before(unfinished, plan if retry_failed else None),
         stranded=left_behind,
         is_recorded=not unfinished.record.problem,
-        retried=retried,
+        retried=retried.union(back_again),
         left_over=_left_over(unfinished, plan),
     )
     present = {node.name for node in situation.snapshot.nodes}
     plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
-    return Continuation(plan, inherited, selected, _retried(unfinished, begun))
+    return Continuation(plan, inherited, selected, back_again)
 
 
 def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...]:

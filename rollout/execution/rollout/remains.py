@@ -15,7 +15,7 @@ class Inheritance:
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
+    none is written or taken away. `retried` are nodes that failed and are tried again, given back by then or not.
     `left_over` are nodes that it was to take, and that the plan of this process leaves out.
     """
 
