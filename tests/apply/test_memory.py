@@ -98,9 +98,13 @@ def hold(lab: Lab, rollout: Rollout) -> None:
 
 
 def mend(lab: Lab) -> None:
+    inflict_everywhere(lab, HostFaults())
+
+
+def inflict_everywhere(lab: Lab, faults: HostFaults) -> None:
     def inflict() -> None:
         for machine in lab.machines.values():
-            machine.inflict(HostFaults())
+            machine.inflict(faults)
 
     lab.call(inflict)
 
@@ -156,7 +160,7 @@ def test_the_ending_leads_on_where_a_version_is_held_and_nothing_is_forgotten(
 def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(started: Started, rollout: Rollout) -> None:
     """It was left cordoned, and goes on from where it stands; the others of its rollout may be taken then."""
     lab = started("default", 6)
-    lab.call(lambda: [machine.inflict(HostFaults(reboot=RebootFault.SLOW)) for machine in lab.machines.values()])
+    inflict_everywhere(lab, HostFaults(reboot=RebootFault.SLOW))
     (gone,) = rollout(lab, *APPLY, "--reboot-timeout", "1s").failures.values()
     assert gone["outcome"] == "not-back"
     mend(lab)
