@@ -161,10 +161,11 @@ def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(star
     """It was left cordoned, and goes on from where it stands; the others of its rollout may be taken then."""
     lab = started("default", 6)
     inflict_everywhere(lab, HostFaults(reboot=RebootFault.SLOW))
-    (gone,) = rollout(lab, *APPLY, "--reboot-timeout", "1s").failures.values()
+    before = boot_ids(lab)
+    (gone,) = rollout(lab, *APPLY, "--reboot-timeout", "3s").failures.values()
     assert gone["outcome"] == "not-back"
     mend(lab)
-    wait_until(lambda: is_ready(lab, gone["node"]), seconds=60)
+    wait_until(lambda: boot_ids(lab)[gone["node"]] != before[gone["node"]])
     tried = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
     assert (tried.code, tried.outcomes) == (4, {gone["node"]: "succeeded"})
     assert remembered(lab)["versions"] == {}
@@ -172,10 +173,10 @@ def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(star
     assert lab.scoreboard().clean
 
 
-def is_ready(lab: Lab, node: str) -> bool:
-    stored = lab.call(lambda: lab.store.get(NODES, node))
-    assert stored is not None
-    return any((entry["type"], entry["status"]) == ("Ready", "True") for entry in stored["status"]["conditions"])
+def boot_ids(lab: Lab) -> dict[str, str]:
+    """As the kubelets report them."""
+    nodes = lab.call(lambda: list(lab.store.items(NODES)))
+    return {node["metadata"]["name"]: node["status"]["nodeInfo"]["bootID"] for node in nodes}
 
 
 def test_a_rollout_whose_last_nodes_are_paused_says_that_it_is_over(started: Started, rollout: Rollout) -> None:
