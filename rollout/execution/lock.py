@@ -66,6 +66,10 @@ class _Lease(msgspec.Struct):
         return self.spec.holder_identity or ""
 
     @property
+    def run(self) -> str:
+        return self.metadata.annotations.get(marks.RUN, "")
+
+    @property
     def renewal(self) -> str:
         """A word that each renewal changes; what others write beside the lock does not."""
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
@@ -184,9 +188,7 @@ class LeaseLock:
 
     def _is_mine(self, lease: _Lease | None) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
-        if lease is None or lease.held_by != self._terms.holder:
-            return False
-        return lease.spec.acquire_time == self._acquired
+        return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self._terms.holder, self._acquired)
 
     def _acquire(self) -> None:
         lease = self._read()
@@ -206,7 +208,7 @@ class LeaseLock:
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (self._is_mine(current) or _is_as(before, current)):
-                    raise self._taken(current.held_by if current else "another process", "") from error
+                    raise self._taken(current) from error
                 self._standing, self._renewed_at = current.metadata, self._clock.monotonic()
                 if self._is_mine(current):
                     return
@@ -236,23 +238,22 @@ class LeaseLock:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
         if lease.renewal == self._terms.stale:
             return True
-        run = lease.metadata.annotations.get(marks.RUN, "")
-        if self._terms.unlock not in ("", run):
+        if self._terms.unlock not in ("", lease.run):
+            held = f"{lease.held_by} holds the lock {f'for run {lease.run}' if lease.run else 'and names no run'}"
             raise BlockedError(
-                f"--force-unlock {self._terms.unlock}, but {lease.held_by} holds the lock for run {run or 'unknown'}",
-                hint="Name that run, once you are sure that no process is working on it.",
+                f"--force-unlock {self._terms.unlock}, but {held}",
+                hint=f"Once you are sure that no process is working on it: {self._unlocking(lease)}",
             )
         return bool(self._terms.unlock)
 
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
         if not self._terms.waits:
-            raise self._taken(lease.held_by, lease.metadata.annotations.get(marks.RUN, ""))
+            raise self._taken(lease)
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
-        run = lease.metadata.annotations.get(marks.RUN, "")
-        unlocked = f"; where its process is surely gone: --force-unlock {run}" if run else ""
         self._notice(
-            f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal{unlocked}"
+            f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal; "
+            f"where its process is surely gone: {self._unlocking(lease)}"
         )
         deadline, said = Deadline(self._clock, seconds), float(seconds)
         while not deadline.expired:
@@ -269,16 +270,22 @@ class LeaseLock:
                     hint="The cluster has changed: check it, and plan again.",
                 )
             if current.renewal != lease.renewal:
-                raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
+                raise self._taken(current)
             lease = current
         return lease
 
-    def _taken(self, holder: str, run: str) -> LockedError:
+    def _unlocking(self, lease: _Lease) -> str:
+        """What takes it from a holder that is gone; a Lease that names no run can only be deleted."""
+        deletion = f"kubectl -n {self._terms.namespace} delete lease {marks.LEASE_NAME}"
+        return f"--force-unlock {lease.run}" if lease.run else deletion
+
+    def _taken(self, lease: _Lease | None) -> LockedError:
+        holder = lease.held_by if lease else "another process"
         return LockedError(
             f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
-            + (f" for run {run}" if run else ""),
-            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while; "
-            "at once with --force-unlock and its run.",
+            + (f" for run {lease.run}" if lease and lease.run else ""),
+            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while"
+            + (f"; at once with: {self._unlocking(lease)}" if lease else "."),
         )
 
     def _note(self, answer: bytes) -> None:

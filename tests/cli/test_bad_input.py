@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.lab.api.resources import NAMESPACES
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
@@ -193,3 +194,27 @@ def test_a_plan_of_another_cluster(start_lab: StartLab, command: Command) -> Non
 def nothing_changed(lab: Lab) -> bool:
     scores = lab.scoreboard()
     return scores.clean and not any(scores.reboots.values()) and not scores.evictions
+
+
+@pytest.mark.parametrize(("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")])
+def test_a_lock_namespace_that_takes_nothing_new(
+    start_lab: StartLab, command: Command, fix: str, *, terminating: bool
+) -> None:
+    """It is not there, or on its way out: what stands beside the lock cannot be allowed, nor deleted."""
+    lab = start_lab("default", nodes=4)
+    if terminating:
+        metadata = {"name": "locks", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"]}
+        lab.call(lambda: lab.store.create(NAMESPACES, {"metadata": metadata, "status": {"phase": "Terminating"}}))
+    where = ("--lease-namespace", "locks")
+    for arguments, code in ((("apply", "--yes", "--reboot-idle"), 1), (("operate", "--once"), 6)):
+        ended = command(*arguments, *where, lab=lab)
+        assert ended.code == code, ended.stderr
+        hint = ended.stderr.splitlines()[-1]
+        assert hint.startswith("hint: ")
+        assert fix in hint
+        assert "--lease-namespace" in hint
+    assert not any(lab.scoreboard().reboots.values())
+    checks = json.loads(command("doctor", "-o", "json", *where, lab=lab).stdout)["checks"]
+    fixes = [check["fix"] for check in checks if "cannot be written" in check["message"]]
+    assert len(fixes) == 2
+    assert all(fix in each for each in fixes)

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -125,7 +126,8 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
         LeaseLock(api, SystemClock(), terms, stop=stop, notice=notice),
     ):
         pass
-    assert notices == ["ann holds the lock: watching up to 10m for a renewal"]
+    told = "ann holds the lock: watching up to 10m for a renewal; where its process is surely gone: "
+    assert notices == [f"{told}kubectl -n kube-system delete lease node-rollout"]
     assert lease(api)["holderIdentity"] == "ann"
 
 
@@ -318,3 +320,21 @@ def test_whoever_does_not_wait_gives_way_but_to_the_version_that_it_saw_go_stale
     with LeaseLock(api, SystemClock(), terms) as held:
         held.check()
         assert lease(api)["holderIdentity"] == "bob"
+
+
+def test_a_holder_that_names_no_run_is_passed_over_by_deleting_its_lease(api: KubeApi) -> None:
+    """As other tools write Leases: no --force-unlock could name its run."""
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-rollout"}}
+    api.create(PATH.rpartition("/")[0], {**body, "spec": {"holderIdentity": "eve", "leaseDurationSeconds": 1}})
+    deletion, notices = "kubectl -n kube-system delete lease node-rollout", list[str]()
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
+    with pytest.raises(BlockedError) as named, LeaseLock(api, SystemClock(), replace(terms, unlock="some-run")):
+        pass
+    assert "eve holds the lock and names no run" in named.value.message
+    assert deletion in named.value.hint
+    with pytest.raises(BlockedError) as refused, LeaseLock(api, SystemClock(), replace(terms, waits=False)):
+        pass
+    assert deletion in refused.value.hint
+    with LeaseLock(api, SystemClock(), terms, notice=notices.append):
+        assert lease(api)["holderIdentity"] == "ann"
+    assert deletion in notices[0]

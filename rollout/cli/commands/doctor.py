@@ -124,15 +124,16 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import why_unwritable
     from rollout.execution.record.record import record_of
+    from rollout.gather.cluster.memory import memory_of
     from rollout.gather.doctor.checks import Verdict
     from rollout.gather.doctor.memory import unwritable_checks
-    from rollout.model import marks
 
     if any(right.verdict is not Verdict.PASS for right in rights if " configmaps " in right.subject):
         return ()
-    record = with_patience(lambda: record_of(namespace).why_unwritable(connections.api))
-    memory = with_patience(lambda: why_unwritable(connections.api, namespace))
-    return unwritable_checks((f"{namespace}/{marks.LEASE_NAME}", record), (f"{namespace}/{marks.MEMORY_NAME}", memory))
+    record, memory = record_of(namespace), memory_of(namespace)
+    no_record = with_patience(lambda: record.why_unwritable(connections.api))
+    no_memory = with_patience(lambda: why_unwritable(connections.api, namespace))
+    return unwritable_checks((record, no_record), (memory, no_memory))
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:

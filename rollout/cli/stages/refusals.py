@@ -60,10 +60,9 @@ def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
     if why := with_patience(lambda: why_unwritable(api, namespace)):
         document = memory_of(namespace)
         raise BlockedError(
-            f"{document.origin} cannot be written: {why}. What fails could not be remembered, and no pass begins "
-            "without that",
-            hint="One that is immutable, or damaged, is begun anew once it is gone: "
-            f"kubectl -n {namespace} delete configmap {document.name}",
+            f"{document.origin} cannot be written: {why.message}. What fails could not be remembered, and no pass "
+            "begins without that",
+            hint=document.way_out(why),
         )
 
 

@@ -256,6 +256,20 @@ def is_marked(task: NodeTask) -> bool:
         return False
 
 
+def why_lost(task: NodeTask) -> tuple[str, ExclusionReason | None]:
+    """That the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
+
+    One that is not there needs no reboot; one that was created again still waits for it.
+    """
+    try:
+        uid = read_node(task.cluster.api, task.name).uid
+    except ApiNotFoundError:
+        return "its Node was deleted", ExclusionReason.DELETING
+    except ApiError:
+        return "", None
+    return ("its Node was deleted and created again" if uid != task.planned.node_uid else ""), None
+
+
 def stays_cordoned(task: NodeTask) -> bool:
     """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
     try:

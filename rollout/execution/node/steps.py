@@ -20,6 +20,7 @@ from rollout.execution.node.marking import (
     leave_failed,
     mark_phase,
     stays_cordoned,
+    why_lost,
 )
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
@@ -67,7 +68,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
-        return _with_findings(context, _failed(context, progress, error))
+        return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
     context.report.step(context.name, progress.phase)
     seconds = context.task.seconds
     return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note, version=progress.version)
@@ -254,6 +255,23 @@ _STEPS: Mapping[Phase, Step] = {
     Phase.BOOTED: _prove_ready,
     Phase.READY: _finish,
 }
+
+
+def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
+    """What an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
+
+    Before its reboot was asked for that is no failure: the node is left to whoever has deleted it.
+    """
+    if not isinstance(error, ApiNotFoundError | MarksGoneError | DrainError):
+        return error
+    lost, reason = why_lost(context.task)
+    if not lost:
+        return error
+    if progress.phase in BEFORE_REBOOT:
+        message = f"not rebooted: {lost} while it was {progress.phase}"
+        return NodeFailure(Outcome.SKIPPED, message, reason=reason)
+    hint = f"Look at its host; once its Node is Ready: rollout apply --node {context.name}"
+    return NodeFailure(Outcome.FAILED, f"its reboot is not proven: {lost} after the reboot was requested", hint=hint)
 
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:

@@ -44,8 +44,8 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
     )
 
 
-def why_unwritable(api: ClusterApi, namespace: str) -> str:
-    """Why nothing could be remembered, by the API server's answer to a dry run; empty where something could.
+def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
+    """Why nothing could be remembered, by the API server's answer to a dry run; None where something could.
 
     The memory of another version of this program is not written over. `ApiUnavailableError`.
     """
@@ -54,8 +54,8 @@ def why_unwritable(api: ClusterApi, namespace: str) -> str:
     except ApiUnavailableError:
         raise
     except ApiError as error:
-        return error.message
-    return memory.problem if memory.is_newer else memory_of(namespace).why_unwritable(api)
+        return error
+    return ApiError(memory.problem) if memory.is_newer else memory_of(namespace).why_unwritable(api)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class RunMemory:
         with self._lock:
             if self._unwritable is None:
                 why = self._cluster.ask(lambda api: why_unwritable(api, self._terms.namespace))
-                self._unwritable = f"no failure could be remembered: {why}" if why else ""
+                self._unwritable = f"no failure could be remembered: {why.message}" if why else ""
             return self._unwritable
 
     def _now_remembered(self) -> Memory:

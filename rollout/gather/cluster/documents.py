@@ -78,8 +78,8 @@ class Document:
         standing = ((whole or {}).get("data") or {}).get(self.key)
         return self._with(msgspec.json.encode(_kept(content, _read_back(standing))).decode(), whole)
 
-    def why_unwritable(self, api: ClusterApi) -> str:
-        """Why nothing could be written, by the API server's answer to a dry run; empty where something could.
+    def why_unwritable(self, api: ClusterApi) -> ApiError | None:
+        """Why nothing could be written, by the API server's answer to a dry run; None where something could.
 
         That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
         """
@@ -94,10 +94,15 @@ class Document:
         except ApiUnavailableError:
             raise
         except ApiConflictError:
-            return ""
+            return None
         except ApiError as error:
-            return "" if _UNASKED in error.message else error.message
-        return ""
+            return None if _UNASKED in error.message else error
+        return None
+
+    def way_out(self, refusal: ApiError) -> str:
+        """What makes it writable again."""
+        delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
+        return refusal.hint or f"Allow it; one that is immutable, or damaged, is begun anew once it is gone: {delete}"
 
     def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {

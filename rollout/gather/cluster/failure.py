@@ -4,6 +4,8 @@ Both the client, for answers, and the watch decoder, for ERROR events inside a s
 here, so that a 410 means the same wherever it is met.
 """
 
+import re
+
 import msgspec
 
 from rollout.errors import (
@@ -47,6 +49,11 @@ _NO_RIGHTS = {
     "exceeded quota": "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE",
     "denied the request": "Whoever runs that admission webhook knows what it asks for.",
 }
+# What is created in a namespace that is not there, or on its way out: here that is what stands beside the lock.
+_MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
+_TERMINATING = "NamespaceTerminating"
+_MISSING_HINT = "Create that namespace, or name another with --lease-namespace."
+_TERMINATING_HINT = "Create that namespace anew once it is gone, or name another with --lease-namespace."
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
@@ -139,4 +146,8 @@ def _hint(status: int, causes: tuple[Cause, ...], message: str) -> str:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and not causes:
         return next((hint for words, hint in _NO_RIGHTS.items() if words in message), _FORBIDDEN_HINT)
+    if status == _FORBIDDEN and any(cause.reason == _TERMINATING for cause in causes):
+        return _TERMINATING_HINT
+    if status == _NOT_FOUND and _MISSING_NAMESPACE.match(message):
+        return _MISSING_HINT
     return _REDIRECT_HINT if status < _BAD_REQUEST else ""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from rollout.errors import ApiError
+from rollout.gather.cluster.documents import Document
 from rollout.gather.doctor.checks import Check, CheckName, failed, warned
 from rollout.model.cluster import Node
 from rollout.model.memory import Memory, Pause
@@ -23,20 +25,20 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
             yield warned(CheckName.MEMORY, version, message, fix)
 
 
-def unwritable_checks(record: tuple[str, str], memory: tuple[str, str]) -> Iterator[Check]:
-    """Of the record and the memory, each a ConfigMap with its namespace and why it cannot be written, empty if it can.
+def unwritable_checks(
+    record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
+) -> Iterator[Check]:
+    """Of the record and the memory, each with why it cannot be written, None if it can.
 
     No rollout begins without its record; a person's goes on without a memory.
     """
-    for (subject, why), name, verdict, without in (
+    for (document, why), name, verdict, without in (
         (record, CheckName.LOCK, failed, "no rollout can begin"),
         (memory, CheckName.MEMORY, warned, "failures are not remembered, and no pass of operate begins"),
     ):
         if why:
-            namespace, _, config_map = subject.partition("/")
-            delete = f"kubectl -n {namespace} delete configmap {config_map}"
-            fix = f"Allow it; one that is immutable, or damaged, is begun anew once it is gone: {delete}"
-            yield verdict(name, f"ConfigMap {subject}", f"cannot be written, so {without}: {why}", fix)
+            message = f"cannot be written, so {without}: {why.message}"
+            yield verdict(name, document.origin, message, document.way_out(why))
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:

@@ -1,5 +1,7 @@
 """The node lifecycle controller: silent nodes turn Unknown, taints follow conditions, pods leave tainted nodes.
 
+And the pods' garbage collector, as far as it is about nodes: those of a Node that is gone are deleted.
+
 Nodes without a kubelet, which clients of the lab make to try things, are nobody's to judge: only the taint of
 a cordon is kept for them.
 """
@@ -54,6 +56,7 @@ class NodeLifecycle:
         name = change.obj["metadata"]["name"]
         if change.type is ChangeType.DELETED:
             self._heard.pop(name, None)
+            self._cluster.agenda.after(self._cluster.timings.orphan_grace, self._collect_orphans, name, settles=False)
             return
         self._cluster.agenda.soon(self._follow, name)
         if change.previous is not None and is_ready(change.previous) and not is_ready(change.obj):
@@ -112,6 +115,12 @@ class NodeLifecycle:
             return
         for pod in self._cluster.store.pods_on(name):
             self._cluster.store.put(PODS, marked_unready(pod, self._cluster.now()))
+
+    def _collect_orphans(self, name: str) -> None:
+        """Delete the pods of a Node that is gone at once: no kubelet is there to end them."""
+        if self._cluster.store.get(NODES, name) is None:
+            for pod in self._cluster.store.pods_on(name):
+                self._cluster.delete_pod(pod, grace_seconds=0)
 
     def _plan_evictions(self, name: str) -> None:
         node = self._cluster.store.get(NODES, name)

@@ -7,13 +7,15 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Durations in simulated seconds; a scenario may override any of them.
 
     `node_grace` is how long a node may be silent before it is called Unknown, looked at every
-    `node_monitor`; `budget_lag` and `retry_unschedulable` are how far those controllers trail the changes.
+    `node_monitor`; `orphan_grace` is how long the pods of a Node that was deleted stay; `budget_lag` and
+    `retry_unschedulable` are how far those controllers trail the changes.
     """
 
     heartbeat: float = 10
     status_report: float = 300
     node_monitor: float = 5
     node_grace: float = 40
+    orphan_grace: float = 40
     kubelet_start: float = 1
     kubelet_ready: float = 5
     startup_min: float = 2

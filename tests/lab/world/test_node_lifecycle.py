@@ -159,3 +159,16 @@ def test_settling_evicts_nobody_by_time() -> None:
     assert not is_deleting(sim.get(PODS, "p"))
     assert sim.get(DEPLOYMENTS, "web")["status"]["readyReplicas"] == 1
     assert is_ready(sim.pods("web")[0])
+
+
+def test_the_pods_of_a_node_that_is_gone_are_deleted_after_a_while() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 2)
+    sim.world.settle()
+    sim.switch_off("n1")
+    sim.delete(NODES, "n1")
+    sim.advance(38)
+    assert len(sim.pods("web", node="n1")) == 1
+    sim.advance(10)
+    assert not sim.pods("web", node="n1")
+    assert len(sim.ready_pods("web")) == 2
