@@ -1,5 +1,6 @@
 """Whether a rollout could take the lock now, and whose it is where it could not. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
@@ -39,3 +40,11 @@ def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
     namespace, _, name = subject.partition("/")
     fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)
+
+
+def uncreatable_lock_checks(subject: str, why: str) -> Iterator[Check]:
+    """The verdict on a Lease that the API server would not store, by its answer `why`; none where that is empty."""
+    if why:
+        namespace, _, _ = subject.partition("/")
+        fix = f"Allow it. Quotas of the namespace: kubectl -n {namespace} get resourcequota"
+        yield failed(CheckName.LOCK, f"Lease {subject}", f"cannot be created, so no rollout can begin: {why}", fix)
