@@ -85,5 +85,7 @@ def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: St
     assert words in refused.stderr
     aborted = rollout(lab, "abort", "--yes")
     assert words in aborted.stderr
+    assert "its record is deleted, and stays until its finalizers are gone: example.com/hold" in aborted.stdout
+    assert "is removed" not in aborted.stdout
     lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
     assert rollout(lab, *APPLY, "--reboot-idle").code == 0

@@ -47,6 +47,16 @@ def outcome_of(error: RolloutError) -> Outcome:
             return Outcome.FAILED
 
 
+def deleted_in_flight(phase: Phase, before_reboot: frozenset[Phase]) -> StepError:
+    """What it means that a Node which was begun is not there any more, and what came of its host."""
+    host = "was not asked to reboot" if phase in before_reboot else "was asked to reboot"
+    return StepError(
+        f"its Node was deleted after it was started: its host {host}",
+        hint="See what deletes Nodes, such as an autoscaler or an operator. A machine that is to stay registers its "
+        "Node anew, without a cordon, once its kubelet is restarted.",
+    )
+
+
 def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[Phase]) -> bool:
     """Whether the node is in service again once our cordon is gone."""
     return outcome in _WORKS or (phase in before_reboot and outcome is not Outcome.FENCED)

@@ -256,6 +256,17 @@ def is_marked(task: NodeTask) -> bool:
         return False
 
 
+def was_deleted(task: NodeTask) -> bool:
+    """Whether the Node is gone, or another of its name is there; not where that cannot be seen."""
+    try:
+        node = read_node(task.cluster.api, task.name)
+    except ApiNotFoundError:
+        return True
+    except ApiError:
+        return False
+    return bool(task.planned.node_uid) and node.uid != task.planned.node_uid
+
+
 def stays_cordoned(task: NodeTask) -> bool:
     """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
     try:

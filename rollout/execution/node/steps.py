@@ -10,7 +10,7 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
-from rollout.execution.node.failures import NodeFailure, blamed, may_be_given_back, outcome_of
+from rollout.execution.node.failures import NodeFailure, blamed, deleted_in_flight, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -20,6 +20,7 @@ from rollout.execution.node.marking import (
     leave_failed,
     mark_phase,
     stays_cordoned,
+    was_deleted,
 )
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
@@ -258,6 +259,8 @@ _STEPS: Mapping[Phase, Step] = {
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
+    if isinstance(error, ApiNotFoundError | MarksGoneError) and was_deleted(context.task):
+        error = deleted_in_flight(progress.phase, BEFORE_REBOOT)
     context.remember(blamed(context.planned, outcome, progress.version), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
