@@ -77,13 +77,14 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 
     Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, or
     get other labels for their turn, and once as many have failed as may. Where none is under way the gates are today's:
-    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever.
+    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever. The checks are today's in
+    any case: to ask for one is to write on a Node, and to take the annotation away by which it answers.
     """
     standing = unfinished.record.plan
     if standing is None:
         return unfinished
     rules = stricter(standing.policy, today, _planned_for(standing))
-    rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
+    rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
     is_changed = is_regrouped(standing.policy, today) or is_labelled_otherwise(standing.policy, today)
     if is_changed or has_failed_enough(under_rules):
