@@ -152,6 +152,19 @@ def test_rules_that_no_flag_takes_are_none_of_a_record(started: Start, rollout: 
         assert rollout(lab, "abort", "--yes").code == 0
 
 
+def test_an_unattended_pass_waits_for_as_long_as_its_own_settings_say(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """In a millisecond no host comes back, and the node would stay cordoned."""
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
+        forge(lab, lambda plan: plan["policy"].update(reboot_timeout="1ms", ready_timeout="1ms"))
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert node in rebooted(lab)
+        assert (len(rebooted(lab)), lab.scoreboard().clean) == (3, True)
+
+
 def roll_back(lab: Lab) -> None:
     """From now on hosts come back in their old version; in the lab's loop."""
     for machine in lab.machines.values():
