@@ -224,15 +224,14 @@ def test_what_is_installed_is_what_is_printed(command: Command, home: Path) -> N
     """Into files of the shell that it is started from, whose own stay as they are."""
     (home / ".bashrc").write_text("alias k=kubectl\n")
     environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    shown = ""
     for flag in ("--install-completion", "--show-completion"):
         line = f"{sys.executable} -m rollout {flag}; true"
-        done = subprocess.run(
-            ["bash", "--norc", "-c", line], env=environment, cwd=home, capture_output=True, text=True, check=True
-        )
-        assert done.stderr == ""
+        words = ["bash", "--norc", "-c", line]
+        shown = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, check=True).stdout
     script = command("completion", "bash").stdout
     installed = home / ".bash_completions" / "rollout.sh"
-    assert (installed.read_text(), done.stdout) == (script, script)
+    assert (installed.read_text(), shown) == (script, script)
     assert "alias k=kubectl" in (home / ".bashrc").read_text()
     assert str(installed) in (home / ".bashrc").read_text()
 
