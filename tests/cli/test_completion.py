@@ -248,4 +248,4 @@ def test_a_shell_that_is_not_known_is_named(home: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == "64"
-    assert "rollout completion --help" in done.stderr
+    assert "rollout completion bash" in done.stderr

@@ -119,7 +119,8 @@ def detected_shell() -> Shell:
     name = typers._get_shell_name()  # type: ignore[attr-defined] # noqa: SLF001 - typer has no other way to ask
     if name not in set(Shell):
         raise UsageError(
-            f"{name or 'the shell'} is not one that can be completed in", hint="See: rollout completion --help."
+            f"{name or 'the shell'} is not one that can be completed in",
+            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
         )
     return Shell(name)
 
@@ -138,6 +139,7 @@ def install(shell: Shell) -> Path:
         installed.write_text(f"{script_of(shell)}\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(
-            f"cannot write {error.filename}: {error.strerror}", hint="See: rollout completion --help."
+            f"cannot write {error.filename}: {error.strerror}",
+            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
         ) from error
     return installed
