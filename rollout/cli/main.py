@@ -42,6 +42,7 @@ app = typer.Typer(
     cls=CommandList,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    add_completion=False,
     context_settings=CONTEXT,
     epilog=_EPILOG,
 )
@@ -55,11 +56,39 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(value: bool) -> None:
+    if value:
+        from rollout.cli.commands.completion import detected_shell, install
+
+        shell = detected_shell()
+        typer.echo(f"{shell} completion installed in {install(shell)}. It takes effect in the next terminal.")
+        raise typer.Exit
+
+
+def _show_completion(value: bool) -> None:
+    if value:
+        from rollout.cli.commands.completion import completion as printed
+        from rollout.cli.commands.completion import detected_shell
+
+        printed(detected_shell())
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    install_completion: Annotated[  # noqa: ARG001 - likewise
+        bool,
+        typer.Option(
+            "--install-completion", callback=_install_completion, help="Install completion for the current shell."
+        ),
+    ] = False,
+    show_completion: Annotated[  # noqa: ARG001 - likewise
+        bool,
+        typer.Option("--show-completion", callback=_show_completion, help="Print its script for the current shell."),
     ] = False,
 ) -> None:
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
@@ -106,6 +135,7 @@ _SOURCES: Mapping[str, Source] = {
 
 def program() -> Any:
     """The command `rollout`, with all others in it."""
+    typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
     root.commands = Commands(_SOURCES)
     return root

@@ -22,10 +22,9 @@ from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import LONGEST, Count, Duration
-from rollout.planning.node_labels import node_labels
+from rollout.planning.impossible_rules import impossible_rules
 from rollout.planning.pools import ordered
 from rollout.planning.selector import parse_selector
-from rollout.planning.windows import Window
 
 # In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.
 LARGEST_DOCUMENT = 32 << 20
@@ -189,22 +188,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     yield from _impossible_pools(plan)
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
-    try:
-        for selector in _selectors(plan.policy):
-            parse_selector(selector)
-        node_labels(plan.policy.courtesy.pre_reboot_node_labels)
-        node_labels(plan.policy.courtesy.post_reboot_node_labels)
-    except UsageError as error:
-        yield error.message
-    for window in plan.policy.gates.windows.windows:
-        try:
-            Window.parse(window)
-        except UsageError as error:
-            yield error.message
-
-
-def _selectors(policy: Policy) -> tuple[str, ...]:
-    return (policy.control_plane_selector, policy.drain.pod_selector, *policy.gates.blocking_pods)
+    yield from impossible_rules(plan.policy)
 
 
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:

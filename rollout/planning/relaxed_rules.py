@@ -14,7 +14,8 @@ _DEFAULT = Policy()
 
 def relaxed_rules(policy: Policy) -> tuple[str, ...]:
     """A sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
-    return (*_of_drain(policy.drain), *_of_nodes(policy), *_of_limits(policy), *_of_alerts(policy.gates.alerts))
+    of_nodes = (*_of_nodes(policy), *_on_nodes(policy))
+    return (*_of_drain(policy.drain), *of_nodes, *_of_limits(policy), *_of_alerts(policy.gates.alerts))
 
 
 def _of_drain(drain: DrainPolicy) -> Iterator[str]:
@@ -41,11 +42,19 @@ def _of_nodes(policy: Policy) -> Iterator[str]:
     for pool in policy.pools:
         if pool.reboot_idle:
             yield f"--reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
+    if policy.gates.ignored_rivals:
+        yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
+
+
+def _on_nodes(policy: Policy) -> Iterator[str]:
+    """What is written on Nodes by names that the rules choose."""
     for when in ("pre", "post"):
         if labels := getattr(policy.courtesy, f"{when}_reboot_node_labels"):
             yield f"--{when}-reboot-node-labels {','.join(labels)}: each node gets them"
-    if policy.gates.ignored_rivals:
-        yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
+    for when in ("before", "after"):
+        if checks := getattr(policy.gates.hooks, when):
+            names = ",".join(checks)
+            yield f"--{when}-reboot-annotations {names}: they are taken from each node, and waited for"
 
 
 def _of_limits(policy: Policy) -> Iterator[str]:

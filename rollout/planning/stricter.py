@@ -48,6 +48,26 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     )
 
 
+def timed_as(rules: Policy, today: Policy) -> Policy:
+    """The same with today's time-outs: of a time to wait neither a longer nor a shorter one is stricter."""
+    pools = {pool.name: pool for pool in today.pools}
+    return replace(
+        rules,
+        drain=replace(rules.drain, timeout=today.drain.timeout),
+        reboot_timeout=today.reboot_timeout,
+        ready_timeout=today.ready_timeout,
+        gates=replace(rules.gates, timeout=today.gates.timeout),
+        pools=tuple(_timed_as(pool, pools.get(pool.name)) for pool in rules.pools),
+    )
+
+
+def _timed_as(pool: Pool, today: Pool | None) -> Pool:
+    """Where there is no such pool any more, the rollout's hold for it."""
+    times = (today.drain_timeout, today.reboot_timeout, today.ready_timeout) if today else (None, None, None)
+    drain, reboot, ready = times
+    return replace(pool, drain_timeout=drain, reboot_timeout=reboot, ready_timeout=ready)
+
+
 def is_regrouped(standing: Policy, today: Policy) -> bool:
     """Whether nodes belong to other pools now, or the pools stand in another order: their rules cannot be compared."""
     layouts = ([(pool.name, pool.selector, pool.after) for pool in policy.pools] for policy in (standing, today))

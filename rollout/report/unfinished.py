@@ -182,11 +182,16 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     lines += _alike((name, f"left as it is: {printable(why)}") for name, why in unfinished.unclear.items())
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
-    if unfinished.is_garbled:
-        lines.append("  its record is removed, with whatever in it is not understood")
-    elif not unfinished.record.is_missing:
-        lines.append("  its record is removed")
+    if not unfinished.record.is_missing:
+        lines.append(f"  its record {_removed(unfinished)}")
     return "\n".join(lines)
+
+
+def _removed(unfinished: Unfinished) -> str:
+    """What becomes of the record, in half a sentence."""
+    if finalizers := unfinished.record.finalizers:
+        return f"is deleted, and stays until its finalizers are gone: {printable(', '.join(finalizers))}"
+    return "is removed" + (", with whatever in it is not understood" if unfinished.is_garbled else "")
 
 
 def _undone(begun: Begun, wait: float) -> str:

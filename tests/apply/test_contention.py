@@ -1,16 +1,18 @@
 """Others have a say in what a rollout writes: controllers that write it too, webhooks, finalizers."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
-from rollout.lab.api.store import Change
+from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
 from tests.ended import end_of
+from tests.security.records import mark
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -85,5 +87,37 @@ def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: St
     assert words in refused.stderr
     aborted = rollout(lab, "abort", "--yes")
     assert words in aborted.stderr
+    assert "its record is deleted, and stays until its finalizers are gone: example.com/hold" in aborted.stdout
+    assert "is removed" not in aborted.stdout
     lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
     assert rollout(lab, *APPLY, "--reboot-idle").code == 0
+
+
+def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:
+    """Of two with different --lease-namespace neither sees the other's lock; their marks both see."""
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--control-plane", "exclude")
+    assert process.stdout is not None
+    lines: list[Json] = []
+    planned: list[str] = []
+    marked, other = "", "0123456789abcdef"
+
+    def is_begun(line: Json) -> bool:
+        return (line["type"], line.get("phase")) == ("step", "cordoned")
+
+    for written in process.stdout:
+        lines.append(json.loads(written))
+        if lines[-1]["type"] == "plan":
+            planned = [node["name"] for wave in lines[-1]["plan"]["waves"] for node in wave["nodes"]]
+        if not marked and is_begun(lines[-1]):
+            marked = planned[-1]
+            mark(lab, marked, run=other, phase="draining")
+        if lines[-1]["type"] == "notice" and other in lines[-1]["message"]:
+            began = len([line for line in lines if is_begun(line)])
+            mark(lab, marked, run=None, phase=None)
+            assert began == 1
+    ended = end_of(process)
+    told = [line["message"] for line in lines if line["type"] == "notice" and other in line["message"]]
+    assert (ended.code, len(told)) == (0, 1), ended.stderr
+    assert f"the rollout {other} has {marked} in flight, under a lock in another --lease-namespace" in told[0]
+    assert sorted(lines[-1]["succeeded"]) == sorted(planned)

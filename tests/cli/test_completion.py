@@ -218,3 +218,34 @@ def test_the_script_names_the_program(shell: str, command: Command) -> None:
     printed = command("completion", shell)
     assert printed.code == 0
     assert "_ROLLOUT_COMPLETE" in printed.stdout
+
+
+def test_what_is_installed_is_what_is_printed(command: Command, home: Path) -> None:
+    """Into files of the shell that it is started from, whose own stay as they are."""
+    (home / ".bashrc").write_text("alias k=kubectl\n")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    shown = ""
+    for flag in ("--install-completion", "--show-completion"):
+        line = f"{sys.executable} -m rollout {flag}; true"
+        words = ["bash", "--norc", "-c", line]
+        shown = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, check=True).stdout
+    script = command("completion", "bash").stdout
+    installed = home / ".bash_completions" / "rollout.sh"
+    assert (installed.read_text(), shown) == (script, script)
+    assert "alias k=kubectl" in (home / ".bashrc").read_text()
+    assert str(installed) in (home / ".bashrc").read_text()
+
+
+def test_a_shell_that_is_not_known_is_named(home: Path) -> None:
+    home.joinpath("dash").symlink_to(shutil.which("dash") or "/bin/sh")
+    line = f"{sys.executable} -m rollout --install-completion; echo $?"
+    done = subprocess.run(
+        ["./dash", "-c", line],
+        env={"PATH": "", "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "64"
+    assert "rollout completion bash" in done.stderr

@@ -6,18 +6,21 @@ does to nodes begun from then on, and no place that it asks, is chosen by the re
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.lab.api.resources import DAEMONSETS, NODES
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 from tests.apply.test_gates import deployment
 from tests.apply.test_resume import Start, run_of
 from tests.operate.conftest import killed_at, record
 from tests.security.records import put_record, sealed
+from tests.security.test_odd_input import put_on_node
 from tests.security.test_saved_plans import serving
 
 ONCE = (
@@ -78,6 +81,123 @@ def test_an_unattended_pass_sets_no_label_that_the_record_names(
         assert len(rebooted(lab)) > 1
         assert not [name for name in labels(lab) if "evil" in name]
         assert lab.scoreboard().clean
+
+
+def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """A check is asked for by a label, and by the removal of its last answer: of whatever annotation is named so."""
+    lab = started("default", 4)
+    network = {"network.example/address": "10.1.2.3"}
+    everyone = list(lab.scoreboard().reboots)
+    for name in everyone:
+        put_on_node(lab, name, "annotations", network)
+    checks = {"before": list(network), "after": list(network), "prefix": "evil.example/", "timeout": "2s"}
+    seen: set[str] = set()
+    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
+        forge(lab, lambda plan: plan["policy"]["gates"].update(hooks=checks))
+        lab.call(lambda: lab.store.subscribe(lambda change: seen.update(change.obj["metadata"].get("labels") or ())))
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert node in rebooted(lab)
+        assert len(rebooted(lab)) > 1
+        nodes = lab.call(lambda: list(lab.store.items(NODES)))
+        assert [found["metadata"]["annotations"]["network.example/address"] for found in nodes] == ["10.1.2.3"] * len(
+            everyone
+        )
+        assert not [name for name in seen if name.startswith("evil")]
+
+
+def test_whoever_resumes_is_told_of_checks_that_the_record_names(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "drained", *APPLY):
+        forge(
+            lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
+        )
+        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
+        warning = "the interrupted rollout has --after-reboot-annotations network.example/address"
+        assert warning in ended.stderr, ended.stderr
+
+
+NONSENSE: dict[str, tuple[str, object]] = {
+    "no time to drain": ("drain.timeout", "0s"),
+    "no time to reboot": ("reboot_timeout", "0s"),
+    "no time to be Ready": ("ready_timeout", "0s"),
+    "no node at a time": ("max_unavailable", "0"),
+    "no failure, not even none": ("max_failures", "0%"),
+    "a step of no node": ("ramp", ["1", "0"]),
+    "no label": ("spread_by", "a b"),
+    "no annotation": ("gates.hooks.after", ["../../evil"]),
+    "no prefix": ("gates.hooks.prefix", "evil"),
+    "no pattern": ("gates.alerts.pattern", "((("),
+}
+
+
+def test_rules_that_no_flag_takes_are_none_of_a_record(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """By a time of nothing each node that is begun would fail, and stay cordoned."""
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "drained", *ONCE):
+        whole = record(lab)
+        for name, (path, value) in NONSENSE.items():
+            put_record(lab, whole)
+            forge(lab, partial(set_rule, path=path, value=value))
+            for words in (("resume", "--yes"), ONCE):
+                ended = rollout(lab, *words)
+                assert (name, ended.code) == (name, 6), ended.stderr
+                assert "is not a plan made by rollout" in ended.stderr, name
+            assert "is not a plan made by rollout" in rollout(lab, "status", "--run").stdout, name
+        assert rebooted(lab) == set()
+        assert rollout(lab, "abort", "--yes").code == 0
+
+
+def test_an_unattended_pass_waits_for_as_long_as_its_own_settings_say(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """In a millisecond no host comes back, and the node would stay cordoned."""
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
+        forge(lab, lambda plan: plan["policy"].update(reboot_timeout="1ms", ready_timeout="1ms"))
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert node in rebooted(lab)
+        assert (len(rebooted(lab)), lab.scoreboard().clean) == (3, True)
+
+
+def roll_back(lab: Lab) -> None:
+    """From now on hosts come back in their old version; in the lab's loop."""
+    for machine in lab.machines.values():
+        machine.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK))
+
+
+def set_rule(plan: dict[str, Any], path: str, value: object) -> None:
+    """Change one rule, by its way below the policy."""
+    *folders, name = path.split(".")
+    rules = plan["policy"]
+    for folder in folders:
+        rules = rules[folder]
+    rules[name] = value
+
+
+@pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
+def test_no_record_spares_a_begun_node_its_proof(
+    started: Start, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """It says that no update was staged, where the marks on the Node say which: a rolled back host is found out."""
+    lab = started("default", 4)
+
+    def change(plan: dict[str, Any]) -> None:
+        for wave in plan["waves"]:
+            for node in wave["nodes"]:
+                node.update(staged=False, staged_version="", detected_by=[])
+
+    with killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY)) as node:
+        lab.call(lambda: roll_back(lab))
+        forge(lab, change)
+        ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", "--force-unlock", run_of(lab))))
+        assert ended.code == 4, ended.stderr
+        assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
 
 
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])

@@ -138,6 +138,26 @@ def test_a_bad_value_is_named_by_its_file_and_key(home: Path) -> None:
         assert f"own.toml: Invalid value for {key}: " in ended.stderr
 
 
+def test_a_setting_that_a_file_gives_twice_is_refused(home: Path) -> None:
+    """TOML takes the two spellings for two keys, of which the later one would win unseen."""
+    for written, place in (
+        ("max-unavailable = 1\nmax_unavailable = 5", "own.toml"),
+        ("[plan]\nmax_unavailable = 1\nmax-unavailable = 1", "own.toml [plan]"),
+        ("[status]\nprobe_timeout = '1s'\nprobe-timeout = '2s'", "own.toml [status]"),
+        (
+            "[[pool]]\nname = 'a'\nselector = 'a=b'\nreboot-idle = false\nreboot_idle = true",
+            "own.toml [[pool]] number 1",
+        ),
+    ):
+        (home / "own.toml").write_text(written, encoding="utf-8")
+        ended = rollout(home, "plan", "--config", "own.toml")
+        assert ended.code == ExitCode.USAGE, ended
+        assert f"{place}: " in ended.stderr
+        assert "are the same setting" in ended.stderr
+    (home / "own.toml").write_text("max-unavailable = 1\n[plan]\nmax_unavailable = 5", encoding="utf-8")
+    assert "same setting" not in rollout(home, "plan", "--config", "own.toml").stderr
+
+
 def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     variables = {
         "ROLLOUT_MAX_UNAVAILBLE": "secret-value",

@@ -1,9 +1,12 @@
 """`rollout completion`."""
 
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, assert_never
 
 import typer
+
+from rollout.errors import UsageError
 
 
 class Shell(StrEnum):
@@ -84,15 +87,59 @@ def completion(shell: ShellArgument) -> None:
       source <(rollout completion zsh)       in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
+    from rollout.cli.terminal import show
+
+    show(script_of(shell))
+
+
+def script_of(shell: Shell) -> str:
+    """The script of a shell."""
     from typer import completion as typers
 
     from rollout.cli.failures import PROGRAM
-    from rollout.cli.terminal import show
 
-    if shell is not Shell.FISH:
-        show(_BASH if shell is Shell.BASH else _ZSH)
-        return
-    script: str = typers.get_completion_script(  # type: ignore[attr-defined]
-        prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value
-    )
-    show(script)
+    match shell:
+        case Shell.BASH:
+            return _BASH
+        case Shell.ZSH:
+            return _ZSH
+        case Shell.FISH:
+            script: str = typers.get_completion_script(  # type: ignore[attr-defined]
+                prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value
+            )
+            return script
+        case _:
+            assert_never(shell)
+
+
+def detected_shell() -> Shell:
+    """The shell that the program was started from; `UsageError` where that is none of these."""
+    from typer import completion as typers
+
+    name = typers._get_shell_name()  # type: ignore[attr-defined] # noqa: SLF001 - typer has no other way to ask
+    if name not in set(Shell):
+        raise UsageError(
+            f"{name or 'the shell'} is not one that can be completed in",
+            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
+        )
+    return Shell(name)
+
+
+def install(shell: Shell) -> Path:
+    """Have the shell load its script, by its own files as typer changes them; where the script is."""
+    from typer import completion as typers
+
+    from rollout.cli.failures import PROGRAM
+
+    try:
+        _, path = typers.install(  # type: ignore[attr-defined]
+            shell=shell.value, prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE"
+        )
+        installed = Path(path)
+        installed.write_text(f"{script_of(shell)}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {error.filename}: {error.strerror}",
+            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
+        ) from error
+    return installed

@@ -119,21 +119,27 @@ def _remembered(connections: "Connections", nodes: Sequence["Node"], lease: Leas
     yield from pause_checks(memory, nodes, connections.api.server_time())
 
 
-def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Check"]) -> Iterable["Check"]:
+def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Check"]) -> Iterator["Check"]:
     """What the API server would not store although this user has the right to it, by its answers to dry runs."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import why_unwritable
     from rollout.execution.record.record import record_of
     from rollout.gather.cluster.memory import memory_of
     from rollout.gather.doctor.checks import Verdict
+    from rollout.gather.doctor.lease import why_uncreatable
+    from rollout.gather.doctor.lock import uncreatable_lock_checks
     from rollout.gather.doctor.memory import unwritable_checks
+    from rollout.model import marks
 
-    if any(right.verdict is not Verdict.PASS for right in rights if " configmaps " in right.subject):
-        return ()
-    record, memory = record_of(namespace), memory_of(namespace)
-    no_record = with_patience(lambda: record.why_unwritable(connections.api))
-    no_memory = with_patience(lambda: why_unwritable(connections.api, namespace))
-    return unwritable_checks((record, no_record), (memory, no_memory))
+    missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
+    if not any(" leases." in subject for subject in missing):
+        lease = with_patience(lambda: why_uncreatable(connections.api, namespace))
+        yield from uncreatable_lock_checks(f"{namespace}/{marks.LEASE_NAME}", lease)
+    if not any(" configmaps " in subject for subject in missing):
+        record, memory = record_of(namespace), memory_of(namespace)
+        no_record = with_patience(lambda: record.why_unwritable(connections.api))
+        no_memory = with_patience(lambda: why_unwritable(connections.api, namespace))
+        yield from unwritable_checks((record, no_record), (memory, no_memory))
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:

@@ -23,7 +23,7 @@ from typing import Any
 import typer
 
 from rollout.cli.options import values
-from rollout.cli.settings.defaults import POOL_KEY, POOL_TABLES, SETTINGS_FILE
+from rollout.cli.settings.defaults import POOL_KEY, POOL_TABLES, SETTINGS_FILE, by_key
 from rollout.errors import UsageError
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count
@@ -55,7 +55,7 @@ def read_pools(written: Any, origin: str) -> tuple[Pool, ...]:
 
 
 def _pool(table: Mapping[str, Any], place: str) -> Pool:
-    settings = {key.replace("_", "-"): value for key, value in table.items()}
+    settings = by_key(table, place)
     name = _named(settings.get("name"), place)
     place = f"{place} ({name})"
     _refuse_unknown(settings, place)

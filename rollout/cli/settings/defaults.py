@@ -88,19 +88,26 @@ def settings_for(
     `flags` holds, for every command, its flags by the key they have in the file.
     """
     tables = {key: value for key, value in settings.items() if isinstance(value, dict)}
-    general = {_key(key): value for key, value in settings.items() if key not in tables}
+    general = by_key({key: value for key, value in settings.items() if key not in tables}, origin)
     _refuse_unknown(tables, flags, origin, "table")
     _refuse_unknown(general, {flag for allowed in flags.values() for flag in allowed}, origin, "setting")
-    for name, table in tables.items():
-        _refuse_unknown([_key(key) for key in table], flags[name], f"{origin} [{name}]", "setting")
-    own = {_key(key): value for key, value in tables.get(command, {}).items()}
+    by_command = {name: by_key(table, f"{origin} [{name}]") for name, table in tables.items()}
+    for name, table in by_command.items():
+        _refuse_unknown(table, flags[name], f"{origin} [{name}]", "setting")
+    own = by_command.get(command, {})
     allowed = flags.get(command, {})
     merged = {**{key: value for key, value in general.items() if key in allowed}, **own}
     return {allowed[key].name: _shaped(key, value, allowed[key], origin) for key, value in merged.items()}
 
 
-def _key(written: str) -> str:
-    return written.replace("_", "-")
+def by_key(written: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The settings by their keys, which may be written with - or with _; one that is written both ways is refused."""
+    names: dict[str, str] = {}
+    for name in written:
+        if (key := name.replace("_", "-")) in names:
+            raise UsageError(f"{origin}: {names[key]} and {name} are the same setting", hint="Keep one of them.")
+        names[key] = name
+    return {key: written[name] for key, name in names.items()}
 
 
 def _refuse_unknown(keys: Iterable[str], allowed: Iterable[str], origin: str, noun: str) -> None:

@@ -76,7 +76,13 @@ class StandingRecord:
     health: Health | None = None
     is_missing: bool = False
     operating: bool = False
-    held_by: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    deleted: bool = False
+
+    @property
+    def held_by(self) -> tuple[str, ...]:
+        """The finalizers that keep it there though it was deleted."""
+        return self.finalizers if self.deleted else ()
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -163,7 +169,8 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
         resource_version=config_map.metadata.resource_version,
         health=health,
         operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
-        held_by=config_map.metadata.held_by,
+        finalizers=config_map.metadata.finalizers or (),
+        deleted=bool(config_map.metadata.deletion_timestamp),
     )
 
 

@@ -160,5 +160,8 @@ def _begun(node: Node, planned: PlannedNode | None) -> Begun:
         machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
         cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
+        # no record takes its proof from a node whose marks say what was staged
+        staged=base.staged or is_staged,
+        detected_by=base.detected_by or tuple(targets),
     )
     return Begun(marked, Phase(node.annotations[marks.PHASE]), node.annotations[marks.RUN], node.unschedulable)

@@ -24,7 +24,7 @@ from rollout.planning.eligibility import excluded_by_name, is_control_plane
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
-from rollout.planning.stricter import is_labelled_otherwise, is_regrouped, stricter
+from rollout.planning.stricter import is_labelled_otherwise, is_regrouped, stricter, timed_as
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
@@ -77,13 +77,15 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 
     Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, or
     get other labels for their turn, and once as many have failed as may. Where none is under way the gates are today's:
-    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever.
+    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever. The checks are today's in
+    any case: to ask for one is to write on a Node, and to take the annotation away by which it answers. So are the
+    time-outs.
     """
     standing = unfinished.record.plan
     if standing is None:
         return unfinished
-    rules = stricter(standing.policy, today, _planned_for(standing))
-    rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
+    rules = timed_as(stricter(standing.policy, today, _planned_for(standing)), today)
+    rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
     is_changed = is_regrouped(standing.policy, today) or is_labelled_otherwise(standing.policy, today)
     if is_changed or has_failed_enough(under_rules):

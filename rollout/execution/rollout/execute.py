@@ -31,6 +31,7 @@ from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.no_record import NoRecord, Record
 from rollout.execution.record.record import RunRecord
+from rollout.execution.rollout.away import Away
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -308,7 +309,7 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
     policy = run.plan.policy
     return WaveRunner(
         run_one=lambda node: _run_one(run, node),
-        unavailable=lambda: _unavailable(run),
+        unavailable=Away(run.cluster, {run.plan.plan_id, *run.inherited.begun.values()}, run.report),
         pools=PoolRooms.of(run.plan, run.cluster.ask(read_nodes)) if policy.pools else PoolRooms(),
         clock=run.ports.clock,
         stop=run.stop,
@@ -326,10 +327,6 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
 
 def _settler(run: _Run) -> Settler:
     return Settler(run.cluster, run.report, run.plan.policy)
-
-
-def _unavailable(run: _Run) -> frozenset[str]:
-    return frozenset(node.name for node in run.cluster.ask(read_nodes) if not node.is_ready)
 
 
 def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:

@@ -8,7 +8,7 @@ know them. They stay, at the whole and at each entry, through every change by an
 another major version.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from rollout.ports import ClusterApi
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
-_DRY = {"dryRun": "All"}
+DRY = {"dryRun": "All"}
 # How the API server words that a webhook cannot be asked without doing what it does: what it would say is not known.
 _UNASKED = "does not support dry run"
 
@@ -83,26 +83,22 @@ class Document:
 
         That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
         """
-        try:
-            text, whole = self.read(api)
-            # what it holds already, an immutable one takes
-            body = self._with(f"{text or ''}\n", whole)
-            if whole is None:
-                api.create(self.collection, body, _DRY)
-            else:
-                api.replace(self.path, body, _DRY)
-        except ApiUnavailableError:
-            raise
-        except ApiConflictError:
-            return None
-        except ApiError as error:
-            return None if _UNASKED in error.message else error
-        return None
+        return why_refused(lambda: self._rehearse(api))
 
     def way_out(self, refusal: ApiError) -> str:
         """What makes it writable again."""
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
-        return refusal.hint or f"Allow it; one that is immutable, or damaged, is begun anew once it is gone: {delete}"
+        anew = "one that is immutable, or damaged, is begun anew once it is gone"
+        return hint_in(self.namespace, refusal) or f"Allow it; {anew}: {delete}"
+
+    def _rehearse(self, api: ClusterApi) -> None:
+        text, whole = self.read(api)
+        # what it holds already, an immutable one takes
+        body = self._with(f"{text or ''}\n", whole)
+        if whole is None:
+            api.create(self.collection, body, DRY)
+        else:
+            api.replace(self.path, body, DRY)
 
     def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {
@@ -111,6 +107,24 @@ class Document:
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
         return {**base, "data": {**(base.get("data") or {}), self.key: text}}
+
+
+def hint_in(namespace: str, refusal: ApiError) -> str:
+    """What the answer advises, of this namespace: the answer itself does not name it."""
+    return refusal.hint.replace("NAMESPACE", namespace)
+
+
+def why_refused(rehearse: Callable[[], object]) -> ApiError | None:
+    """Why the API server objects to a dry run, None where it does not, or cannot say; `ApiUnavailableError`."""
+    try:
+        rehearse()
+    except ApiUnavailableError:
+        raise
+    except ApiConflictError:
+        return None
+    except ApiError as error:
+        return None if _UNASKED in error.message else error
+    return None
 
 
 def _read_back(text: str | None) -> object:

@@ -1,7 +1,10 @@
 """Whether a rollout could take the lock now, and whose it is where it could not. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rollout.errors import ApiError
+from rollout.gather.cluster.documents import hint_in
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 
 
@@ -39,3 +42,12 @@ def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
     namespace, _, name = subject.partition("/")
     fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)
+
+
+def uncreatable_lock_checks(subject: str, why: ApiError | None) -> Iterator[Check]:
+    """The verdict on a Lease that the API server would not store, by its answer `why`; none where that is None."""
+    if why:
+        namespace, _, _ = subject.partition("/")
+        fix = hint_in(namespace, why) or f"Allow it. Quotas of the namespace: kubectl -n {namespace} get resourcequota"
+        message = f"cannot be created, so no rollout can begin: {why.message}"
+        yield failed(CheckName.LOCK, f"Lease {subject}", message, fix)

@@ -30,10 +30,11 @@ def with_managers(current: Json, changed: Json, manager: str) -> Json:
 
 def with_time(current: Json, lease: Json, manager: str, now: str) -> Json:
     """The Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote its spec or beside it."""
-    earlier = current.get("metadata", {}).get("managedFields") or []
+    before = current.get("metadata", {})
+    earlier = before.get("managedFields") or []
     if lease.get("spec") != current.get("spec"):
         entries = [_of_lease(manager, now, {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}})]
-    elif any(lease["metadata"].get(kind) != current["metadata"].get(kind) for kind in _KINDS):
+    elif any(lease["metadata"].get(kind) != before.get(kind) for kind in _KINDS):
         others = [entry for entry in earlier if entry["manager"] != manager or "f:spec" in entry["fieldsV1"]]
         entries = [*others, _of_lease(manager, now, {"f:metadata": {}})]
     else:

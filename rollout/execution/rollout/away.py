@@ -1,0 +1,42 @@
+"""Which nodes use up the limit besides those of this rollout, asked of the cluster before a node is begun."""
+
+from collections.abc import Container
+
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.progress import Phase
+
+_IN_FLIGHT = frozenset(Phase) - {Phase.PENDING, Phase.DONE, Phase.FAILED}
+
+
+class Away:
+    """Nodes that are not Ready, and those that another rollout has in flight: it holds a lock that this one cannot see.
+
+    `runs` are this rollout's own, with those that it goes on with.
+    """
+
+    def __init__(self, cluster: PatientApi, runs: Container[str], report: Reporter) -> None:
+        self._cluster = cluster
+        self._runs = runs
+        self._report = report
+        self._told: set[str] = set()
+
+    def __call__(self) -> frozenset[str]:
+        """Their names; of each other rollout is told once."""
+        nodes = self._cluster.ask(read_nodes)
+        others = {node.name: node.annotations[marks.RUN] for node in nodes if self._is_anothers(node)}
+        for name, run in others.items():
+            if run not in self._told:
+                self._told.add(run)
+                self._report.notice(
+                    f"warning: the rollout {run} has {name} in flight, under a lock in another --lease-namespace: its "
+                    "nodes count as unavailable here. Give every command the same --lease-namespace"
+                )
+        return frozenset({*others, *(node.name for node in nodes if not node.is_ready)})
+
+    def _is_anothers(self, node: Node) -> bool:
+        run = node.annotations.get(marks.RUN)
+        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) in _IN_FLIGHT
