@@ -14,6 +14,8 @@ from tabulate import tabulate
 # tabulate's: between columns, and beside a heading
 _GAP, _HEADING_PADDING = 2, 2
 _LEAST_LIST, _LEAST_NOTE = 20, 32
+# Of a note beside its row: a longer one has the whole width below it.
+_MOST_LINES = 8
 # Longer than the longest word of a reason.
 _WORD = 17
 _INDENT = "    "
@@ -97,7 +99,11 @@ def _widths(columns: Sequence[Column], rows: Sequence[Row], layout: _Layout, wid
         return natural
     least = [_least(columns[place], rows, place, most) for place, most in zip(layout.kept, natural, strict=True)]
     spare = width - gaps - sum(least)
-    return None if spare < 0 else _shared(least, natural, spare)
+    if spare < 0:
+        return None
+    widths = _shared(least, natural, spare)
+    is_beside = columns[layout.kept[-1]].note
+    return None if is_beside and natural[-1] > widths[-1] * _MOST_LINES else widths
 
 
 def _least(column: Column, rows: Sequence[Row], place: int, natural: int) -> int:
