@@ -11,6 +11,8 @@ from textwrap import fill, wrap
 
 from tabulate import tabulate
 
+from rollout.model.text import NOTHING
+
 # tabulate's: between columns, and beside a heading
 _GAP, _HEADING_PADDING = 2, 2
 _LEAST_LIST, _LEAST_NOTE = 20, 32
@@ -160,6 +162,7 @@ def _with_notes(table: str, cells: Sequence[Row], notes: Sequence[str], width: i
     for row, note in zip(cells, notes, strict=True):
         height = max(1, *(len(cell.splitlines()) for cell in row))
         lines += rest[at : at + height]
-        lines += wrap(note, width or 80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+        for line in note.splitlines() if note != NOTHING else ():
+            lines += wrap(line, width or 80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
         at += height
     return "\n".join(lines)

@@ -64,3 +64,22 @@ def test_a_selection_that_is_wholly_excluded_is_said_to_be(lab: Lab, tmp_path: P
             assert ended.stdout == "No node is left to show: all that are selected are excluded.\n"
         if command == "doctor":
             assert re.search(r"! nodes .* 0 of \d+ nodes are selected: no host is asked", ended.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "stage"),
+    [("known-hosts", "asking hosts for their keys"), ("apply --dry-run --reboot-idle", "asking the API server about")],
+)
+def test_what_else_takes_long_is_shown_too(words: str, stage: str, lab: Lab, tmp_path: Path) -> None:
+    screen = shown(tmp_path, lab.environment, tuple(words.split()), 80)
+    assert screen.code == ExitCode.OK, screen.text
+    assert stage.encode() in screen.octets
+    assert stage not in screen.text
+
+
+@pytest.mark.parametrize("words", ["lab scenarios", "apply --dry-run --reboot-idle", "operate --once --node worker-1"])
+def test_no_word_is_broken_at_the_edge(words: str, lab: Lab, tmp_path: Path) -> None:
+    screen = shown(tmp_path, lab.environment, tuple(words.split()), 40)
+    assert screen.code == ExitCode.OK, screen.text
+    written = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.octets.decode()).splitlines()
+    assert [line for line in written if len(line.rpartition("\r")[2]) > 40] == []
