@@ -25,7 +25,6 @@ _SIGNALS = (*_ASKING, signal.SIGHUP)
 # what stands in the pipe for an interruption that was dropped; no signal has the number 0
 _AGAIN = b"\0"
 _MOMENT = 0.05
-_SHOW_CURSOR = "\x1b[?25h"
 _ONCE_MORE = "A second signal stops at once, and leaves them as they are."
 _FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
 _REVERTING = (
@@ -145,6 +144,5 @@ def _leave_at_once(stop: StopRequest) -> None:
 
 def _say(what: str) -> None:
     """Not through any buffer or console, whose lock somebody may hold; a terminal that is gone hears nothing."""
-    cursor = _SHOW_CURSOR if what == _LEFT and sys.stderr.isatty() else ""
     with suppress(OSError):
-        os.write(sys.stderr.fileno(), f"{cursor}\nrollout: {what}\n".encode())
+        os.write(sys.stderr.fileno(), f"\nrollout: {what}\n".encode())

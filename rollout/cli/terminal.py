@@ -3,7 +3,8 @@
 import logging
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
@@ -44,6 +45,18 @@ def fitted(line: str) -> str:
     from rollout.report.columns import wrapped
 
     return wrapped(line, shutil.get_terminal_size().columns)
+
+
+@contextmanager
+def shown_meanwhile(doing: str) -> Iterator[None]:
+    """On a terminal what is being done, until it is done; nothing elsewhere, and no library for it is loaded there."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rollout.report.asking import moving_line
+
+    with moving_line(error_console(), doing):
+        yield
 
 
 def show(text: str) -> None:

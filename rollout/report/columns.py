@@ -11,9 +11,13 @@ from textwrap import fill, wrap
 
 from tabulate import tabulate
 
+from rollout.model.text import NOTHING
+
 # tabulate's: between columns, and beside a heading
 _GAP, _HEADING_PADDING = 2, 2
 _LEAST_LIST, _LEAST_NOTE = 20, 32
+# Of a note beside its row: a longer one has the whole width below it.
+_MOST_LINES = 8
 # Longer than the longest word of a reason.
 _WORD = 17
 _INDENT = "    "
@@ -97,7 +101,11 @@ def _widths(columns: Sequence[Column], rows: Sequence[Row], layout: _Layout, wid
         return natural
     least = [_least(columns[place], rows, place, most) for place, most in zip(layout.kept, natural, strict=True)]
     spare = width - gaps - sum(least)
-    return None if spare < 0 else _shared(least, natural, spare)
+    if spare < 0:
+        return None
+    widths = _shared(least, natural, spare)
+    is_beside = columns[layout.kept[-1]].note
+    return None if is_beside and natural[-1] > widths[-1] * _MOST_LINES else widths
 
 
 def _least(column: Column, rows: Sequence[Row], place: int, natural: int) -> int:
@@ -154,6 +162,7 @@ def _with_notes(table: str, cells: Sequence[Row], notes: Sequence[str], width: i
     for row, note in zip(cells, notes, strict=True):
         height = max(1, *(len(cell.splitlines()) for cell in row))
         lines += rest[at : at + height]
-        lines += wrap(note, width or 80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+        for line in note.splitlines() if note != NOTHING else ():
+            lines += wrap(line, width or 80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
         at += height
     return "\n".join(lines)

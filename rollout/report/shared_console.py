@@ -18,6 +18,10 @@ class SharedConsole(Console):
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, force_terminal=force_terminal)
         self.turn = threading.RLock()
 
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature
+        """Leave the cursor as it is: a process that Ctrl-Z stops, or a kill ends, could not give it back."""
+        return False
+
     def show(self, line: Text) -> None:
         """Write a line, above whatever moves."""
         with self.turn:

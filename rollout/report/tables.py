@@ -51,6 +51,8 @@ def status_text(
 
     Within a width, what is said of several nodes, or remembered, stands once below the table, and in rows its word.
     """
+    if not statuses:
+        return "No node is left to show: all that are selected are excluded."
     shown = [status for status in statuses if status.is_pending or not only_pending]
     notes = [_note(status) for status in shown]
     repeated = {} if width is None else _repeated(shown, notes, remembered)
@@ -203,7 +205,7 @@ def plan_text(
     `zones` are by Node name; where none is known, the column is left out. Without `now` the rules are not told. With
     `signs` a glance is enough.
     """
-    parts = [_heading(plan)]
+    parts = [wrapped(_heading(plan), width)]
     parts += [_waves(plan, zones, width, signs=signs)] if plan.waves else []
     parts += [_left_out(plan, width, signs=signs)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
-from rollout.model.text import NOTHING, elapsed, or_nothing, printable, version_step
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 from rollout.report.columns import Column, Row
 
 _OF_NODES = (
@@ -34,9 +34,12 @@ def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str
 def wave_table(
     plan: RolloutPlan, zones: Mapping[str, str], *, folded: bool = False
 ) -> tuple[Sequence[Column], Sequence[Row]]:
-    """The columns and the rows; `folded`: of many waves, those that follow one another and are alike are one row."""
+    """The columns and the rows; `folded`: of many waves, those that follow one another and are alike are one row.
+
+    A row of many nodes then has their names in its note, for which there is more room than in a column.
+    """
     groups = _alike(plan.waves) if folded and len(plan.waves) > _MANY else ((wave,) for wave in plan.waves)
-    rows = [row for group in groups for row in _rows(group, zones)]
+    rows = [row for group in groups for row in _rows(group, zones, most=_MANY if folded else None)]
     kinds = {wave.rolling is not None for wave in plan.waves}
     return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
 
@@ -53,43 +56,46 @@ def _likeness(wave: Wave) -> tuple[object, ...]:
     return own, len(wave.nodes), wave.because, frozenset(map(_planned_version, wave.nodes))
 
 
-def _rows(waves: Sequence[Wave], zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
+def _rows(waves: Sequence[Wave], zones: Mapping[str, str], most: int | None) -> Iterable[tuple[str, ...]]:
+    """Rows with the names of more than `most` nodes in their notes."""
     if len(waves) > 1:
         return [_row_of_many(waves, zones)]
-    return _part_rows(waves[0], zones) if waves[0].rolling else [_wave_row(waves[0], zones)]
+    return _part_rows(waves[0], zones, most) if waves[0].rolling else [_wave_row(waves[0], zones, most)]
 
 
 def _row_of_many(waves: Sequence[Wave], zones: Mapping[str, str]) -> tuple[str, ...]:
     """Their numbers, how long one of them takes, and last, where there is most room, their nodes in their order."""
     first, size = waves[0], len(waves[0].nodes)
     nodes = tuple(node for wave in waves for node in wave.nodes)
-    *_, zone, evicted, staying, versions, why = _wave_row(replace(first, nodes=nodes), zones)
+    *_, zone, evicted, staying, versions, why = _wave_row(replace(first, nodes=nodes), zones, most=0)
     seconds = [wave.estimate.seconds for wave in waves]
     takes = "-".join(dict.fromkeys((elapsed(min(seconds)), elapsed(max(seconds))))) if all(seconds) else NOTHING
     extent = f"{len(nodes)} nodes, {'one' if size == 1 else size} a wave"
     numbers = f"{first.index}-{waves[-1].index}"
-    return numbers, takes, extent, zone, evicted, staying, versions, f"{why}: {_listed(nodes)}"
+    return numbers, takes, extent, zone, evicted, staying, versions, why
 
 
-def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
+def _wave_row(wave: Wave, zones: Mapping[str, str], most: int | None) -> tuple[str, ...]:
+    why, is_short = printable(wave.because), most is None or len(wave.nodes) <= most
     return (
         str(wave.index),
         elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
-        _names(wave),
+        _names(wave) if is_short else counted(len(wave.nodes), "node"),
         "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
         str(sum(node.evict for node in wave.nodes)),
         str(sum(node.leave for node in wave.nodes)),
         "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
-        printable(wave.because),
+        why if is_short else ": ".join(filter(None, (why, _listed(wave.nodes)))),
     )
 
 
-def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _part_rows(wave: Wave, zones: Mapping[str, str], most: int | None) -> Iterator[tuple[str, ...]]:
     """A row for the nodes that are likely to begin together, with when; why they follow one another, once."""
     begins = wave.rolling.begins if wave.rolling else {}
     for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
-        index, _, *rest, why = _wave_row(replace(wave, nodes=tuple(nodes)), zones)
-        yield ("" if number else index, f"+{elapsed(at)}", *rest, "" if number else why)
+        part = replace(wave, nodes=tuple(nodes), because="" if number else wave.because)
+        index, _, *rest = _wave_row(part, zones, most)
+        yield ("" if number else index, f"+{elapsed(at)}", *rest)
 
 
 def _names(wave: Wave) -> str:

@@ -2,6 +2,7 @@ import json
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,27 @@ def test_a_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, mon
         assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
         monkeypatch.setenv("NO_PROXY", "example.org")
         assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
+
+
+def test_a_proxy_of_the_environment_may_lack_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As kubectl and curl take it: for HTTP's."""
+    with scripted(authorization) as proxy:
+        for variable in ("HTTPS_PROXY", "HTTP_PROXY"):
+            monkeypatch.setenv(variable, proxy.url.removeprefix("http://"))
+        assert connect(Kubeconfig("http://api.invalid").write(tmp_path / "kubeconfig"), None).get("/x")
+        assert [exchange.path for exchange in proxy.exchanges] == ["http://api.invalid/x"]
+
+
+@pytest.mark.parametrize("proxy", ["ftp://127.0.0.1:1", "::::", "socks5://127.0.0.1:1"])
+def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
+    proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with warnings.catch_warnings(record=True) as warned:
+        assert (
+            "the proxy of the environment" in refused(Kubeconfig("https://api.invalid").write(tmp_path / "k")).message
+        )
+    assert not warned
 
 
 def test_the_environment_is_looked_through_for_a_proxy_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from tests.cli.screens import shown
 from tests.ended import Ended, end_of, start_cold
 
 HOSTS = 600
@@ -79,6 +81,20 @@ def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path:
     one = ("--max-unavailable", "1", "--exclude", "cp-*", "--exclude", "worker-[2-9]*", "--exclude", "worker-1?*")
     ended = end_of(start_cold(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", *one)))
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("columns", "most"), [(60, 230), (80, 180), (120, 140), (200, 130)])
+def test_a_plan_of_large_waves_names_every_node_on_few_screens(
+    columns: int, most: int, lab: Lab, tmp_path: Path
+) -> None:
+    """In a column beside seven others their names would take 540 lines of 120 columns."""
+    screen = shown(tmp_path, lab.environment, ("plan", "--max-unavailable", "10%", "--reboot-idle"), columns)
+    assert screen.code == 0, screen.text
+    named = set(re.findall(r"(?:worker|cp)-\d+", screen.text.partition("Warnings:")[0]))
+    assert len(named) == HOSTS
+    assert max(map(len, screen.lines)) <= columns
+    assert len(screen.lines) < most, len(screen.lines)
 
 
 @pytest.mark.timeout(300)

@@ -113,7 +113,7 @@ def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, in
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: Lab, tmp_path: Path) -> None:
-    """It says what Ctrl-C does; after it, the cursor is back and the board is gone."""
+    """It says what Ctrl-C does; after it, the board is gone, and the cursor never was."""
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
@@ -127,7 +127,7 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
     assert "Ctrl-C ends this view" not in screen.text
     assert sent
     assert "interrupted: no process is working on it" in screen.text
-    assert screen.octets.rfind(b"\x1b[?25h") > screen.octets.rfind(b"\x1b[?25l") >= 0
+    assert b"\x1b[?25l" not in screen.octets
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -158,6 +158,9 @@ def test_a_rehearsal_counts_objections() -> None:
     assert fine.split() == ["99", "nodes:", "node-0,", "node-1,", "node-2", "and", "96", "more", "198", "-"]
     assert objected.split() == ["node-40", "2", "not", "now"]
     assert "1 objection" in last
+    narrow = rehearsal_text([*many, Rehearsal("node-x", 1, ("no to one", "no to two"))], 40).splitlines()
+    assert narrow[1].split()[-1] == "198"
+    assert narrow[-5:-3] == ["    no to one", "    no to two"]
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:

@@ -33,6 +33,8 @@ from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 _UNAUTHORIZED = 401
 _CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
 _SOCKS = "socks"
+_OF_ENVIRONMENT = "the proxy of the environment"
+_PROXY_HINT = "Check HTTPS_PROXY and NO_PROXY: a proxy is http://HOST:PORT."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
@@ -110,7 +112,10 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
     configuration.socket_options = _kept_alive()
-    with _translated("the kubeconfig"):
+    # What is missing for SOCKS is told by an error of ours.
+    warnings.simplefilter("ignore", urllib3.exceptions.DependencyWarning)
+    is_of_environment = configuration.proxy and not proxy
+    with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
     if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
@@ -185,7 +190,12 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
     else:
         configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
         # Chosen by us, though it is the one from the environment: that would be looked through at each request.
-        configuration.proxy = configuration.proxy
+        configuration.proxy = _with_scheme(configuration.proxy)
+
+
+def _with_scheme(proxy: str | None) -> str | None:
+    """The environment's proxy, which may be a host and a port alone: HTTP's, as for kubectl and curl."""
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 @contextmanager
@@ -209,7 +219,7 @@ def _translated(origin: str) -> Iterator[None]:
             ) from error
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
-            hint="Check it with: kubectl config view",
+            hint=_PROXY_HINT if origin == _OF_ENVIRONMENT else "Check it with: kubectl config view",
         ) from error
 
 

@@ -82,8 +82,9 @@ def _examined(
     from rollout.cli import wiring
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.gather.cluster.snapshot import read_identity
-    from rollout.gather.doctor.checks import CheckName, failed, passed
+    from rollout.gather.doctor.checks import CheckName, failed
     from rollout.gather.doctor.cluster import clock_checks, server_checks
+    from rollout.gather.doctor.pools import selection_check
 
     stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
     try:
@@ -99,7 +100,7 @@ def _examined(
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
         yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], lease)
-        yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
+        yield selection_check(subject, targets.number_of(selection.selection), len(nodes))
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
         yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
         stage = CheckName.DRAIN
@@ -168,10 +169,12 @@ def _hosts(
 ) -> Iterable["Check"]:
     from rollout.cli import wiring
     from rollout.cli.open_files import asked_at_once
+    from rollout.cli.terminal import error_console
     from rollout.gather.doctor.doctor import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
+    from rollout.report.asking import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
     answering = {
@@ -179,13 +182,15 @@ def _hosts(
         for name, observation in targets.observations.items()
         if isinstance(observation, HostFacts)
     }
-    examined = examine_all(
-        answering,
-        connections.shell,
-        wiring.system_clock(),
-        timeout=ssh.probe_timeout,
-        concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
-    )
+    with asking_progress(error_console(), len(answering), "examining hosts") as answered:
+        examined = examine_all(
+            answering,
+            connections.shell,
+            wiring.system_clock(),
+            timeout=ssh.probe_timeout,
+            concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
+            on_result=answered,
+        )
     keys_checked = ssh.host_key_checking is not HostKeys.OFF
     return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)
 

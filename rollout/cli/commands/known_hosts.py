@@ -64,6 +64,7 @@ def known_hosts(
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
     from rollout.cli.open_files import asked_at_once
+    from rollout.cli.terminal import shown_meanwhile
 
     file = out or ssh.known_hosts
     check_target(file)
@@ -72,7 +73,8 @@ def known_hosts(
     hosts = _hosts(cluster, selection.selection, ssh)
     trust = host_keys.Trust(authority, host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {})
     at_once = asked_at_once(ssh.probe_concurrency, len(hosts))
-    scanned = host_keys.scan(hosts, file, trust, timeout=ssh.probe_timeout, concurrency=at_once)
+    with shown_meanwhile("asking hosts for their keys"):
+        scanned = host_keys.scan(hosts, file, trust, timeout=ssh.probe_timeout, concurrency=at_once)
     _show(scanned, general, is_data=file is not None)
     taken = _taken(scanned, yes=yes, as_json=general.as_json)
     _write(file, host_keys.written(before, taken, authority), len(taken), as_json=general.as_json)

@@ -114,14 +114,16 @@ def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str
 @lab_app.command()
 def scenarios() -> None:
     """List the scenarios that come with the lab."""
-    from rollout.cli.terminal import show
+    from rollout.cli.terminal import is_terminal, show, width
     from rollout.lab.scenario import load_scenario
     from rollout.lab.scenarios import scenario_names
+    from rollout.report.columns import wrapped
 
     names = scenario_names()
-    width = max(len(name) for name in names)
+    hang = max(len(name) for name in names) + 2
     for name in names:
-        show(f"{name.ljust(width)}  {load_scenario(name).description}")
+        line = f"{name.ljust(hang)}{load_scenario(name).description}"
+        show(wrapped(line, width() if is_terminal() else None, hang))
 
 
 def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":

@@ -14,7 +14,7 @@ from rollout.cli.stages.gather import Connections, Gathered, Targets, ended_leas
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.streams import let_go_of_lost_terminals
-from rollout.cli.terminal import error_console, is_terminal, show
+from rollout.cli.terminal import error_console, is_terminal, show, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -29,6 +29,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
+from rollout.report.columns import wrapped
 from rollout.report.event_log import EventLog
 from rollout.report.json_lines import JsonLines
 from rollout.report.line_types import Command
@@ -148,14 +149,16 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
 
 def rehearse(run: Run) -> ExitCode:
     """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
-    rehearsed = ask_server(run.connections.api, run.plan)
+    with shown_meanwhile("asking the API server about each write"):
+        rehearsed = ask_server(run.connections.api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     moves = Moves(run.plan.summary.pods_to_move)
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
     if run.settings.as_json:
         _write_rehearsal(run, rehearsed, result)
     else:
-        show("\n".join(filter(None, (rehearsal_text(rehearsed), rehearsal_ending(result)))))
+        width = run.settings.width
+        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), wrapped(rehearsal_ending(result), width)))))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 

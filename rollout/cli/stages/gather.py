@@ -11,7 +11,7 @@ from rollout.cli.log import stage
 from rollout.cli.open_files import asked_at_once
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
-from rollout.cli.terminal import error_console, say
+from rollout.cli.terminal import error_console, say, shown_meanwhile
 from rollout.errors import ApiError, InputError
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
@@ -98,7 +98,7 @@ def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnaps
     """Everything that planning needs of the cluster, with what is remembered in that namespace."""
     from rollout.gather.cluster.snapshot import read_snapshot
 
-    with stage("read the cluster") as note:
+    with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
         snapshot = with_patience(lambda: read_snapshot(connections.api))
         for warning in snapshot.warnings:
             say(f"warning: {warning}")
@@ -122,7 +122,7 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     """The nodes alone."""
     from rollout.gather.cluster.snapshot import read_nodes as read
 
-    with stage("read the nodes") as note:
+    with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
         nodes = with_patience(lambda: read(connections.api))
         note(counted(len(nodes), "node"))
     return nodes
@@ -214,6 +214,8 @@ def find_hosts(
     selected = chosen(nodes, _matching(nodes, api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
+    if all(excluded_by_name(name, selection) for name in selected):
+        say(f"warning: --exclude leaves none of the selected nodes: {shortened(selected)}")
     matched = _hosts(nodes, selected, ssh)
     questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
     return selected, wiring.as_ssh_config_says(questioned, ssh)

@@ -17,7 +17,7 @@ from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
-from rollout.cli.terminal import is_terminal, say, show, width
+from rollout.cli.terminal import is_terminal, say, show, show_lines, width
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
@@ -128,7 +128,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
 def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
     """No node is begun, which is no failure."""
     meter.skip_pass()
-    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
+    execute.tell_nothing(why) if as_json else show_lines(f"No node is started: {why}.")
     return ExitCode.OK
 
 
@@ -310,7 +310,7 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     """Say so in a line, and name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
-    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
     if result.not_done:
         show(summary_text(planned, result, width=width(), operating=True, signs=is_terminal()))
     return result

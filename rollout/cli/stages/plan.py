@@ -17,7 +17,7 @@ from rollout.cli.options.run import ProcessOptions
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import Connections, Gathered, Targets, close_labels, first_label
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show
+from rollout.cli.terminal import is_terminal, say, show, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
@@ -139,7 +139,7 @@ def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Rollo
     for warning in (*useless, *nobody, *_idle_gates(intent.policy.gates)):
         say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
-    with stage("plan") as note:
+    with stage("plan") as note, shown_meanwhile("making the plan"):
         fresh = build_plan(inputs)
         note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
     _tell_decisions(fresh)

@@ -1,6 +1,6 @@
 """The observing part of `rollout doctor`: every host asked a second question."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -23,14 +23,24 @@ class Examination:
 
 
 def examine_all(
-    hosts: Mapping[str, Host], shell: HostExecutor, clock: Clock, *, timeout: float, concurrency: int
+    hosts: Mapping[str, Host],
+    shell: HostExecutor,
+    clock: Clock,
+    *,
+    timeout: float,
+    concurrency: int,
+    on_result: Callable[[str, Examination], None],
 ) -> Mapping[str, Examination]:
-    """Every host's second answer, by the same names. A host that fails here gives its reason, and raises nothing."""
+    """Every host's second answer, by the same names, each told to `on_result` as it comes.
+
+    A host that fails here gives its reason, and raises nothing.
+    """
     asked_at = clock.now().timestamp()
     examinations: dict[str, Examination] = {}
     with closing(shell.run_on_all(hosts, DOCTOR_COMMAND, timeout=timeout, concurrency=concurrency)) as answers:
         for name, answer in answers:
             examinations[name] = _examination(answer, asked_at, clock.now().timestamp())
+            on_result(name, examinations[name])
     return examinations
 
 

@@ -1,12 +1,21 @@
-"""Verdicts on the settings file's pools: whether each has nodes, and whether each node is in one. Pure."""
+"""Verdicts on which nodes are meant: whether any is, each pool has some, and each node is in one. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from rollout.gather.doctor.checks import Check, CheckName, passed, warned
 from rollout.model.text import counted, shortened
 
+_ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
 _NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
 _IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
+
+
+def selection_check(subject: str, selected: int, nodes: int) -> Check:
+    """Whether any node is left, of those that `subject` chooses, after `--exclude`."""
+    message = f"{selected} of {counted(nodes, 'node')} are selected"
+    if selected:
+        return passed(CheckName.NODES, subject, message)
+    return warned(CheckName.NODES, subject, f"{message}: no host is asked", _ALL_EXCLUDED_FIX)
 
 
 def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
