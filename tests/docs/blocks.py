@@ -110,7 +110,7 @@ def _is_whole(command: str) -> bool:
 
 def shape(line: str) -> str:
     """A line without what differs from one cluster, and one run, to the next."""
-    return re.sub(r"\d[\d.:]*", "N", line.strip())
+    return re.sub(r"\b(?:cp|worker)-N\b", "NODE", re.sub(r"\d[\d.:]*", "N", line.strip()))
 
 
 def paste(block: Block, folder: Path, environment: Mapping[str, str]) -> Pasted:

@@ -267,7 +267,9 @@ def why_lost(task: NodeTask) -> tuple[str, ExclusionReason | None]:
         return "its Node was deleted", ExclusionReason.DELETING
     except ApiError:
         return "", None
-    return ("its Node was deleted and created again" if uid != task.planned.node_uid else ""), None
+    # marks and older plans may not say which Node was meant
+    is_another = task.planned.node_uid not in ("", uid)
+    return ("its Node was deleted and created again" if is_another else ""), None
 
 
 def stays_cordoned(task: NodeTask) -> bool:
