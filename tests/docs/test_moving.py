@@ -9,12 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.model import marks
 from rollout.model.gates import HookPolicy
-from rollout.model.leftovers import System
-from rollout.model.rivals import Coordinator, Workload
-from rollout.planning.rivals import RIVALS
-from rollout.report.leftovers import removals
 from tests.docs import reference
 from tests.docs.pages import DOCS
 
@@ -43,34 +38,6 @@ def test_every_flag_that_stands_on_our_side_exists() -> None:
     alike = [there for there, here in rows() if here.startswith("the same")]
     assert len(alike) > 3
     assert {flag for there in alike for flag in flags(there)} <= known
-
-
-def test_every_name_that_adopt_uses_is_on_the_page() -> None:
-    names = (marks.KRM_STATUS, marks.CRO_PREFIX, marks.MADE_UNSCHEDULABLE, "fleetlock-GROUP", "rollout-adopt")
-    assert [name for name in names if name not in PAGE] == []
-
-
-def test_the_commands_on_the_page_are_those_that_adopt_prints() -> None:
-    places = {
-        "fluo": ("reboot-coordinator", "flatcar-linux-update-operator", "flatcar-linux-update-agent"),
-        "cro": ("reboot-operator", "reboot-controller", "reboot-agent"),
-        "kured": ("kube-system", "", "kured"),
-        "krm": ("reboot-manager", "reboot-manager", ""),
-    }
-    workloads = [
-        Workload(Coordinator(rival, kind, namespace, name), running=True, agent=kind == "DaemonSet" and bool(operator))
-        for rival, (namespace, operator, agent) in places.items()
-        for kind, name in (("Deployment", operator), ("DaemonSet", agent))
-        if name
-    ]
-    page = " ".join(PAGE.replace("\\\n", " ").split())
-    commands = [command for _, command in removals(workloads)]
-    assert len(commands) == 6
-    assert [command for command in commands if command not in page] == []
-
-
-def test_every_system_is_a_rival_that_can_be_ignored_or_ourselves() -> None:
-    assert {system.value for system in System} - {"rollout"} <= set(RIVALS)
 
 
 def objects(check: Path) -> dict[str, dict[str, Any]]:
