@@ -110,7 +110,6 @@ _SOURCES: Mapping[str, Source] = {
     "unpause": Source("pause:unpause", "End a pause."),
     "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
     "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
-    "adopt": Source("adopt:adopt", "Clean up what another reboot coordinator left on the nodes."),
     "report": Source("report:report", "Report a run as a page, Markdown or JSON."),
     "doctor": Source("doctor:doctor", "Check everything that a rollout needs, and name each fix."),
     "inventory": Source("inventory:inventory", "Print the Nodes as an Ansible inventory, in JSON."),

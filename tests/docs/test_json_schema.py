@@ -69,7 +69,6 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
 
         for word in ("status", "plan", "doctor"):
             check_whole(word, word, "--probe-timeout", "3s")
-        check_whole("adopt", "adopt")
         lines = lines_of("apply", "--yes", *flags_of(scenario, "plan"), *PATIENCE)
         for line in lines:
             check("apply", json.loads(line))
@@ -119,12 +118,6 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     report = json.loads(command("doctor", "-o", "json", lab=start_lab("no-sudo", nodes=5)).stdout)
     check("doctor", report)
     assert not report["ok"]
-
-
-def test_adopt(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("leftovers")
-    for arguments in (("--dry-run",), ("--yes",), ("--yes",)):
-        check("adopt", json.loads(command("adopt", "-o", "json", *arguments, lab=lab).stdout))
 
 
 @pytest.mark.parametrize("name", sorted(schemas.DOCUMENTS))
