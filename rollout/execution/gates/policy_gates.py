@@ -105,7 +105,8 @@ class PolicyGates:
     def refusal(self, node: PlannedNode) -> str:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
         self._around.memory.expire()
-        return next((hold.why for each in reversed(self._conditions) if (hold := each.ask(node)).why), "")
+        holds = (condition.ask(node) for condition in reversed(self._conditions))
+        return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
         """What is held against a node, or any; a pause leaves it for another time."""
