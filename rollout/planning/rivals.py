@@ -6,7 +6,7 @@ from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.replaced import replaced_on
-from rollout.model.rivals import Coordinator, Rival
+from rollout.model.rivals import IF_REMOVED, Coordinator, Rival
 
 FLUO = "fluo"
 CLUO = "cluo"
@@ -19,7 +19,6 @@ FLEETLOCK = "fleetlock"
 ZINCATI = "zincati"
 RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
 
-CLEAN_UP = "if it was removed, clean up after it: rollout adopt"
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
     FLUO: _SCALE_DOWN,
@@ -76,25 +75,32 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
-    for rival, sentence in _marks_on(node):
-        yield rival, f"{sentence} ({CLEAN_UP})"
+    for rival, sentence, *left in _marks_on(node):
+        fields = {"annotate": node.annotations, "label": node.labels}
+        commands = [
+            f"kubectl {verb} node {node.name} {' '.join(f'{name}-' for name in left if name in present)}"
+            for verb, present in fields.items()
+            if any(name in present for name in left)
+        ]
+        yield rival, f"{sentence} ({IF_REMOVED}{'; '.join(commands)})"
 
 
-def _marks_on(node: Node) -> Iterator[tuple[str, str]]:
+def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
+    """The coordinator, a sentence, and the names of the marks that say it."""
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
             prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"
         ]
         held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
         if held_by:
-            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}"
+            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}", *held_by
     in_progress = node.annotations.get(marks.KURED_IN_PROGRESS)
     if in_progress is not None and replaced_on(node).annotations.get(marks.KURED_IN_PROGRESS, ("",))[0] != in_progress:
-        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}", marks.KURED_IN_PROGRESS
     if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
-        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}"
+        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
-        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}"
+        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}", marks.KRM_STATUS
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

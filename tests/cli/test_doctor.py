@@ -177,7 +177,7 @@ def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
     assert all("--ignore-rival" in message for message in rivals.values())
     left = {entry["node"]: (entry["reason"], entry["message"]) for entry in planned["excluded"]}
     assert {node: reason for node, (reason, _) in left.items()} == {"worker-1": "rival", "worker-2": "rival"}
-    assert all("rollout adopt" in message for _, message in left.values())
+    assert all(f"kubectl annotate node {node} " in message for node, (_, message) in left.items())
     _, checks = findings(command, lab)
     failed = {check["subject"] for check in checks if (check["check"], check["verdict"]) == ("rival", "fail")}
     assert {"worker-1", "worker-2"} < failed

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators, read_workloads
+from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
 from rollout.manifests.installation import Access, Files, Installation, Kind, Times
 from rollout.manifests.objects import objects
-from rollout.model.rivals import Coordinator, LockHolder
+from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -158,20 +158,6 @@ def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
 ) -> None:
     ((coordinator,), _unseen) = found(tmp_path, daemon_sets=(locked(lock),))
     assert (coordinator.holders, coordinator.locked) == (holders, for_good)
-
-
-def test_who_wrote_kureds_lock_is_read(tmp_path: Path) -> None:
-    daemon_set = locked(HELD)
-    fields: Json = {"f:metadata": {"f:annotations": {".": {}, f"f:{LOCK}": {}}}}
-    daemon_set["metadata"]["managedFields"] = [{"manager": "kured", "operation": "Update", "fieldsV1": fields}]
-
-    def answer(exchange: Exchange) -> None:
-        exchange.json({"metadata": {}, "items": [daemon_set] if exchange.split.path == DAEMON_SETS else []})
-
-    with scripted(answer) as server:
-        (workload,), _unseen = read_workloads(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None))
-    assert (workload.lock, workload.lock_writer) == (LOCK, "kured")
-    assert workload.holders == (LockHolder("worker-3", is_by_hand=False, was_cordoned=False),)
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -8,7 +8,6 @@ import msgspec
 
 from rollout.gather.cluster import decode
 from rollout.model import marks
-from rollout.model.leftovers import System
 from rollout.ports import ClusterApi
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -157,32 +156,6 @@ def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) ->
     unused = {("list", "events", ""), ("watch", "events", ""), *of_record}
     rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
-
-
-def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(System)) -> tuple[Right, ...]:
-    """What cleaning up after these systems takes. A rollout needs none of what is theirs alone."""
-    alike = {("nodes", "patch"), ("leases", "get"), ("leases", "create"), ("leases", "update"), ("configmaps", "get")}
-    common = (right for right in apply_rights(lease_namespace) if (right.resource, right.verb) in alike)
-    return (
-        *status_rights(),
-        Right("list", "apps", "daemonsets", purpose="see whether another system still runs"),
-        Right("list", "apps", "deployments", purpose="see whether another system still runs"),
-        *(right for right in common if not right.optional),
-        *((Right("patch", "apps", "daemonsets", purpose="remove kured's lock"),) if System.KURED in systems else ()),
-        *_lease_rights(systems),
-        Right(
-            *("delete", "", "configmaps", "", lease_namespace, marks.LEASE_NAME),
-            purpose="remove the record of a rollout that has ended",
-            optional=True,
-        ),
-    )
-
-
-def _lease_rights(systems: Collection[System]) -> Iterator[Right]:
-    group, resource, purpose = "coordination.k8s.io", "leases", "see the locks of a FleetLock server"
-    yield Right("list", group, resource, purpose=purpose, optional=True)
-    if System.FLEETLOCK in systems:
-        yield Right("delete", group, resource, purpose="remove the locks of a FleetLock server")
 
 
 def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
