@@ -6,7 +6,7 @@ from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warne
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.node_marks import UNCLEAR_HINT
 from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan
-from rollout.model.rivals import IF_REMOVED, Rival
+from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
@@ -22,6 +22,7 @@ _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annot
 _RIVAL_FIXES = {
     "locksmithd": "On the host: sudo systemctl mask --now locksmithd; or --exclude the node.",
     "zincati": "Have it ask rollout fleetlock; or on the host: sudo systemctl mask --now zincati; or --exclude it.",
+    **{rival: f"On the host: {way_out}; or --exclude the node." for rival, (_, way_out) in SELF_REBOOTS.items()},
     "system-upgrade-controller": "Wait until its pod has ended, or --exclude the node.",
 }
 _RIVAL_FIX = "Stop the other coordinator, or --exclude the node; if it was removed: {command}"
