@@ -144,7 +144,7 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(program().commands)
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
-    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
+    without_cluster = {"manifests", "demo", "lab", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster | {"completion"}
 
 
