@@ -8,7 +8,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.manifests.installation import Access, Files, Installation, Kind, Times
+from rollout.manifests.installation import Access, Files, Installation, Kind, Times, User
 from rollout.manifests.objects import objects
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -100,7 +100,7 @@ def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Pa
     """It shares the lock; of its labels and its arguments either is enough to know it."""
     image = f"registry.example/ops/{name}:1"
     installation = Installation(
-        Kind.FLEETLOCK, image, Access(name, serves=True), Files("", "", ""), Times("", "", 0, 0, 60)
+        Kind.FLEETLOCK, image, Access(name, user=User.FLEETLOCK), Files("", "", ""), Times("", "", 0, 0, 60)
     )
     (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
     unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}
