@@ -32,7 +32,7 @@ from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
 from rollout.server.limits import TurnAdmission
-from rollout.server.nodes import plan_of, planned, version_of
+from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
 from rollout.server.steps import Turn, steps_of
@@ -186,7 +186,7 @@ class TurnRunner:
         return result
 
     def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
-        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+        """The node with the version that it has booted, which is what had waited; of one that is not back, FLUO's word.
 
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
@@ -195,7 +195,7 @@ class TurnRunner:
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
-            return entry if node else None
+            return replace(entry, staged_version=staged_on(node)) if node else None
         version = version_of(node)
         return entry if version == stage.slot.version else replace(entry, staged_version=version)
 

@@ -143,7 +143,7 @@ class RunMemory:
                 return
             self._write()
         version = planned.staged_version
-        if (why := why_held(self._seen, version)) and not why_held(before, version):
+        if version in self._seen.versions and (why := why_held(self._seen, version)) and not why_held(before, version):
             with self._lock:
                 self._newly_held[version] = why
 
