@@ -114,7 +114,7 @@ def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Pat
     file = tmp_path / "web.plan"
     as_json = json.loads(command("plan", "--out", str(file), "-o", "json", lab=mixed).stdout)
     planned = [f"node/{node['name']}" for wave in as_json["waves"] for node in wave["nodes"]]
-    for words in (("show", str(file)), ("plan",)):
+    for words in (("plan", str(file)), ("plan",)):
         assert command(*words, "-o", "name", lab=mixed).stdout.splitlines() == planned
         assert yaml.safe_load(command(*words, "-o", "yaml", lab=mixed).stdout)["summary"] == as_json["summary"]
 

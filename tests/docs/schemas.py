@@ -73,7 +73,7 @@ TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
 
 TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`",
-    "plan": "`rollout plan -o json`, `rollout show FILE -o json`, and a saved plan",
+    "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
     "apply": "a line of `rollout apply`, `resume`, `operate` or `status --watch`, `-o json`",
     "journal": "a line of a journal",

@@ -151,7 +151,7 @@ def test_which_schema_is_that_of_a_command_line() -> None:
     assert document_of(("plan", "-o", "json")) == "plan"
     assert document_of(("plan", "--explain", "worker-1", "--output=json")) == "explain"
     assert document_of(("status", "--run", "-o", "json")) == "status-run"
-    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "show")] == [
+    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "plan")] == [
         "apply",
         "apply",
         "plan",
