@@ -64,6 +64,12 @@ KRM_REBOOTING = "Rebooting"
 # The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
 CRO_PREFIX = "reboot-agent.v1.demo.local/"
 CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
+# OpenShift's machine-config-operator (MCO) gives a node whose turn it is another configuration to come to.
+MCO_PREFIX = "machineconfiguration.openshift.io/"
+MCO_STATE, MCO_CURRENT, MCO_DESIRED = (MCO_PREFIX + word for word in ("state", "currentConfig", "desiredConfig"))
+MCO_AT_WORK = frozenset({"Working", "Rebooting"})
+# tuppr's, on the node that it upgrades.
+TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
