@@ -71,7 +71,8 @@ class NodeResult:
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
     is the exclusion that a skipped one would be now, None where there is none like it. `unmoved` is how many reboots in
-    a row, with this one, have changed nothing.
+    a row, with this one, have changed nothing. `waits`: this is no end, as it was refused right before its cordon, and
+    is to be asked about again.
     """
 
     node: str
@@ -85,6 +86,7 @@ class NodeResult:
     findings: Findings = Findings()
     reason: ExclusionReason | None = None
     unmoved: int = 0
+    waits: bool = False
 
     @property
     def succeeded(self) -> bool:

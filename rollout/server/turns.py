@@ -31,6 +31,7 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
+from rollout.server.limits import TurnAdmission
 from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
@@ -162,6 +163,7 @@ class TurnRunner:
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
+        gates = PolicyGates(around, world.gates)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
         def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
@@ -172,7 +174,8 @@ class TurnRunner:
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
-            PolicyGates(around, world.gates),
+            gates,
+            TurnAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
