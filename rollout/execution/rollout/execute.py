@@ -337,7 +337,7 @@ def _run_one(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeR
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
+    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase, result.unmoved)
     run.report.node_finished(result)
     run.memory.report_held()
     return result
