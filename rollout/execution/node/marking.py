@@ -79,12 +79,12 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         labels, annotations = _for_others(task, node, outcome, version)
         unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
         more = {"unmoved": str(unmoved)} if unmoved else {}
-        asked_labels, asked = _fulfilled(node, outcome)
-        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **asked}
+        labels_taken_back, taken_back = _fulfilled(node, outcome)
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **taken_back}
         body = _annotations(ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {
-            **asked_labels,
+            **labels_taken_back,
             **labels,
             **_hook_label(node),
             **_balancers_label(node),

@@ -49,14 +49,14 @@ def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) ->
     while missing := next(_missing(context, progress, boot), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
-            raise _unproven(context, source, why)
+            raise _unproven(source, why)
         if why != reported:
             reported = why
             context.report.step(context.name, Phase.READY, f"waiting for its proof: {why}")
         deadline.pause(_PAUSE)
 
 
-def _unproven(context: NodeContext, source: Source, why: str) -> NodeFailure:
+def _unproven(source: Source, why: str) -> NodeFailure:
     message = f"the host rebooted, not proven by {source}: {why}"
     return NodeFailure(Outcome.ROLLED_BACK, message, hint=_HINTS.get(source, ""))
 
