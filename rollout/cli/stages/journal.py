@@ -71,7 +71,7 @@ def journalled(
         journal.write(_first_record(plan, command, cluster_name, process))
     except OSError as error:
         say(
-            f"warning: no journal is written to {error.filename or path}: {error.strerror} "
+            f"warning: no journal is written to {path}: {error.strerror} "
             "(XDG_STATE_HOME or --journal names another place)"
         )
         yield observer
