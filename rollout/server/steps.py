@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
+from rollout.execution.node.claim import check_node, claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
-from rollout.execution.node.marking import claim, give_back, mark_phase
+from rollout.execution.node.marking import give_back, mark_phase
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.steps import Step, check_node, drain_again
+from rollout.execution.node.steps import Step, drain_again
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model import marks
@@ -84,7 +85,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     check_node(context, _looked_at(context))
     context.gates.before_node(context)
-    before = claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 

@@ -31,7 +31,8 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
-from rollout.server.nodes import plan_of, planned, version_of
+from rollout.server.limits import TurnAdmission
+from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
 from rollout.server.steps import Turn, steps_of
@@ -162,6 +163,7 @@ class TurnRunner:
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
+        gates = PolicyGates(around, world.gates)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
         def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
@@ -172,7 +174,8 @@ class TurnRunner:
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
-            PolicyGates(around, world.gates),
+            gates,
+            TurnAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
@@ -183,7 +186,7 @@ class TurnRunner:
         return result
 
     def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
-        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+        """The node with the version that it has booted, which is what had waited; of one that is not back, FLUO's word.
 
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
@@ -192,7 +195,7 @@ class TurnRunner:
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
-            return entry if node else None
+            return replace(entry, staged_version=staged_on(node)) if node else None
         version = version_of(node)
         return entry if version == stage.slot.version else replace(entry, staged_version=version)
 

@@ -43,7 +43,6 @@ _ANSWERS = {
     Kind.OUTSIDE_WINDOW: "no maintenance window is open: `--window`",
     Kind.PAUSED: "the node, or every node, is paused: `rollout pause`",
     Kind.MAX_UNAVAILABLE: "too many nodes are unavailable already: `--max-unavailable`",
-    Kind.MAX_FAILURES: "too many nodes have failed lately: `--max-failures`",
     Kind.FAILED_RECENTLY: "the node failed, and rests before the next attempt",
     Kind.NOT_NOW: "it has to wait for others: `--control-plane`, `--spread-by`",
     Kind.VERSION_HELD: "a version that failed on other nodes waits there, or may: `rollout release VERSION`",

@@ -8,6 +8,8 @@ import pytest
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
 from tests.apply.conftest import Rollout
@@ -163,6 +165,33 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
         assert list(rollout(lab, *ONCE, *flags).failures) == [node]
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]
+
+
+def test_a_host_that_stages_another_version_each_time_rests_and_the_held_one_stays_held(
+    started: Start, rollout: Rollout
+) -> None:
+    """Of ten passes in ten minutes one drains it; a day each later, none that failed on it is tried on others."""
+    lab = started("default", 4)
+    flaky = lab.machines["worker-1"]
+
+    def stage(version: str) -> None:
+        flaky.engine = UpdateEngine.with_staged(version, checked=1)
+        flaky.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK))
+
+    for number in range(10):
+        lab.call(lambda number=number: stage(f"5000.0.{number}"))  # type: ignore[misc]
+        rollout(lab, *ONCE, "--node", "worker-1")
+        let_pass(lab, 60)
+    assert flaky.reboots == 1
+    for number in range(11):
+        let_pass(lab)
+        lab.call(lambda number=number: stage(f"5001.0.{number}"))  # type: ignore[misc]
+        rollout(lab, *ONCE, "--node", "worker-1")
+    assert flaky.reboots == 12
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged("5000.0.0", checked=1)))
+    ended = rollout(lab, *ONCE, "--node", "worker-2")
+    assert (ended.code, harmed(lab)) == (4, ["worker-1"]), ended.stderr
+    assert "version 5000.0.0 is held" in str(ended.summary)
 
 
 def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
