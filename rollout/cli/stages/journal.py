@@ -90,7 +90,7 @@ def journalled(
         journal = JournalFile(path)
     except OSError as error:
         say(
-            f"warning: no journal is written to {error.filename or path}: {error.strerror} "
+            f"warning: no journal is written to {path}: {error.strerror} "
             "(XDG_STATE_HOME or --journal names another place)"
         )
         yield observer
