@@ -144,8 +144,8 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
     def _over_line(self, connection: Any) -> HTTPConnection:
         connection._create_connection = self._line.connect  # noqa: SLF001 - the library's own seam, without a public name
-        made: HTTPConnection = connection
-        return made
+        bounded: HTTPConnection = connection
+        return bounded
 
 
 def request_to(
