@@ -143,9 +143,7 @@ def _beside(gathered: "Gathered", namespace: str) -> str:
     return ""
 
 
-def _write(
-    planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None, beside: str
-) -> None:
+def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None, beside: str) -> None:
     """The files that are asked for, and what may be done next; that is another rollout where one stands `beside` it."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved, zones
