@@ -1,7 +1,8 @@
 """What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
 
-A node that failed rests for an hour, then for four, then for a day each time, until it succeeds, whatever it has
-staged meanwhile. A version that failed on as many nodes as `--max-failures` allows, over all rollouts, is held.
+A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four, then for a day
+each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as `--max-
+failures` allows, over all rollouts, is held.
 """
 
 import re
@@ -27,6 +28,8 @@ from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, Warnin
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, shell_word, shortened
 
+# Proven reboots in a row that changed nothing: from this one on the node rests.
+MOST_UNMOVED = 2
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
@@ -46,6 +49,7 @@ class Ended:
     """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
 
     `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held versions too.
+    `unmoved` is how many proven reboots in a row, with this one, have changed nothing.
     """
 
     node: str
@@ -55,6 +59,7 @@ class Ended:
     run: str
     limit: int
     despite_hold: bool = False
+    unmoved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +151,15 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
     until = resting_until(memory, node, now)
     if not until:
         return ""
-    failures = memory.nodes[node]
+    return f"it {trouble(memory.nodes[node])}: not tried again before {until}"
+
+
+def trouble(failures: NodeFailures) -> str:
+    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`."""
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
-    return f"it failed at {failures.at} ({failures.outcome}{times}): not tried again before {until}"
+    if failures.outcome == Outcome.SUCCEEDED:
+        return f"was rebooted at {failures.at}, which again changed nothing{times}"
+    return f"failed at {failures.at} ({failures.outcome}{times})"
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
@@ -168,7 +179,7 @@ def pause_after(failures: int) -> timedelta:
 
 def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
-    if end.outcome is Outcome.SUCCEEDED:
+    if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _succeeded(memory, end)
     if end.outcome in _NO_FAILURES or len(end.node) > _LONGEST_NAME:
         return memory

@@ -166,9 +166,9 @@ class TurnRunner:
         gates = PolicyGates(around, world.gates)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
-        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
             if ended := self._remembered(stage, entry):
-                memory.note(ended, outcome, phase)
+                memory.note(ended, outcome, phase, unmoved)
 
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
@@ -181,7 +181,7 @@ class TurnRunner:
             remember=remember,
         )
         result = process_node(context, steps_of(self._turn(stage.slot)))
-        remember(entry, result.outcome, result.phase)
+        remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
 

@@ -17,7 +17,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.node_marks import last_result, unmoved_before
+from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
@@ -28,6 +28,7 @@ from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
 _ATTEMPTS, _CONTENDED_SECONDS = 10, 30.0
+_MOVING = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE})
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
 _GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
 
@@ -76,22 +77,38 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels, annotations = _for_others(task, node, outcome, version)
-        unmoved = _unmoved(task, node, outcome, version)
-        taken = _TAKEN_AWAY | _result(task, outcome, version, unmoved) | _fulfilled(node, outcome)
+        unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
+        more = {"unmoved": str(unmoved)} if unmoved else {}
+        labels_taken_back, taken_back = _fulfilled(node, outcome)
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **taken_back}
         body = _annotations(ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
-        body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
+        body["metadata"]["labels"] = {
+            **labels_taken_back,
+            **labels,
+            **_hook_label(node),
+            **_balancers_label(node),
+            **_deferral(node),
+        }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **without_taint(node)}}
 
     return write(task, change)
 
 
-def _fulfilled(node: Node, outcome: Outcome) -> dict[str, str | None]:
-    """The annotation by which a person asked for this reboot, taken away; others' are theirs to change."""
+def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
+    """The labels and annotations by which this reboot was asked for, taken back: a person's, and others' as by them.
+
+    Where an agent of theirs runs, it has done so: see the proof.
+    """
     targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
-    is_done = outcome is Outcome.SUCCEEDED and Source.ANNOTATION in targets
-    return {marks.REBOOT_NEEDED: None} if is_done else {}
+    if outcome is not Outcome.SUCCEEDED or Source.ANNOTATION not in targets:
+        return {}, {}
+    labels, annotations = (
+        {name: "false" for name in marks.OTHERS_REQUESTS if words.get(name) == "true"}
+        for words in (node.labels, node.annotations)
+    )
+    return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
 def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
@@ -152,13 +169,19 @@ def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, s
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 
-def _unmoved(task: NodeTask, node: Node, outcome: Outcome, version: str) -> dict[str, str]:
-    """How many reboots in a row a host has asked for without another version; what it had staged is not known."""
-    running = task.planned.running_version
-    has_rebooted = outcome in (Outcome.SUCCEEDED, Outcome.ROLLED_BACK)
-    if not (is_fleetlock_run(task.rollout) and has_rebooted and version == running):
-        return {}
-    return {"unmoved": str(1 + unmoved_before(node, running, task.cluster.api.server_time()))}
+def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
+    """How many proven reboots in a row, with this one, were asked for and brought no other version.
+
+    0 where this one has, where its own proof is another version or deployment, and where nothing had asked for it.
+    `node` is as it was before it was given back.
+    """
+    if _given_back_already(task, node):
+        return unmoved_reboots(node)
+    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    is_asked_for = is_fleetlock_run(task.rollout) or (bool(targets) and not _MOVING & targets.keys())
+    if not is_asked_for or version != task.planned.running_version:
+        return 0
+    return 1 + unmoved_before(node, version, task.cluster.api.server_time())
 
 
 def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rollout.execution.node.marking import (
     leave_failed,
     mark_phase,
     stays_cordoned,
+    unmoved_by_now,
     why_lost,
 )
 from rollout.execution.node.progress import Progress
@@ -42,6 +43,7 @@ from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.planning.eligibility import reason_of
+from rollout.planning.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
 
@@ -71,7 +73,8 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
         return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
     context.report.step(context.name, progress.phase)
     seconds = context.task.seconds
-    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note, version=progress.version)
+    end = (Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note)
+    return NodeResult(context.name, *end, version=progress.version, unmoved=progress.unmoved)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -219,9 +222,24 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     prove_detected(context, progress, boot)
     context.gates.after_reboot(context, boot)
-    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    return succeed(context, progress)
+
+
+def succeed(context: NodeContext, progress: Progress) -> Progress:
+    """Give the node back; one whose reboots change nothing is told, for it may ask for ever."""
+    version = _boot(progress).version
+    before = give_back(context.task, Outcome.SUCCEEDED, version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
-    return progress.to(Phase.DONE)
+    unmoved = unmoved_by_now(context.task, before, version)
+    return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(Phase.DONE)
+
+
+def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
+    """What is told of it: once is no news where a sign that tells of no version has asked for it."""
+    name, same = context.name, f"runs {context.planned.running_version} as before"
+    if reboots >= MOST_UNMOVED:
+        return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
+    return f"{same}: no update has taken, or none was staged" if reboots and not progress.targets else ""
 
 
 def _boot(progress: Progress) -> BootFacts:

@@ -129,12 +129,10 @@ class RunMemory:
                 self._pending.append(begun_by_hand)
                 self._write()
 
-    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
-        """Remember a node's end; a second time is none."""
-        terms = self._terms
-        end = Ended(
-            planned.name, planned.staged_version, outcome, phase, terms.run, terms.limit, terms.is_despite(planned.name)
-        )
+    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
+        """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
+        terms, name, version = self._terms, planned.name, planned.staged_version
+        end = Ended(name, version, outcome, phase, terms.run, terms.limit, terms.is_despite(name), unmoved)
         with self._lock:
             self._pending.append(partial(noted, end=end, now=self._now))
             before, after = self._seen, self._with_pending(self._seen)
