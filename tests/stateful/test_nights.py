@@ -59,13 +59,15 @@ class Nights(Tale):
         if self.operators.process is None:
             self.operators.run_one("operate", "--once", *HASTE, "--health-checks", "1", *self.flags)
 
-    @rule()
+    @rule(times=st.integers(min_value=1, max_value=4))
     @noted
-    def a_pass_ends(self) -> None:
-        self.go_on()
-        end = time.monotonic() + 8
-        while self.operators.running and time.monotonic() < end:
-            time.sleep(0.05)
+    def passes_end(self, times: int) -> None:
+        for _ in range(times):
+            self.go_on()
+            end = time.monotonic() + 8
+            while self.operators.running and time.monotonic() < end:
+                time.sleep(0.05)
+            self.collect()
 
     @rule(how=st.sampled_from((signal.SIGKILL, signal.SIGTERM)))
     @noted
