@@ -220,7 +220,8 @@ def until_done(others: Others, machine: Machine, rng: random.Random, fate: Fate,
         if process.exitcode == -9:
             fate.kills[boundary] += 1
             continue
-        assert process.exitcode in {0, 4}, f"{arguments}\n{said}"
+        # 6: what befell the cluster at that moment kept it from beginning.
+        assert process.exitcode in {0, 4, 6}, f"{arguments}\n{said}"
         if not others.waiting:
             return
 

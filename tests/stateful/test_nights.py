@@ -87,9 +87,9 @@ class Nights(Tale):
     def finish(self) -> None:
         """Once everything is well another pass goes on; what it leaves it tells, and a person gives back."""
         self.note("the end of it")
-        self.conclude()
         self.trouble.end()
         self.wait_until(self.all_ready)
+        self.conclude()
         self.go_on()
         self.conclude()
         said = "".join(told.text for told in self.operators.told)
