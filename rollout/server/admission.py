@@ -29,8 +29,7 @@ from rollout.planning.rivals import rivals
 from rollout.planning.windows import Window
 from rollout.ports import ClusterApi
 from rollout.server.answers import Denied, Kind
-from rollout.server.forecasts import Forecasts
-from rollout.server.kept import Kept
+from rollout.server.forecasts import Forecasts, Kept
 from rollout.server.leadership import Leadership
 from rollout.server.limits import Limits, taken
 from rollout.server.machines import Machines, by_id, the_one
