@@ -1,6 +1,7 @@
 """What tests of every room use: marks, a lab over the real wire, and processes that SIGINT interrupts."""
 
 import gc
+import os
 import signal
 import subprocess
 import time
@@ -63,6 +64,12 @@ def no_process_left() -> Iterator[None]:
     """Whatever a test has started, and forgotten because it failed, is no warning in another."""
     with none_left():
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where kubectl keeps what it discovers of a lab: else in `$HOME/.kube`, and without a HOME in this folder."""
+    os.environ["KUBECACHEDIR"] = str(tmp_path_factory.mktemp("kubectl"))
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from rollout.adapters.kube.api import USER_AGENT
-from rollout.gather.cluster.rights import Right, adopt_rights
 from rollout.lab.api.access import Act, Grant, grants_of
 from rollout.lab.api.requests import Target
 from rollout.lab.lab import Lab
@@ -50,17 +49,10 @@ def unprinted(lab: Lab) -> list[Act]:
 
 @cache
 def _printed(lease_namespace: str) -> Sequence[Grant]:
-    grants = [*granted(adopt_rights(lease_namespace))]
+    grants: list[Grant] = []
     for deletes in (False, True):
         grants += grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
     return tuple(grants)
-
-
-def granted(rights: Iterable[Right]) -> Iterator[Grant]:
-    """Rights that no manifest prints: `rollout adopt` is for people."""
-    for right in rights:
-        names = (right.name,) if right.name else ()
-        yield Grant((right.verb,), (right.group,), (right.resource,), names, right.namespace)
 
 
 def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:

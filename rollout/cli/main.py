@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rollout import __version__
 from rollout.cli import completion, failures
 from rollout.cli.invocation import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
@@ -50,9 +51,7 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        from rollout.cli.commands.version import version
-
-        version()
+        typer.echo(f"{failures.PROGRAM} {__version__}")
         raise typer.Exit
 
 
@@ -100,8 +99,7 @@ def root(
 
 _SOURCES: Mapping[str, Source] = {
     "status": Source("status:status", "Show which nodes wait for a reboot, and why the others do not."),
-    "plan": Source("plan:plan", "Show what apply would do; touch nothing."),
-    "show": Source("show:show", "Show a saved plan; ask neither cluster nor hosts."),
+    "plan": Source("plan:plan", "Show what apply would do, or a saved plan; touch nothing."),
     "apply": Source("apply:apply", "Run a saved plan; or plan, show, ask and run."),
     "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
     "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
@@ -110,7 +108,6 @@ _SOURCES: Mapping[str, Source] = {
     "unpause": Source("pause:unpause", "End a pause."),
     "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
     "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
-    "adopt": Source("adopt:adopt", "Clean up what another reboot coordinator left on the nodes."),
     "report": Source("report:report", "Report a run as a page, Markdown or JSON."),
     "doctor": Source("doctor:doctor", "Check everything that a rollout needs, and name each fix."),
     "inventory": Source("inventory:inventory", "Print the Nodes as an Ansible inventory, in JSON."),
@@ -118,7 +115,6 @@ _SOURCES: Mapping[str, Source] = {
     "check-update": Source("check_update:check_update", "Ask the selected hosts to look for an update now."),
     "manifests": Source("manifests:manifests", "Print what runs rollout in the cluster, for kubectl apply."),
     "demo": Source("demo:demo", "Watch a simulated cluster being taken through its updates."),
-    "version": Source("version:version", "Print the version."),
     "completion": Source("completion:completion", "Print the completion script of bash, zsh or fish."),
     "help": Source("leads:help_of"),
     "drain": Source("leads:drain", takes_anything=True),
@@ -128,7 +124,6 @@ _SOURCES: Mapping[str, Source] = {
         "Serve FleetLock: hosts with Zincati ask before they reboot.",
         members={"zincati": Source("zincati:zincati", "Print the drop-in for hosts with Zincati.")},
     ),
-    "metrics": Source("metrics:metrics_app", "Print alert rules or a dashboard for Prometheus."),
     "lab": Source("lab:lab_app", "A simulated cluster to rehearse on."),
 }
 

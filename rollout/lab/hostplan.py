@@ -185,8 +185,6 @@ def _node_setting(draft: _Draft) -> NodeSetting:
         annotations=settings.annotations,
         taints=own_taints if settings.taints is None else settings.taints,
         unschedulable=bool(settings.cordoned),
-        cordoned_by=settings.cordoned_by or "",
-        marked_by=settings.marked_by or "",
         capacity={**_DEFAULT_CAPACITY, **settings.capacity},
         flaps=settings.flaps or (),
         agent=bool(settings.agent),

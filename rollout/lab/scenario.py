@@ -77,9 +77,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own. `cordoned_by` and `marked_by` are the field managers that cordoned it and
-    wrote its annotations. `files` are on the host from the start, `boot_files` are put there by every boot. `agent`:
-    FLUO's agent runs there, and takes its word that a reboot is needed back after one.
+    address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
+    by every boot. `agent`: FLUO's agent runs there, and takes its word that a reboot is needed back after one.
     """
 
     version: str | None = None
@@ -88,8 +87,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     locksmithd: bool | None = None
     engine_stopped: bool | None = None
     cordoned: bool | None = None
-    cordoned_by: str | None = None
-    marked_by: str | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] | None = None

@@ -79,11 +79,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Kubernetes Node, reduced.
-
-    Of a cordoned one the API server notes who did it: `cordoned_by` is the field manager, empty where that is not
-    known, `written_by` are those of its annotations and labels, by name.
-    """
+    """A Kubernetes Node, reduced."""
 
     name: str
     uid: str
@@ -101,8 +97,6 @@ class Node:
     kubelet_version: str
     allocatable: Resources
     deleting: bool = False
-    cordoned_by: str = ""
-    written_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:

@@ -64,8 +64,12 @@ KRM_REBOOTING = "Rebooting"
 # The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
 CRO_PREFIX = "reboot-agent.v1.demo.local/"
 CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
-# The Leases of poseidon's FleetLock server, by its groups: `fleetlock-<group>`.
-FLEETLOCK_LEASE_PREFIX = "fleetlock-"
+# OpenShift's machine-config-operator (MCO) gives a node whose turn it is another configuration to come to.
+MCO_PREFIX = "machineconfiguration.openshift.io/"
+MCO_STATE, MCO_CURRENT, MCO_DESIRED = (MCO_PREFIX + word for word in ("state", "currentConfig", "desiredConfig"))
+MCO_AT_WORK = frozenset({"Working", "Rebooting"})
+# tuppr's, on the node that it upgrades.
+TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
@@ -83,8 +87,6 @@ COMPAT = COMPAT_LASTING | {FLUO_STATUS, FLUO_NEW_VERSION, FLUO_NEEDED, FLUO_VERS
 OTHERS_REQUESTS = (FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed")
 REQUESTS = (REBOOT_NEEDED, *OTHERS_REQUESTS)
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
-# FLUO's and CLUO's agents remember by it whether a cordon is theirs.
-MADE_UNSCHEDULABLE = "agent-made-unschedulable"
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")

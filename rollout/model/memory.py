@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 
 from rollout.model.text import excerpt
 
-# What is kept: 900 kB at the very most, of the mebibyte that a ConfigMap holds.
+# What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the latest are kept, and
+# older ones where they are held, with a few of their nodes.
 MOST_NODES = 1000
-MOST_VERSIONS = 10
+MOST_VERSIONS = 100
+LATEST_VERSIONS = 10
 # A version that failed on so many is held, whatever --max-failures says.
-MOST_NODES_OF_VERSION = 200
+MOST_NODES_OF_VERSION = 150
 # In characters.
 _LONGEST_PAUSE = 400
 

@@ -27,8 +27,8 @@ _COUNT = re.compile(r"[0-9]{1,6}")
 # As long as the longest rest between two attempts, and a clock that is a day off.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
-# A mark is there from the cordon on, and goes with the node's success.
-_WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
+# A mark is there from right before the cordon on, and goes with the node's success.
+_WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 UNCLEAR_HINT = (
     "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
     "annotations by hand: kubectl annotate node {name} NAME-"

@@ -1,6 +1,35 @@
 """Other reboot coordinators, as they stand in the cluster."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+# In the sentence on a node in its hands: what follows is the command that removes its marks.
+IF_REMOVED = "if it was removed: "
+
+
+class SelfReboot(StrEnum):
+    """What on a host updates and reboots it by itself, by a timer; the name for flags."""
+
+    UNATTENDED_UPGRADES = "unattended-upgrades"
+    BOOTC = "bootc"
+
+
+# What it does, and how that is ended on the host.
+SELF_REBOOTS: Final[Mapping[SelfReboot, tuple[str, str]]] = MappingProxyType(
+    {
+        SelfReboot.UNATTENDED_UPGRADES: (
+            "unattended-upgrades reboots the host by itself",
+            'set Unattended-Upgrade::Automatic-Reboot "false" in /etc/apt/apt.conf.d',
+        ),
+        SelfReboot.BOOTC: (
+            "bootc-fetch-apply-updates.timer updates the host and reboots it by itself",
+            "sudo systemctl mask --now bootc-fetch-apply-updates.timer",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,41 +46,6 @@ class Coordinator:
     name: str
     holders: tuple[str, ...] = ()
     locked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LockHolder:
-    """Who has kured's lock: a node, or what somebody wrote by hand, which has no time of its creation.
-
-    `was_cordoned` is whether the node was cordoned before kured came to it; None where the lock does not say.
-    """
-
-    name: str
-    is_by_hand: bool
-    was_cordoned: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A Deployment or DaemonSet of a coordinator: the one that decides, or an `agent` of it.
-
-    `running`: it asks for pods. `lock` is the annotation with kured's lock, empty where there is none; `lock_writer`
-    the field manager that wrote it, as far as that is known.
-    """
-
-    coordinator: Coordinator
-    running: bool
-    agent: bool = False
-    lock: str = ""
-    lock_writer: str = ""
-    holders: tuple[LockHolder, ...] = ()
-    resource_version: str = ""
-
-    @property
-    def place(self) -> str:
-        """`daemonset/kube-system/kured`."""
-        coordinator = self.coordinator
-        return f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.replaced import replaced_on
-from rollout.model.rivals import Coordinator, Rival
+from rollout.model.rivals import IF_REMOVED, Coordinator, Rival, SelfReboot
 
 FLUO = "fluo"
 CLUO = "cluo"
@@ -17,9 +17,12 @@ CRO = "cro"
 KRM = "krm"
 FLEETLOCK = "fleetlock"
 ZINCATI = "zincati"
-RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
+MCO = "mco"
+BRUPOP = "brupop"
+TUPPR = "tuppr"
+_IN_THE_CLUSTER = (FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, MCO, BRUPOP, TUPPR)
+RIVALS = (*_IN_THE_CLUSTER, LOCKSMITHD, ZINCATI, *SelfReboot)
 
-CLEAN_UP = "if it was removed, clean up after it: rollout adopt"
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
     FLUO: _SCALE_DOWN,
@@ -28,6 +31,9 @@ _WAYS_OUT = {
     CRO: _SCALE_DOWN,
     KRM: _SCALE_DOWN,
     FLEETLOCK: _SCALE_DOWN,
+    BRUPOP: _SCALE_DOWN,
+    TUPPR: _SCALE_DOWN,
+    MCO: """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')""",
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
     + '=\'{{"nodeID":"manual"}}\'), or remove it',
@@ -62,10 +68,12 @@ def _rival(coordinator: Coordinator) -> Rival:
     )
     held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
     acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
+    # nothing of MCO's own Deployments says that its pools are paused
+    joint = "and then" if coordinator.rival == MCO else "or"
     return Rival(
         coordinator.rival,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"{acts}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
+        f"{acts}: {way_out}, {joint} ignore it with --ignore-rival {coordinator.rival}",
     )
 
 
@@ -76,25 +84,39 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
-    for rival, sentence in _marks_on(node):
-        yield rival, f"{sentence} ({CLEAN_UP})"
+    for rival, sentence, *left in _marks_on(node):
+        fields = {"annotate": node.annotations, "label": node.labels}
+        commands = [
+            f"kubectl {verb} node {node.name} {' '.join(f'{name}-' for name in left if name in present)}"
+            for verb, present in fields.items()
+            if any(name in present for name in left)
+        ]
+        yield rival, f"{sentence} ({IF_REMOVED}{'; '.join(commands)})"
 
 
-def _marks_on(node: Node) -> Iterator[tuple[str, str]]:
+def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
+    """The coordinator, a sentence, and the names of the marks that say it."""
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
             prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"
         ]
         held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
         if held_by:
-            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}"
+            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}", *held_by
     in_progress = node.annotations.get(marks.KURED_IN_PROGRESS)
     if in_progress is not None and replaced_on(node).annotations.get(marks.KURED_IN_PROGRESS, ("",))[0] != in_progress:
-        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}", marks.KURED_IN_PROGRESS
     if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
-        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}"
+        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
-        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}"
+        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}", marks.KRM_STATUS
+    if node.labels.get(marks.TUPPR_UPGRADING) == "true":
+        yield TUPPR, f"tuppr is upgrading it: {marks.TUPPR_UPGRADING}", marks.TUPPR_UPGRADING
+    state, current, desired = (node.annotations.get(n) for n in (marks.MCO_STATE, marks.MCO_CURRENT, marks.MCO_DESIRED))
+    if state in marks.MCO_AT_WORK:
+        yield MCO, f"the machine-config-operator updates it: {marks.MCO_STATE} is {state}", marks.MCO_STATE
+    elif desired and desired != current:
+        yield MCO, f"the machine-config-operator updates it: {marks.MCO_DESIRED} is {desired}", marks.MCO_DESIRED
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

@@ -110,7 +110,7 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(candidate.memory, node.name, detection.version, candidate.remembering.now),
+        retry_after=resting_until(candidate.memory, node.name, candidate.remembering.now),
         deferred=_deferred(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,

@@ -23,7 +23,7 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.rivals import Coordinator
 from rollout.model.text import timestamp
 from rollout.planning.eligibility import Candidate, exclusion
-from rollout.planning.memory import Rules, why_maybe_held, why_resting
+from rollout.planning.memory import Rules, why_maybe_held
 from rollout.planning.pools import pools_of
 from rollout.planning.rivals import rivals
 from rollout.planning.windows import Window
@@ -122,11 +122,6 @@ class Admission:
             raise Denied(Kind.PAUSED, f"all nodes are {memory.pause}")
         if memory.problem:
             raise Denied(Kind.API_ERROR, memory.problem)
-        resting = [name for name, failed in memory.nodes.items() if why_resting(memory, name, failed.version, now)]
-        if len(resting) >= (most := self._most_failures):
-            names = ", ".join(sorted(resting)[:3])
-            way_out = "rollout release --node NODE ends it"
-            raise Denied(Kind.MAX_FAILURES, f"--max-failures {most} is used up by {names}, lately: {way_out}")
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""

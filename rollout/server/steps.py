@@ -15,20 +15,20 @@ from functools import partial
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
+from rollout.execution.node.claim import check_node, claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
-from rollout.execution.node.marking import claim, give_back, mark_phase
+from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.steps import Step, check_node, drain_again
+from rollout.execution.node.steps import Step, drain_again, succeed
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots
 from rollout.model.memory import moment
-from rollout.model.node_marks import unmoved_before
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
@@ -39,8 +39,6 @@ _PAUSE = 1.0
 # How often a drained node is looked at for pods that came since, and how long that look may take.
 _LOOK_EVERY = 5.0
 _MOST_DRAINS = 3
-# Reboots in a row after which the version is the same: the last of these makes the node rest.
-_MOST_UNMOVED = 3
 # A host whose slot is taken away by hand may have been granted a moment ago: it is given this long to go down.
 _SAFE_SECONDS = 60.0
 
@@ -96,7 +94,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     check_node(context, _looked_at(context))
     context.gates.before_node(context)
-    before = claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
@@ -274,25 +272,7 @@ def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     node = _await_report(turn, context)
     boot = _boot_of(node)
     context.gates.after_reboot(context, boot)
-    note = _unmoved(context, node, boot)
-    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
-    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
-    return replace(progress, boot=boot, note=note).to(Phase.DONE)
-
-
-def _unmoved(context: NodeContext, node: Node, boot: BootFacts) -> str:
-    """That the reboot has brought no other version; empty where it has. `NodeFailure` where none does again and again.
-
-    A host may ask for other reasons than an update. One that falls back after each asks for ever.
-    """
-    version = context.planned.running_version
-    if boot.version != version:
-        return ""
-    reboots = 1 + unmoved_before(node, version, context.cluster.api.server_time())
-    if reboots < _MOST_UNMOVED:
-        return f"runs {version} as before: no update has taken, or none was staged"
-    hint = f"See its update agent's log. To let it reboot before it has rested: rollout release --node {context.name}"
-    raise NodeFailure(Outcome.ROLLED_BACK, f"runs {version} as before, after {reboots} reboots in a row", hint=hint)
+    return succeed(context, replace(progress, boot=boot))
 
 
 def _await_report(turn: Turn, context: NodeContext) -> Node:

@@ -1,6 +1,7 @@
 """One slot's turn: its node's whole way, told to whoever watches, and what the cluster needs to settle from it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -32,7 +33,8 @@ from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
-from rollout.server.nodes import plan_of, planned, version_of
+from rollout.server.limits import TurnAdmission
+from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
 from rollout.server.steps import Turn, steps_of
@@ -109,7 +111,7 @@ class TurnRunner:
         """The node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
         node = self._node(slot)
         if node is None or self._is_over(slot, node):
-            if node is not None and slot.released and node.boot_id == slot.boot_id:
+            if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
                 self._rest(slot)
             return None
         entry = planned(node, slot, self._settings.policy)
@@ -143,7 +145,8 @@ class TurnRunner:
         """Remember that a slot was taken and given up before anything was done to its node."""
         end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
         now = self._world.api.server_time() or self._world.clock.now()
-        change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=now))
+        with suppress(ApiError):
+            change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=now))
 
     def _told(self, stage: _Stage) -> NodeResult:
         report, plan = stage.report, stage.plan
@@ -168,29 +171,30 @@ class TurnRunner:
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
+        gates = PolicyGates(around, world.gates)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
-        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
             if ended := self._remembered(stage, entry):
-                memory.note(ended, outcome, phase)
+                memory.note(ended, outcome, phase, unmoved)
 
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
-            PolicyGates(around, world.gates),
+            gates,
+            TurnAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
         )
-        turn = Turn(stage.slot, self._book, self._settings.slot_timeout)
-        result = process_node(context, steps_of(turn))
-        remember(entry, result.outcome, result.phase)
+        result = process_node(context, steps_of(Turn(stage.slot, self._book, self._settings.slot_timeout)))
+        remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
 
     def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
-        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+        """The node with the version that it has booted, which is what had waited; of one that is not back, FLUO's word.
 
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
@@ -199,7 +203,7 @@ class TurnRunner:
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
-            return entry if node else None
+            return replace(entry, staged_version=staged_on(node)) if node else None
         version = version_of(node)
         return entry if version == stage.slot.version else replace(entry, staged_version=version)
 

@@ -108,7 +108,7 @@ def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Com
     (home / "plans").mkdir()
     assert command("plan", "--out", str(home / "plans" / "web.plan"), lab=lab).code == 0
     (home / "plans" / "web.txt").write_text("no plan")
-    for line in ("apply", "show"):
+    for line in ("apply", "plan"):
         assert complete(f"rollout {line} pl") == ["plans/"]
         assert complete(f"rollout {line} plans/w") == ["plans/web.plan"]
 

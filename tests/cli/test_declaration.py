@@ -17,7 +17,7 @@ OWN_VARIABLES = {
     ("report", "--format"): "ROLLOUT_REPORT_FORMAT",
 }
 # commands that take no settings: what they start, or print, is no cluster of the operator's
-WITHOUT_SETTINGS = ("demo", "lab up", "metrics rules", "version", "fleetlock zincati")
+WITHOUT_SETTINGS = ("demo", "lab up", "fleetlock zincati")
 NOT_IN_ENVIRONMENT = {("inventory", "--list"), ("inventory", "--host")}
 
 

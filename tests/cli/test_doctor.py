@@ -17,9 +17,10 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.hosts.release import System
 from rollout.lab.hosts.units import Unit
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, NodeGroup, Scenario, Selection, load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import start_cold
@@ -136,6 +137,31 @@ def test_a_zincati_that_asks_nobody_is_a_rival_of_its_node(start_lab: StartLab, 
     assert "--ignore-rival zincati" in left["message"]
 
 
+def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
+    """bootc's on one host, unattended-upgrades with Automatic-Reboot on another, without it on a third."""
+    files = {
+        "/etc/apt/apt.conf.d/50unattended-upgrades": '// said twice\nUnattended-Upgrade::Automatic-Reboot "false";\n'
+    }
+    ubuntu = NodeGroup(prefix="ubuntu", count=2, system=System.UBUNTU, version="24.04", files=files)
+    lab = start_lab(Scenario(description="timers", nodes=(ubuntu, NodeGroup(prefix="flatcar", count=2))), speed=30)
+    timer = "bootc-fetch-apply-updates.timer"
+
+    def install() -> None:
+        lab.machines["ubuntu-1"].files["/etc/apt/apt.conf.d/90ours"] = 'Unattended-Upgrade::Automatic-Reboot "1";\n'
+        lab.machines["flatcar-1"].units._units[timer] = Unit(timer, active=True, enabled=True)
+
+    lab.call(install)
+    detect = ("--detect", "update-engine,reboot-required")
+    _, checks = findings(command, lab, *detect)
+    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "rival" and check["fix"]}
+    assert set(fixes) == {"ubuntu-1", "flatcar-1"}
+    assert 'Automatic-Reboot "false"' in fixes["ubuntu-1"]
+    assert f"sudo systemctl mask --now {timer}" in fixes["flatcar-1"]
+    planned = json.loads(command("plan", "-o", "json", *detect, lab=lab).stdout)
+    held = {left["node"]: left["message"] for left in planned["excluded"] if left["reason"] == "rival"}
+    assert held["flatcar-1"].endswith("--ignore-rival bootc")
+
+
 def deployment(name: str) -> dict[str, Any]:
     container = {"name": "main", "image": "registry.example/operator:1"}
     return {
@@ -177,7 +203,7 @@ def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
     assert all("--ignore-rival" in message for message in rivals.values())
     left = {entry["node"]: (entry["reason"], entry["message"]) for entry in planned["excluded"]}
     assert {node: reason for node, (reason, _) in left.items()} == {"worker-1": "rival", "worker-2": "rival"}
-    assert all("rollout adopt" in message for _, message in left.values())
+    assert all(f"kubectl annotate node {node} " in message for node, (_, message) in left.items())
     _, checks = findings(command, lab)
     failed = {check["subject"] for check in checks if (check["check"], check["verdict"]) == ("rival", "fail")}
     assert {"worker-1", "worker-2"} < failed

@@ -64,11 +64,6 @@ def cordon(lab: Lab, node: str) -> None:
     connect(lab.kubeconfig, None).patch(node_path(node), {"spec": {"unschedulable": True}})
 
 
-def cordon_as_fluo(lab: Lab, _: Path) -> None:
-    cordon(lab, "worker-1")
-    annotate(lab, "worker-1", **{FLUO_PREFIX + "agent-made-unschedulable": "true"})
-
-
 def pause_all(lab: Lab, home: Path) -> None:
     assert end_of(start(home, lab.environment, ("pause", "--all", "--reason", "fair"))).code == 0
 
@@ -79,7 +74,6 @@ ANNOTATED = ("--detect", "update-engine,annotation")
 # What is spoiled, where it is told, by which flags of doctor, and which of the fix's commands is run.
 FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {
     "cordon": (lambda lab, _: cordon(lab, "worker-1"), "node", "worker-1", (), 0),
-    "cordon of fluo": (cordon_as_fluo, "node", "worker-1", (), 1),
     "pause": (
         lambda lab, _: annotate(lab, "worker-1", **{"node-rollout.dev/paused": "true"}),
         "node",
@@ -198,25 +192,6 @@ def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
         (consoles / "worker-2.log").write_text(f"SSH host key: {fingerprint} (ED25519)\n")
         assert typed(home, lab, line.replace("CONSOLES", str(consoles))).code == code
     assert not [check for check in checks(command, lab) if check["check"] == "host-key"]
-
-
-def test_what_an_ended_rollout_left_is_given_back_by_the_command_that_is_printed(
-    start_lab: StartLab, command: Command, home: Path
-) -> None:
-    lab = start_lab("leftovers", speed=30)
-    lock = fix_of(checks(command, lab), "lock", "kube-system/node-rollout")
-    assert typed(home, lab, commands_in(lock)[0]).code == 0
-    found = checks(command, lab)
-    assert not [check for check in found if check["check"] == "lock"]
-    look, clean = commands_in(fix_of(found, "node", "worker-1"))
-    for line in (look, clean):
-        assert typed(home, lab, line).code == 0
-    left = {check["subject"] for check in checks(command, lab) if check["check"] == "node"}
-    # a person's, one that nothing proves, and one of a person beside a pause
-    assert left == {"worker-2", "worker-6", "worker-9"}
-    for node in left:
-        line = commands_in(fix_of(checks(command, lab), "node", node))[0]
-        assert typed(home, lab, line).code == 0, line
 
 
 def test_missing_rights_are_printed_by_the_command_that_is_named(

@@ -15,18 +15,19 @@ from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 
-SCRIPT = Path(__file__).parents[2] / "inventory" / "nodes.py"
+# The folder, as Ansible reads all that is in it.
+INVENTORY = Path(__file__).parents[2] / "inventory"
 ANSIBLE = Path(sys.executable).parent / "ansible"
 needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 
 def ansible(lab: Lab, home: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
-    """What one of Ansible's programs prints, in an empty home, with the script as its inventory."""
+    """What one of Ansible's programs prints, in an empty home, with our folder as its inventory."""
     path = os.pathsep.join((str(ANSIBLE.parent), os.environ["PATH"]))
     environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **(variables or lab.environment)}
     # A shared connection's socket would lie in the test's home, whose path may be too long for one.
     environment["ANSIBLE_SSH_ARGS"] = "-o ControlMaster=no"
-    command = [str(ANSIBLE.with_name(program)), "-i", str(SCRIPT), *arguments]
+    command = [str(ANSIBLE.with_name(program)), "-i", str(INVENTORY), *arguments]
     ended = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "WARNING" not in ended.stderr

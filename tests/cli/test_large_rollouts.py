@@ -128,7 +128,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert len(screen.lines) < 100
     assert "27 nodes in " in " ".join(screen.text.split())
 
-    as_json = end_of(start_cold(tmp_path, lab.environment, ["show", str(saved), "-o", "json"]))
+    as_json = end_of(start_cold(tmp_path, lab.environment, ["plan", str(saved), "-o", "json"]))
     plan = json.loads(as_json.stdout)
     pools = {node["name"]: node["pool"] for wave in plan["waves"] for node in wave["nodes"]}
     assert Counter(pools.values()) == {"canary": 2, "web": 7, "batch": 15, "rest": 3}

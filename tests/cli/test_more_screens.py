@@ -116,7 +116,7 @@ def test_keys_of_hosts(width: int, failing: Lab, tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_saved_plan(width: int, failing: Lab, tmp_path: Path) -> None:
     end_of(start(tmp_path, failing.environment, ("plan", "--max-unavailable", "2", "--out", "web.plan")))
-    hold("show", width, still(shown(tmp_path, {}, ("show", "web.plan"), width)))
+    hold("show", width, still(shown(tmp_path, {}, ("plan", "web.plan"), width)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -103,7 +103,7 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         assert saved.code == ExitCode.OK, saved.stderr
         line = next(line for line in saved.stderr.splitlines() if "To run exactly this: " in line)
         assert all(character.isprintable() for character in line)
-        shown = shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'show', 1)}", tmp_path, lab)
+        shown = shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab)
         assert shown.code == ExitCode.OK, shown.stderr
     assert not (tmp_path / "ran").exists()
 

@@ -1,4 +1,4 @@
-"""Saved plans as they are shown, by `show`, and by apply before it runs them; and what blocks, as apply refuses it."""
+"""Saved plans as `plan FILE` shows them, and apply before it runs them; and what blocks, as apply refuses it."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
 ) -> None:
     lab = start_lab(TINY, nodes=2)
     made = command("plan", "--window", "sat 02:00 4h", "--force", "--out", "a.plan", lab=lab)
-    shown = command("show", "a.plan")
+    shown = command("plan", "a.plan")
     assert shown.code == ExitCode.OK
     assert "full wave: at most 1 at once" in shown.stdout
     assert "! weaker  --force" in shown.stdout
     assert "sat 02:00 4h: " in shown.stdout
     assert shown.stdout.splitlines()[-2:] == made.stdout.splitlines()[-2:]
     assert "rollout apply a.plan" in shown.stderr
-    assert command("show", "a.plan", "-o", "json").stdout.strip() == (home / "a.plan").read_text().strip()
+    assert command("plan", "a.plan", "-o", "json").stdout.strip() == (home / "a.plan").read_text().strip()
     applied = command("apply", "a.plan", "--dry-run", lab=lab)
     assert "full wave: at most 1 at once" in applied.stdout
     assert "Rules:" in applied.stdout
@@ -29,9 +29,10 @@ def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
 
 def test_what_is_no_plan_is_not_shown(command: Command, home: Path) -> None:
     (home / "a.plan").write_text("{}")
-    assert command("show", "a.plan").code == ExitCode.ERROR
-    assert command("show", "nowhere.plan").code == ExitCode.ERROR
-    assert command("show").code == ExitCode.USAGE
+    assert command("plan", "a.plan").code == ExitCode.ERROR
+    assert command("plan", "nowhere.plan").code == ExitCode.ERROR
+    refused = command("plan", "a.plan", "--max-unavailable", "3", "--node", "worker-1")
+    assert (refused.code, "--max-unavailable, --node cannot" in refused.stderr) == (ExitCode.USAGE, True)
 
 
 def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:
@@ -39,7 +40,7 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab,
     plan = command("plan", "--out", "a.plan", lab=lab)
     assert plan.stdout.splitlines()[-1] == "BLOCKED: apply refuses, 2 nodes, see above"
     assert "Apply refuses it while it is blocked" in plan.stderr
-    assert command("show", "a.plan").stdout.splitlines()[-1] == plan.stdout.splitlines()[-1]
+    assert command("plan", "a.plan").stdout.splitlines()[-1] == plan.stdout.splitlines()[-1]
     refused = command("apply", "--yes", lab=lab)
     assert refused.code == ExitCode.BLOCKED
     error, sentence, hint = refused.stderr.splitlines()[-3:]

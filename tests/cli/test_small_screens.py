@@ -75,19 +75,6 @@ def test_holds_that_are_released(width: int, failed: Lab, tmp_path: Path) -> Non
         hold(name, width, steady(screen))
 
 
-@pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("leftovers"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_what_others_left(width: int, left: Lab, tmp_path: Path) -> None:
-    screen = shown(tmp_path, left.environment, ("adopt",), width, typed="no\n")
-    assert screen.code == ExitCode.DECLINED
-    hold("adopt-asks", width, screen)
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_slots_of_fleetlock(width: int, slots: Lab, tmp_path: Path) -> None:
     hold("fleetlock-status", width, steady(shown(tmp_path, slots.environment, ("fleetlock", "status"), width)))

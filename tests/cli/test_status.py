@@ -63,38 +63,21 @@ def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, source
         assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
 
 
-CORDONED_BY = {
-    "worker-1": "cordoned by fluo: agent-made-unschedulable is true (if it was removed, clean up after it",
-    "worker-2": "cordoned by an operator with kubectl-cordon; cluo left marks on it: rollout adopt",
-    "worker-3": "cordoned, most likely by kured, whose marks stand on it (if it was removed",
-    "worker-5": "cordoned by krm: its client, which gives no name, wrote both the cordon and rebootmanager/status (if",
-    "worker-6": "cordoned, most likely by cro, whose marks stand on it (if it was removed",
-    "worker-7": "cordoned by fleetlock (if it was removed",
-    "worker-9": "cordoned by an operator (--include-cordoned",
+CORDONED = {
+    "worker-1": "flatcar-linux-update.v1.flatcar-linux.net/reboot-in-progress",
+    "worker-3": "weave.works/kured-reboot-in-progress",
+    "worker-5": "rebootmanager/status",
 }
 
 
-def test_a_cordon_says_whose_it_is_and_leads_to_adopt(command: Command, tmp_path: Path) -> None:
-    """status, plan and doctor, as far as marks and field managers tell; a person's is none to be adopted."""
+def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: Command, tmp_path: Path) -> None:
     with Lab.start(load_scenario("leftovers"), directory=tmp_path / "lab", speed=30) as lab:
-        rows = {row["node"]: row["reason"] for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
         planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
-        checks = json.loads(command("doctor", "-o", "json", lab=lab).stdout)["checks"]
-        shown = json.loads(command("adopt", "--dry-run", "-o", "json", lab=lab).stdout)["nodes"]
     messages = {item["node"]: item["message"] for item in planned if item["reason"] == "cordoned"}
-    assert messages.keys() == CORDONED_BY.keys()
-    for name, message in CORDONED_BY.items():
-        assert rows[name].startswith(f"cordoned: {message}")
-        assert messages[name].startswith(message)
-    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "node"}
-    assert {name for name, fix in fixes.items() if "rollout adopt" in fix} == {*CORDONED_BY} - {"worker-2", "worker-9"}
-    assert all(f"kubectl uncordon {name};" in fixes[name] for name in ("worker-2", "worker-9"))
-    # the same rule as adopt's: what it proves is said as such
-    proven = {row["node"] for row in shown if row["cordon"] == "theirs" and row["system"] not in {"kured", "rollout"}}
-    assert proven == {
-        name for name, message in CORDONED_BY.items() if message.startswith("cordoned by") and name in proven
-    }
-    assert not any("unknown wrote" in row["because"] for row in shown)
+    for name, mark in CORDONED.items():
+        assert messages[name].startswith("cordoned; ")
+        assert f"kubectl annotate node {name} {mark}-" in messages[name]
+    assert messages["worker-9"].startswith("cordoned by an operator (--include-cordoned")
 
 
 def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
@@ -131,7 +114,7 @@ def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Pat
     file = tmp_path / "web.plan"
     as_json = json.loads(command("plan", "--out", str(file), "-o", "json", lab=mixed).stdout)
     planned = [f"node/{node['name']}" for wave in as_json["waves"] for node in wave["nodes"]]
-    for words in (("show", str(file)), ("plan",)):
+    for words in (("plan", str(file)), ("plan",)):
         assert command(*words, "-o", "name", lab=mixed).stdout.splitlines() == planned
         assert yaml.safe_load(command(*words, "-o", "yaml", lab=mixed).stdout)["summary"] == as_json["summary"]
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from rollout.model import marks as words
-from tests.contract.cluster import MERGE, Json
+from tests.contract.cluster import Json
 from tests.contract.played import Played
 from tests.contract.programs import (
     FLAGS,
+    UNATTENDED,
+    ask_for_reboots,
     assert_in_service,
     ended,
     marks,
-    node,
     selector,
     started,
     watched,
@@ -125,7 +126,8 @@ def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp
     before = played.reboots
     own = _web(played)[0]
     held, owner = own["spec"]["nodeName"], own["metadata"]["name"]
-    rules = (*FLAGS, "--health-checks", "1")
+    rules = (*UNATTENDED, "--health-checks", "1")
+    ask_for_reboots(played)
     standing = started(played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own))
     try:
         wait_until(lambda: all(pod["metadata"]["name"] != owner for pod in _web(played)), 120)
@@ -157,28 +159,6 @@ def _as(pod: Json) -> dict[str, str]:
         "ROLLOUT_POD_NAMESPACE": pod["metadata"]["namespace"],
         "ROLLOUT_POD_NAME": pod["metadata"]["name"],
     }
-
-
-def test_what_others_left_is_adopted(played: Played, tmp_path: Path) -> None:
-    fluo, ours, person = sorted(played.kubelets)
-    left = {FLUO + "reboot-needed": "true", FLUO + "reboot-in-progress": "true", FLUO + "reboot-ok": "true"}
-    path = "/api/v1/nodes"
-    agent = {"metadata": {"annotations": {**left, FLUO + "agent-made-unschedulable": "true"}}}
-    played.cluster.patch(f"{path}/{fluo}", {**agent, "spec": {"unschedulable": True}}, MERGE, fieldManager="agent")
-    stale = {"node-rollout.dev/phase": "failed", "node-rollout.dev/run": "0123456789abcdef"}
-    stale |= {"node-rollout.dev/cordoned-by-us": "true", "node-rollout.dev/boot-id-before": NOBODY}
-    played.cluster.patch(f"{path}/{ours}", {"metadata": {"annotations": stale}, "spec": {"unschedulable": True}}, MERGE)
-    played.cluster.patch(f"{path}/{person}", {"spec": {"unschedulable": True}}, MERGE, fieldManager="kubectl-cordon")
-    mine = tuple(word for name in played.kubelets for word in ("--node", name))
-    try:
-        said(started(played, tmp_path, "adopt", "--yes", *mine))
-        nodes = {name: node(played, name) for name in played.kubelets}
-    finally:
-        played.cluster.patch(f"{path}/{person}", {"spec": {"unschedulable": None}}, MERGE)
-    assert {name for name, each in nodes.items() if each["spec"].get("unschedulable")} == {person}
-    for each in nodes.values():
-        assert not [key for key in each["metadata"].get("annotations", {}) if key.startswith(FLUO)]
-    assert_in_service(played, results=False)
 
 
 def test_a_host_is_granted_its_reboot_once_its_node_is_drained(played: Played, tmp_path: Path) -> None:

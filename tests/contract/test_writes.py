@@ -1,7 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.leftovers import read_written_node
 from tests.contract.cluster import JSON_PATCH, MERGE, Cluster
 
 NODES = "/api/v1/nodes"
@@ -30,25 +28,6 @@ def test_cordon_and_uncordon(cluster: Cluster) -> None:
     undone = cluster.patch(path, {"metadata": {"annotations": {"a/b": None}}, "spec": {"unschedulable": False}}, MERGE)
     assert "unschedulable" not in undone.body["spec"]
     assert "a/b" not in undone.body["metadata"].get("annotations", {})
-
-
-def test_whose_a_cordon_is_stands_beside_what_else_its_writer_wrote(cluster: Cluster) -> None:
-    """What `rollout adopt` goes by."""
-    name = cluster.node()
-    path, api = f"{NODES}/{name}", connect(cluster.kubeconfig, None)
-    marked = {"metadata": {"annotations": {"rebootmanager/status": "Rebooting"}}, "spec": {"unschedulable": True}}
-
-    def status_writer() -> str:
-        return read_written_node(api, name).written_by["rebootmanager/status"]
-
-    cluster.patch(path, marked, MERGE, fieldManager="coordinator")
-    assert (read_written_node(api, name).cordoned_by, status_writer()) == ("coordinator", "coordinator")
-    cluster.patch(path, {"spec": {"unschedulable": True}}, MERGE, fieldManager="kubectl-cordon")
-    assert read_written_node(api, name).cordoned_by == "coordinator"
-    cluster.patch(path, {"spec": {"unschedulable": None}}, MERGE, fieldManager="kubectl-uncordon")
-    assert read_written_node(api, name).cordoned_by == ""
-    cluster.patch(path, {"spec": {"unschedulable": True}}, MERGE, fieldManager="kubectl-cordon")
-    assert (read_written_node(api, name).cordoned_by, status_writer()) == ("kubectl-cordon", "coordinator")
 
 
 def test_taints_are_replaced_whole(cluster: Cluster) -> None:

@@ -27,7 +27,6 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
-    "rights of adopt": "security.md",
     "scenarios": "lab.md",
     "commands": "getting-started.md",
     "metrics": "operating.md",

@@ -10,7 +10,7 @@ from typing import Any
 from rollout.cli.main import program
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
+from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.lab.scenario import load_scenario
 from rollout.lab.scenarios import scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
@@ -43,7 +43,6 @@ _ANSWERS = {
     Kind.OUTSIDE_WINDOW: "no maintenance window is open: `--window`",
     Kind.PAUSED: "the node, or every node, is paused: `rollout pause`",
     Kind.MAX_UNAVAILABLE: "too many nodes are unavailable already: `--max-unavailable`",
-    Kind.MAX_FAILURES: "too many nodes have failed lately: `--max-failures`",
     Kind.FAILED_RECENTLY: "the node failed, and rests before the next attempt",
     Kind.NOT_NOW: "it has to wait for others: `--control-plane`, `--spread-by`",
     Kind.VERSION_HELD: "a version that failed on other nodes waits there, or may: `rollout release VERSION`",
@@ -72,8 +71,8 @@ _EXIT_CODES = {
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
     ExclusionReason.DELETING: "its Node is being deleted, or was since it was planned",
-    ExclusionReason.CORDONED: "an operator cordoned it: `--include-cordoned` reboots it too and leaves it cordoned; or "
-    "another reboot coordinator left it so: `rollout adopt`",
+    ExclusionReason.CORDONED: "an operator, or another reboot coordinator, cordoned it: `--include-cordoned` reboots "
+    "it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "no source of `--detect` asks for a reboot; `--reboot-idle` reboots it anyway",
@@ -241,17 +240,6 @@ def rights() -> str:
     return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
 
 
-def rights_of_adopt() -> str:
-    """What `rollout adopt` may be asked for beyond a rollout."""
-    usual = {(right.verb, right.group, right.resource, right.name) for right in apply_rights(LEASE_NAMESPACE)}
-    rights = adopt_rights(LEASE_NAMESPACE)
-    alone = (right for right in rights if (right.verb, right.group, right.resource, right.name) not in usual)
-    return _table(
-        ("resource", "where", "verbs", "to"),
-        [(f"`{_resource(right)}`", _place(right), right.verb, right.purpose) for right in alone],
-    )
-
-
 def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
     condition = "" if set(rights) & set(apply_rights(LEASE_NAMESPACE)) else "; with `--disable-eviction` alone"
     without = "; a rollout works without" if all(right.optional for right in rights) else ""
@@ -325,7 +313,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
     "rights": rights,
-    "rights of adopt": rights_of_adopt,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,

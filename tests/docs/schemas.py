@@ -21,7 +21,7 @@ from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.explanation import Explanation
 from rollout.planning.status import NodeStatus
-from rollout.report import document_types, fleetlock, leftovers, line_types
+from rollout.report import document_types, fleetlock, line_types
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
     AbortReport,
@@ -34,7 +34,6 @@ from rollout.report.document_types import (
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import RunHistory
 from rollout.report.host_keys import HostKeyRow
-from rollout.report.leftovers import AdoptReport
 from rollout.report.line_types import JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
@@ -53,7 +52,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "check-update": get_args(CheckLine),
     "history": list[RunHistory] | RunHistory,
     "report": RunReport,
-    "adopt": AdoptReport,
     "pause": PauseReport,
     "unpause": UnpauseReport,
     "release": ReleaseReport,
@@ -75,7 +73,7 @@ TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
 
 TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`",
-    "plan": "`rollout plan -o json`, `rollout show FILE -o json`, and a saved plan",
+    "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
     "apply": "a line of `rollout apply`, `resume`, `operate` or `status --watch`, `-o json`",
     "journal": "a line of a journal",
@@ -190,7 +188,7 @@ def _is_line(name: str) -> bool:
 
 
 # msgspec sorts the fields of these by name.
-_MODULES = (document_types, fleetlock, leftovers, line_types, written_types)
+_MODULES = (document_types, fleetlock, line_types, written_types)
 _TYPED_DICTS = {
     kind.__name__: kind
     for kind in (*(kind for module in _MODULES for kind in vars(module).values()), DoctorReport)

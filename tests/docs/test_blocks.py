@@ -125,11 +125,11 @@ def test_what_is_not_run_says_why() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("```sh\nrollout show missing.plan\n```", "1: rollout show missing.plan"),
-        ("```sh\nrollout version --colour | cat  # a pipe hides no failure\n```", "64: rollout version"),
-        ("<!-- run: ends with 5 -->\n```sh\nrollout version\n```", "should end with (5,)"),
-        ("```sh\nfor name in a b; do\n  false \\\n    x\ndone\nrollout version\n```", "1: for name in a b; do"),
-        ("```console\n$ rollout version\nrollout version 0.1.0\n```", "print ['rollout version N']"),
+        ("```sh\nrollout plan missing.plan\n```", "1: rollout plan missing.plan"),
+        ("```sh\nrollout history --colour | cat  # a pipe hides no failure\n```", "64: rollout history"),
+        ("<!-- run: ends with 5 -->\n```sh\nrollout --version\n```", "should end with (5,)"),
+        ("```sh\nfor name in a b; do\n  false \\\n    x\ndone\nrollout --version\n```", "1: for name in a b; do"),
+        ("```console\n$ rollout --version\nrollout version 0.1.0\n```", "print ['rollout version N']"),
     ],
 )
 def test_a_block_that_is_wrong_is_found(text: str, wrong: str, tmp_path: Path, variables: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ def test_there_are_lines_to_be_read(parse: Parse) -> None:
     """And one that is wrong is refused."""
     lines = [line for page in PAGES for line in of_page(page)]
     assert len(lines) > 200
-    for wrong in (("paln",), ("plan", "--max-unavailble", "3"), ("plan", "--soak", "soon"), ("show",)):
+    for wrong in (("paln",), ("plan", "--max-unavailble", "3"), ("plan", "--soak", "soon"), ("history", "a", "b")):
         with pytest.raises(typer.TyperException):
             parse(wrong)
 

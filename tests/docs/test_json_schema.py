@@ -69,7 +69,6 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
 
         for word in ("status", "plan", "doctor"):
             check_whole(word, word, "--probe-timeout", "3s")
-        check_whole("adopt", "adopt")
         lines = lines_of("apply", "--yes", *flags_of(scenario, "plan"), *PATIENCE)
         for line in lines:
             check("apply", json.loads(line))
@@ -121,12 +120,6 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     assert not report["ok"]
 
 
-def test_adopt(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("leftovers")
-    for arguments in (("--dry-run",), ("--yes",), ("--yes",)):
-        check("adopt", json.loads(command("adopt", "-o", "json", *arguments, lab=lab).stdout))
-
-
 @pytest.mark.parametrize("name", sorted(schemas.DOCUMENTS))
 def test_a_schema_refuses_what_is_something_else(name: str) -> None:
     """Else it would hold nothing."""
@@ -158,7 +151,7 @@ def test_which_schema_is_that_of_a_command_line() -> None:
     assert document_of(("plan", "-o", "json")) == "plan"
     assert document_of(("plan", "--explain", "worker-1", "--output=json")) == "explain"
     assert document_of(("status", "--run", "-o", "json")) == "status-run"
-    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "show")] == [
+    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "plan")] == [
         "apply",
         "apply",
         "plan",

@@ -2,19 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.model import marks
 from rollout.model.gates import HookPolicy
-from rollout.model.leftovers import System
-from rollout.model.rivals import Coordinator, Workload
-from rollout.planning.rivals import RIVALS
-from rollout.report.leftovers import removals
+from rollout.planning.windows import Window, current
 from tests.docs import reference
 from tests.docs.pages import DOCS
 
@@ -45,32 +43,23 @@ def test_every_flag_that_stands_on_our_side_exists() -> None:
     assert {flag for there in alike for flag in flags(there)} <= known
 
 
-def test_every_name_that_adopt_uses_is_on_the_page() -> None:
-    names = (marks.KRM_STATUS, marks.CRO_PREFIX, marks.MADE_UNSCHEDULABLE, "fleetlock-GROUP", "rollout-adopt")
-    assert [name for name in names if name not in PAGE] == []
-
-
-def test_the_commands_on_the_page_are_those_that_adopt_prints() -> None:
-    places = {
-        "fluo": ("reboot-coordinator", "flatcar-linux-update-operator", "flatcar-linux-update-agent"),
-        "cro": ("reboot-operator", "reboot-controller", "reboot-agent"),
-        "kured": ("kube-system", "", "kured"),
-        "krm": ("reboot-manager", "reboot-manager", ""),
-    }
-    workloads = [
-        Workload(Coordinator(rival, kind, namespace, name), running=True, agent=kind == "DaemonSet" and bool(operator))
-        for rival, (namespace, operator, agent) in places.items()
-        for kind, name in (("Deployment", operator), ("DaemonSet", agent))
-        if name
-    ]
-    page = " ".join(PAGE.replace("\\\n", " ").split())
-    commands = [command for _, command in removals(workloads)]
-    assert len(commands) == 6
-    assert [command for command in commands if command not in page] == []
-
-
-def test_every_system_is_a_rival_that_can_be_ignored_or_ourselves() -> None:
-    assert {system.value for system in System} - {"rollout"} <= set(RIVALS)
+def test_the_two_windows_that_replace_kureds_are_open_when_kureds_is() -> None:
+    """kured's rule, of its pkg/timewindow: today's weekday, and a time after its start or before its end."""
+    there = re.search(r"--reboot-days (\S+) --start-time (\S+)\s--end-time (\S+)`", PAGE)
+    assert there is not None
+    days, start, end = there[1].split(","), time.fromisoformat(there[2]), time.fromisoformat(there[3])
+    ours = [Window.parse(text) for text in re.findall(r"^\* `--window \"(.+)\"`$", PAGE, re.MULTILINE)]
+    one = [Window.parse(f"mon-fri 21:00 8h {ours[0].zone}")]
+    # a week of no particular season, half a minute off each full one: kured's last second is inclusive
+    monday = datetime(2026, 3, 2, 0, 0, 30, tzinfo=ZoneInfo(str(ours[0].zone)))
+    differ = set[str]()
+    for moment in (monday + timedelta(minutes=minute) for minute in range(7 * 24 * 60)):
+        kured = f"{moment:%a}".lower() in days and (moment.time() >= start or moment.time() <= end)
+        assert (current(ours, moment) is not None) == kured, moment
+        if (current(one, moment) is not None) != kured:
+            differ.add(f"{moment:%a %H}")
+    nights = range(end.hour)
+    assert differ == {f"{day} {hour:02}" for day in ("Mon", "Sat") for hour in nights}
 
 
 def objects(check: Path) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from rollout.gather.inventory.reading import Inventory, SshDefaults, read_invent
 from rollout.gather.inventory.yaml_files import parse_yaml
 from rollout.model.host import Host
 
-EXAMPLES = Path(__file__).parents[2] / "inventory"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators, read_workloads
-from rollout.manifests.installation import Access, Files, Installation, Kind, Times
+from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
+from rollout.manifests.installation import Access, Files, Installation, Kind, Times, User
 from rollout.manifests.objects import objects
-from rollout.model.rivals import Coordinator, LockHolder
+from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -72,6 +72,13 @@ def found(
         (workload("fleetlock"), "fleetlock"),
         (workload("locks", image="quay.io/poseidon/fleetlock:v0.4.0"), "fleetlock"),
         (workload("locks", image="quay.io/coreos/airlock:main"), "fleetlock"),
+        (workload("machine-config-controller", image="quay.io/openshift/ocp@sha256:01"), "mco"),
+        (workload("machine-config-operator", labels={"k8s-app": "machine-config-operator"}), "mco"),
+        (workload("brupop-controller-deployment", image="mirror/updates:1"), "brupop"),
+        (workload("updates", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), "brupop"),
+        (workload("brupop-apiserver", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), None),
+        (workload("upgrades", image="ghcr.io/home-operations/tuppr:0.5.0"), "tuppr"),
+        (workload("home-tuppr", labels={"app.kubernetes.io/name": "tuppr"}), "tuppr"),
         (workload("airlock", image="airlock/microgateway:4"), None),
         (workload("fleetlock", labels={"app.kubernetes.io/name": "node-rollout"}), None),
         (ours("fleetlock", image="registry:5000/ops/tools:1"), None),
@@ -93,7 +100,7 @@ def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Pa
     """It shares the lock; of its labels and its arguments either is enough to know it."""
     image = f"registry.example/ops/{name}:1"
     installation = Installation(
-        Kind.FLEETLOCK, image, Access(name, serves=True), Files("", "", ""), Times("", "", 0, 0, 60)
+        Kind.FLEETLOCK, image, Access(name, user=User.FLEETLOCK), Files("", "", ""), Times("", "", 0, 0, 60)
     )
     (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
     unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}
@@ -158,20 +165,6 @@ def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
 ) -> None:
     ((coordinator,), _unseen) = found(tmp_path, daemon_sets=(locked(lock),))
     assert (coordinator.holders, coordinator.locked) == (holders, for_good)
-
-
-def test_who_wrote_kureds_lock_is_read(tmp_path: Path) -> None:
-    daemon_set = locked(HELD)
-    fields: Json = {"f:metadata": {"f:annotations": {".": {}, f"f:{LOCK}": {}}}}
-    daemon_set["metadata"]["managedFields"] = [{"manager": "kured", "operation": "Update", "fieldsV1": fields}]
-
-    def answer(exchange: Exchange) -> None:
-        exchange.json({"metadata": {}, "items": [daemon_set] if exchange.split.path == DAEMON_SETS else []})
-
-    with scripted(answer) as server:
-        (workload,), _unseen = read_workloads(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None))
-    assert (workload.lock, workload.lock_writer) == (LOCK, "kured")
-    assert workload.holders == (LockHolder("worker-3", is_by_hand=False, was_cordoned=False),)
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_saved_plan_is_read_shown_and_as_its_schema_says(file: Path, tmp_path:
     plan = decode_plan(document, file.name)
     assert [node.name for node in plan.nodes]
     assert mistakes("plan", json.loads(document)) == []
-    shown = end_of(start(tmp_path, {}, ("show", str(file))))
+    shown = end_of(start(tmp_path, {}, ("plan", str(file))))
     assert shown.code == 0, shown.stderr
     assert all(node.name in shown.stdout for node in plan.nodes)
 

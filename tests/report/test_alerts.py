@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from rollout.cli.main import run
 from rollout.model.progress import Outcome, Phase
 from rollout.report.metrics.state import NO_FAILURES, PassResult
 from tests.report.promql import answered, selected
@@ -23,17 +22,15 @@ VARIABLES = {"$cluster": ".*", "$__rate_interval": "5m"}
 WORDS: Mapping[str, set[str]] = {"outcome": set(Outcome), "phase": set(Phase), "result": set(PassResult)}
 
 
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Any:
-    def command(*words: str) -> str:
-        assert run(["metrics", *words]) == 0
-        return capsys.readouterr().out
-
-    return command
+MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 
 
-def rules(printed: Any) -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load(printed("rules"))["groups"]
+def text(name: str) -> str:
+    return (MONITORING / name).read_text(encoding="utf-8")
+
+
+def rules() -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(text("rules.yaml"))["groups"]
     return list(group["rules"])
 
 
@@ -54,8 +51,8 @@ def expressions(content: Any) -> Iterator[tuple[str, str]]:
             return
 
 
-def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has(printed: Any) -> None:
-    alerts = rules(printed)
+def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has() -> None:
+    alerts = rules()
     assert len(alerts) == 8
     for alert in alerts:
         labels = answered(alert["expr"])
@@ -65,8 +62,8 @@ def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has(printed:
         assert "cluster" in labels
 
 
-def test_each_picture_asks_for_what_there_is(printed: Any) -> None:
-    dashboard = json.loads(printed("dashboard"))
+def test_each_picture_asks_for_what_there_is() -> None:
+    dashboard = json.loads(text("dashboard.json"))
     pictures = list(expressions(dashboard["panels"]))
     assert len(pictures) >= len(dashboard["panels"]) > 10
     for expression, legend in [*pictures, *expressions(dashboard["annotations"])]:
@@ -78,23 +75,23 @@ def test_each_picture_asks_for_what_there_is(printed: Any) -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_values_of_labels_are_words_that_there_are(printed: Any) -> None:
-    texts = [alert["expr"] for alert in rules(printed)]
-    texts += [expression for expression, _ in expressions(json.loads(printed("dashboard"))["panels"])]
+def test_values_of_labels_are_words_that_there_are() -> None:
+    texts = [alert["expr"] for alert in rules()]
+    texts += [expression for expression, _ in expressions(json.loads(text("dashboard.json"))["panels"])]
     matchers = [match for text in texts for match in re.findall(r'(outcome|phase|result)!?[=~]+"([^"]+)"', text)]
     assert matchers
     for label, pattern in matchers:
         assert set(pattern.split("|")) <= WORDS[label], (label, pattern)
 
 
-def test_what_counts_as_a_failure_is_what_alerts_count(printed: Any) -> None:
-    (failed,) = [alert["expr"] for alert in rules(printed) if alert["alert"] == "NodeRolloutNodesFailed"]
+def test_what_counts_as_a_failure_is_what_alerts_count() -> None:
+    (failed,) = [alert["expr"] for alert in rules() if alert["alert"] == "NodeRolloutNodesFailed"]
     (excepted,) = re.findall(r'outcome!~"([^"]+)"', failed)
     assert set(excepted.split("|")) == set(NO_FAILURES)
 
 
-def test_everything_worth_an_alert_has_one(printed: Any) -> None:
-    read = {name for alert in rules(printed) for name in selected(alert["expr"])}
+def test_everything_worth_an_alert_has_one() -> None:
+    read = {name for alert in rules() for name in selected(alert["expr"])}
     assert read == {
         "node_rollout_node_phase_start_timestamp_seconds",
         "node_rollout_pass_start_timestamp_seconds",
@@ -113,21 +110,21 @@ def test_the_checks_see_what_they_look_for() -> None:
             answered(wrong)
 
 
-def test_the_operator_gets_the_same_rules_as_a_resource(printed: Any) -> None:
-    resource = yaml.safe_load(printed("rules", "--format", "operator"))
+def test_the_operator_gets_the_same_rules_as_a_resource() -> None:
+    resource = yaml.safe_load(text("prometheusrule.yaml"))
     assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert resource["spec"] == yaml.safe_load(printed("rules"))
+    assert resource["spec"] == yaml.safe_load(text("rules.yaml"))
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of Debian's package prometheus")
-def test_promtool_takes_the_rules_and_sees_each_alert_fire(printed: Any, tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(printed("rules"))
+def test_promtool_takes_the_rules_and_sees_each_alert_fire(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(text("rules.yaml"))
     shutil.copy(FIRING, tmp_path)
     for words in (("check", "rules", "rules.yaml"), ("test", "rules", FIRING.name)):
         ended = subprocess.run([str(PROMTOOL), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     fired = {alert["alertname"] for test in yaml.safe_load(FIRING.read_text())["tests"] for alert in alerting(test)}
-    assert fired == {alert["alert"] for alert in rules(printed)}
+    assert fired == {alert["alert"] for alert in rules()}
 
 
 def alerting(test: dict[str, Any]) -> list[dict[str, Any]]:

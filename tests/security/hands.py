@@ -10,7 +10,8 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import spec_of
+from rollout.lab.world.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
+from rollout.lab.world.pod_status import with_readiness
 
 PREFIX = "node-rollout.dev/"
 
@@ -61,6 +62,20 @@ def refill(lab: Lab, node: str) -> str:
     }
     lab.store.create(PODS, with_defaults(PODS, {"metadata": meta, "spec": spec}))
     return str(meta["name"])
+
+
+def set_well(lab: Lab, node: str, name: str, *, well: bool) -> None:
+    """Whether pods that stay on the node, whose names begin so, can be ready; in the lab's loop.
+
+    As a container that crashes: the pod is there, and is not ready, whatever its host does; well again, it is ready.
+    """
+    mark = {LAB_PREFIX + "ready": "never"}
+    for pod in list(lab.store.pods_on(node)):
+        if (is_mirror(pod) or is_daemon(pod)) and pod["metadata"]["name"].startswith(name):
+            rest = {key: value for key, value in annotations_of(pod).items() if key not in mark}
+            marked = {**pod, "metadata": {**pod["metadata"], "annotations": rest if well else {**rest, **mark}}}
+            # Of one that is well again its kubelet says so.
+            lab.store.put(PODS, marked if well else with_readiness(marked, lab.world.cluster.now(), ready=False))
 
 
 def close_ssh(lab: Lab, node: str) -> None:

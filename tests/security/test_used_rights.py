@@ -7,7 +7,6 @@ stands in the lab's log, and is compared with them both ways.
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,14 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.cli.main import program
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import adopt_rights
 from rollout.lab.api.access import Grant, grants_of
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.model.marks import LEASE_NAMESPACE
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
-from tests.used_rights import granted, single, unprinted, used
+from tests.used_rights import single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
@@ -126,23 +123,6 @@ def test_pods_are_deleted_only_where_that_was_asked_for(lab: Lab, run: Run) -> N
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
 
 
-def test_adopt_takes_the_rights_that_it_names_and_no_other(start_lab: StartLab, tmp_path: Path) -> None:
-    """They are printed by no manifest: no unattended run cleans up after another system."""
-    lab = start_lab("leftovers")
-    grants = tuple(granted(adopt_rights(LEASE_NAMESPACE)))
-    lab.call(lambda: setattr(lab.api.access, "grants", grants))
-    ended = end_of(start(tmp_path, lab.environment, ("adopt", "--yes")))
-    assert ended.code == ExitCode.OK, ended.stderr
-    assert [act for act in used(lab) if not any(grant.covers(act) for grant in grants)] == []
-    for right in (("patch", "daemonsets"), ("delete", "leases")):
-        lab = start_lab("leftovers")
-        fewer = tuple(grant for grant in grants if (grant.verbs[0], grant.resources[0]) != right)
-        lab.call(partial(setattr, lab.api.access, "grants", fewer))
-        refused = end_of(start(tmp_path, lab.environment, ("adopt", "--yes")))
-        assert (refused.code, " ".join(right) in refused.stderr) == (ExitCode.ERROR, True), refused.stderr
-        assert "fluo" in end_of(start(tmp_path, lab.environment, ("adopt", "--dry-run"))).stdout
-
-
 def test_what_is_not_printed_is_found(lab: Lab) -> None:
     """By the look that every test takes at its lab when it is over."""
     api = connect(lab.kubeconfig, None)
@@ -163,8 +143,8 @@ def test_the_lock_may_be_elsewhere(run: Run) -> None:
 def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(program().commands)
-    played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
-    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
+    played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
+    without_cluster = {"manifests", "demo", "lab", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster | {"completion"}
 
 
@@ -176,3 +156,18 @@ def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
     rights = [check for check in checks if check["check"] == "right"]
     assert {check["verdict"] for check in rights} == {"pass"}
     assert len(rights) == len(list(single(grants)))
+
+
+def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
+    (tmp_path / "known_hosts").write_text(lab.known_hosts.read_text())
+    image = ("--image", "registry.example/node-rollout:1", "--known-hosts", "known_hosts")
+    documents = json.loads(run("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
+    grants = grants_of(item for item in documents if item["kind"].endswith("Role"))
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *COURTESY, *QUICK)
+    assert run("operate", "--once", *QUICK).code == ExitCode.OK
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
+    assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))

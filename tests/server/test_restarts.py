@@ -88,7 +88,7 @@ def test_time_outs_go_on_while_servers_come_and_go(
 ) -> None:
     lab = started(scenario, 5)
     client = Client(lab, victim(lab) if scenario == "drain-hangs" else workers(lab)[0])
-    seen = []
+    seen: list[Serving] = []
     for server in lives(lab, flags):
         if not seen:
             assert client.ask(server).kind == "waiting_for_drain"

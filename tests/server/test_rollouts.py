@@ -73,7 +73,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
 
 
 def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(started: Start, serve: Serve) -> None:
-    """As `adopt` does, and an `apply` before it has written its record: no node has marks of theirs."""
+    """As an `apply` does before it has written its record: no node has marks of theirs."""
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)

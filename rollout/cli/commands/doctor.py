@@ -206,7 +206,6 @@ def _forecast(
     from rollout.cli.stages.gather import read_cluster
     from rollout.cli.stages.plan import Intent, decide
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
-    from rollout.planning.leftovers import whose_cordon
     from rollout.planning.rivals import rivals
 
     snapshot = read_cluster(connections, lease.lease_namespace)
@@ -215,8 +214,7 @@ def _forecast(
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
-    adoptable = {node.name for node in snapshot.nodes if node.unschedulable and whose_cordon(node)[0]}
-    yield from exclusion_checks(plan, adoptable)
+    yield from exclusion_checks(plan)
     yield from drain_checks(plan)
 
 

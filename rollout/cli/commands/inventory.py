@@ -44,7 +44,7 @@ def inventory(
     Examples:
       rollout inventory --list
       rollout inventory --host worker-1
-      ansible-inventory -i inventory/nodes.py --graph
+      ansible-inventory -i inventory/ --graph
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_bytes

@@ -1,5 +1,6 @@
 """`rollout plan`."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,13 @@ from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.detect import DetectCommandOptions
-from rollout.cli.options.gates import GateOptions
+from rollout.cli.options.gates import GateOptions, is_flag_given
 from rollout.cli.options.general import ListingOptions
 from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import SshOptions
-from rollout.errors import ExitCode
+from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Gathered
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from rollout.model.plan import RolloutPlan
 
 PAGES = (".html", ".htm")
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
+]
 OutOption = Annotated[
     Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`; FILE.html: as a page, for people.", "FILE")
 ]
@@ -52,13 +57,14 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     detect_command: DetectCommandOptions,
     lease: LeaseOptions,
     general: ListingOptions,
+    file: FileArgument = None,
     out: OutOption = None,
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
     require_all: RequireAllOption = False,
 ) -> None:
-    """Show what apply would do; touch nothing.
+    """Show what apply would do, or what a saved plan is; touch nothing.
 
     Shown are the waves and why they are as they are, who is left out and why, and what stands in the way.
 
@@ -67,12 +73,15 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% \\
         --spread-by topology.kubernetes.io/zone --out web.plan
+      rollout plan web.plan
     """
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
-    from rollout.errors import UsageError
 
+    if file is not None:
+        _show_saved(call, file, general)
+        return
     if explain is not None and general.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
@@ -91,6 +100,30 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     _write(planned, gathered, out, markdown)
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
+
+
+def _show_saved(call: typer.Context, file: Path, general: ListingOptions) -> None:
+    """The plan as it was made; `UsageError` for flags that would make another one."""
+    from rollout.cli import terminal, wiring
+    from rollout.cli.stages.plan import load_plan
+    from rollout.planning.document import encode_plan
+    from rollout.report.tables import blocked_text, plan_text, saved_note
+
+    about_output = {"file", *(item.name for item in fields(ListingOptions))}
+    if given := [name for name in call.params if name not in about_output and is_flag_given(call, name)]:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageError(f"{flags} cannot be used with a saved plan, which is shown as it is", hint="Drop the flags.")
+    plan = load_plan(file)
+    if general.is_document:
+        terminal.show_bytes(general.document(encode_plan(plan)))
+    elif general.as_names:
+        terminal.show_names(node.name for node in plan.nodes)
+    else:
+        now = wiring.system_clock().now()
+        text = plan_text(plan, zones={}, width=general.width, now=now, signs=terminal.is_terminal())
+        terminal.show("\n".join((text, *blocked_text(plan))))
+        if plan.waves and not plan.blockers:
+            terminal.say(saved_note(str(file)))
 
 
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
@@ -153,7 +186,6 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
     from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.errors import UsageError
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide

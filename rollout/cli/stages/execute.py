@@ -182,7 +182,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     options = _with_ended_lease(run)
     with (
-        _journalled(run, _all_of(run, Unfailing(observer))) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), observer) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
@@ -212,10 +212,12 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
-def _journalled(run: Run, observer: Observer) -> AbstractContextManager[Observer]:
+def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
+    """An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too."""
+    lines = shown if run.options.operating and isinstance(shown, JsonLines) else None
     file, name = run.settings.process.journal.journal, run.settings.cluster_name
     process = run.options.process
-    return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process)
+    return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process, lines=lines)
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
@@ -236,7 +238,7 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observers = owing.enter_context(_journalled(run, observers))
+            observers = owing.enter_context(_journalled(run, observers, observer))
             observers = owing.enter_context(_notified(run, observers, stop))
         _notify_conceded(run, observer, observers)
         observers.notify(PlanReady(now, run.plan))

@@ -21,7 +21,7 @@ from rollout.planning.document import encode_plan
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
-from rollout.report.json_lines import line
+from rollout.report.json_lines import JsonLines, line
 from rollout.report.line_types import AbortedRecord, Command, RunRecord
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
@@ -63,12 +63,18 @@ def journalled(
     *,
     cluster_name: str = "",
     process: str = "",
+    lines: JsonLines | None = None,
 ) -> Iterator[Observer]:
-    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any."""
-    path = file or journal_of(plan.plan_id)
+    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+
+    `lines` that are to be a journal, too, begin as it does.
+    """
+    path, first = file or journal_of(plan.plan_id), _first_record(plan, command, cluster_name, process)
+    if lines is not None:
+        lines.record(first)
     try:
         journal = JournalFile(path)
-        journal.write(_first_record(plan, command, cluster_name, process))
+        journal.write(first)
     except OSError as error:
         say(
             f"warning: no journal is written to {error.filename or path}: {error.strerror} "

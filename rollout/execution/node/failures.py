@@ -26,6 +26,14 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         self.reason = reason
 
 
+class RefusedError(NodeFailure):
+    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Outcome.SKIPPED, f"not started: {why}")
+        self.why = why
+
+
 class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 

@@ -20,7 +20,7 @@ from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lease_terms import LeaseTerms
 from rollout.execution.lock import LeaseLock
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeAdmission, NodeContext
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.remembering_shell import RememberingShell
@@ -33,7 +33,7 @@ from rollout.execution.record.no_record import NoRecord, Record
 from rollout.execution.record.record import RunRecord
 from rollout.execution.rollout.away import Away
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.pool_rooms import PoolRooms
+from rollout.execution.rollout.node_admission import RunAdmission
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.remains import Inheritance
 from rollout.execution.rollout.rolling import RollingAdmission
@@ -45,6 +45,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.announcements import waiting
+from rollout.planning.away import Room
 from rollout.planning.pools import pools_of
 
 
@@ -307,40 +308,44 @@ def _any_finished(wave: Wave, ledger: Ledger) -> bool:
 
 def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
     policy = run.plan.policy
-    return WaveRunner(
-        run_one=lambda node: _run_one(run, node),
+    runner = WaveRunner(
+        run_one=lambda node: _run_one(run, node, admission),
         unavailable=Away(run.cluster, {run.plan.plan_id, *run.inherited.begun.values()}, run.report),
-        pools=PoolRooms.of(run.plan, run.cluster.ask(read_nodes)) if policy.pools else PoolRooms(),
         clock=run.ports.clock,
         stop=run.stop,
         allowance=Allowance(
-            nodes=policy.max_unavailable.of(run.options.selected),
             failures=max(1, policy.max_failures.of(run.options.selected)),
             settle_timeout=policy.settle_timeout,
         ),
+        room=Room.of(run.plan, run.options.selected, run.cluster.ask(read_nodes) if policy.pools else ()),
         ledger=ledger,
         notice=run.report.notice,
         begun=frozenset(run.inherited.begun),
         gates=run.gates,
     )
+    admission = RunAdmission(run.plan, run.options.selected, run.gates, runner.reason_to_stop)
+    return runner
 
 
 def _settler(run: _Run) -> Settler:
     return Settler(run.cluster, run.report, run.plan.policy)
 
 
-def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
-    result = _run_safely(_context(run, planned))
+def _run_one(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeResult:
+    result = _run_safely(_context(run, planned, admission))
+    if result.waits:
+        run.report.notice(f"{planned.name} is not cordoned: {result.message}")
+        return result
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
+    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase, result.unmoved)
     run.report.node_finished(result)
     run.memory.report_held()
     return result
 
 
-def _context(run: _Run, planned: PlannedNode) -> NodeContext:
+def _context(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeContext:
     ports, options, begun = run.ports, run.options, run.inherited.begun
     rollout = begun.get(planned.name, run.plan.plan_id)
     courtesy, started = run.plan.policy.courtesy, ports.clock.monotonic()
@@ -360,6 +365,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         ),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,
+        admission,
         run.stop,
         is_taken_up=planned.name in begun,
         precedence=run.precedence,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from sys import intern
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -43,9 +43,6 @@ _DEFAULT_GRACE = 30
 T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=Hashable)
-
-
-_MANAGED: Any = tuple[wire.Managed, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,6 @@ def node(read: wire.WireNode) -> Node:
     spec, status = read.spec or wire.NodeSpec(), read.status or wire.NodeStatus()
     info = status.node_info or wire.NodeInfo()
     ready = _condition(status.conditions, "Ready")
-    cordoned_by, written_by = _writers(meta.managed_fields) if spec.unschedulable else ("", {})
     return Node(
         name=meta.name,
         uid=meta.uid or "",
@@ -135,22 +131,7 @@ def node(read: wire.WireNode) -> Node:
         kubelet_version=info.kubelet_version or "",
         allocatable=amounts(status.allocatable or {}),
         deleting=meta.deletion_timestamp is not None,
-        cordoned_by=cordoned_by,
-        written_by=written_by,
     )
-
-
-def _writers(managed: msgspec.Raw) -> tuple[str, Mapping[str, str]]:
-    """Who cordoned a node, empty where that is not clear, and who wrote its annotations and labels.
-
-    What the API server has noted of it is proof or nothing: where it cannot be read, it proves nothing.
-    """
-    try:
-        entries = decoder_of(_MANAGED).decode(managed) or ()
-    except msgspec.MsgspecError:
-        return "", {}
-    managers = {entry.manager for entry in entries if "f:unschedulable" in entry.fields.spec}
-    return managers.pop() if len(managers) == 1 else "", wire.writers(entries)
 
 
 def _condition(conditions: Iterable[wire.Condition] | None, kind: str) -> wire.Condition | None:

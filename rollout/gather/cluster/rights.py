@@ -8,7 +8,6 @@ import msgspec
 
 from rollout.gather.cluster import decode
 from rollout.model import marks
-from rollout.model.leftovers import System
 from rollout.ports import ClusterApi
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -150,39 +149,22 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     )
 
 
+def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What an operating process takes: a rollout's rights, but for what people alone do beside it."""
+    # `status --watch` reads Events, `abort` frees slots
+    unused = {("list", "events", ""), ("watch", "events", ""), ("update", "configmaps", marks.SLOTS_NAME)}
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+
+
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a FleetLock server takes: a rollout's rights, but for writing its record."""
+    """What a FleetLock server takes: a rollout's rights, but for writing its record, and reading Events."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    # events are read by `status --watch` alone
     unused = {("list", "events", ""), ("watch", "events", ""), *of_record}
-    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+
+
+def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
-
-
-def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(System)) -> tuple[Right, ...]:
-    """What cleaning up after these systems takes. A rollout needs none of what is theirs alone."""
-    alike = {("nodes", "patch"), ("leases", "get"), ("leases", "create"), ("leases", "update"), ("configmaps", "get")}
-    common = (right for right in apply_rights(lease_namespace) if (right.resource, right.verb) in alike)
-    return (
-        *status_rights(),
-        Right("list", "apps", "daemonsets", purpose="see whether another system still runs"),
-        Right("list", "apps", "deployments", purpose="see whether another system still runs"),
-        *(right for right in common if not right.optional),
-        *((Right("patch", "apps", "daemonsets", purpose="remove kured's lock"),) if System.KURED in systems else ()),
-        *_lease_rights(systems),
-        Right(
-            *("delete", "", "configmaps", "", lease_namespace, marks.LEASE_NAME),
-            purpose="remove the record of a rollout that has ended",
-            optional=True,
-        ),
-    )
-
-
-def _lease_rights(systems: Collection[System]) -> Iterator[Right]:
-    group, resource, purpose = "coordination.k8s.io", "leases", "see the locks of a FleetLock server"
-    yield Right("list", group, resource, purpose=purpose, optional=True)
-    if System.FLEETLOCK in systems:
-        yield Right("delete", group, resource, purpose="remove the locks of a FleetLock server")
 
 
 def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:

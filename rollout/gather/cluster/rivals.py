@@ -12,7 +12,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.listing import read_list
-from rollout.model.rivals import Coordinator, LockHolder, Workload
+from rollout.model.rivals import Coordinator
 from rollout.ports import ClusterApi
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -29,17 +29,16 @@ _OPERATORS = {
     "kubernetes_reboot_manager": _KRM,
     "fleetlock": _FLEETLOCK,
     _UPGRADE: _UPGRADE,
+    "machine-config-controller": "mco",
+    "machine-config-operator": "mco",
+    "bottlerocket-update-operator": "brupop",
+    "brupop-controller-deployment": "brupop",
+    "tuppr": "tuppr",
 }
+# Of the same image as a coordinator, and no harm without it.
+_HARMLESS = "brupop-apiserver"
 # Of these only the image is proof: others have workloads of this name.
 _OPERATORS_BY_IMAGE = {"airlock": _FLEETLOCK}
-# DaemonSets that do nothing without their operators, whose image FLUO's and CLUO's have.
-_AGENTS = {
-    "flatcar-linux-update-agent": _FLUO,
-    "flatcar-linux-update-operator": _FLUO,
-    "container-linux-update-agent": _CLUO,
-    "container-linux-update-operator": _CLUO,
-    "reboot-agent": _CRO,
-}
 # Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
 _OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
@@ -70,7 +69,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     desired_number_scheduled: int | None = None
 
 
-class _Meta(wire.ManagedMeta, frozen=True, gc=False, rename="camel"):
+class _Meta(wire.Meta, frozen=True, gc=False, rename="camel"):
     generation: int | None = None
 
 
@@ -80,15 +79,9 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
-class _WasCordoned(msgspec.Struct, frozen=True, gc=False):
-    unschedulable: bool | None = None
-
-
 class _Holder(msgspec.Struct, frozen=True, gc=False):
     node_id: str = msgspec.field(default="", name="nodeID")
     ttl: int = msgspec.field(default=0, name="TTL")
-    created: str = ""
-    metadata: _WasCordoned | None = None
 
 
 class _Lock(_Holder, frozen=True, gc=False):
@@ -100,58 +93,36 @@ class _Lock(_Holder, frozen=True, gc=False):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    workloads, unseen = read_workloads(api)
-    acting = (workload.coordinator for workload in workloads if workload.running and not workload.agent)
-    return tuple(coordinator for coordinator in acting if coordinator.rival != _UPGRADE or _has_plans(api)), unseen
-
-
-def read_workloads(api: ClusterApi) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-    """All workloads of coordinators, those that stand still and agents too; and what this user may not see."""
-    workloads: list[Workload] = []
+    acting: list[Coordinator] = []
     unseen: list[str] = []
     for look in (_deployments, _daemon_sets):
         try:
-            workloads += look(api)
+            acting += look(api)
         except ApiNotFoundError:
             continue
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
             unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
-    return tuple(workloads), tuple(unseen)
+    return tuple(rival for rival in acting if rival.rival != _UPGRADE or _has_plans(api)), tuple(unseen)
 
 
-def _deployments(api: ClusterApi) -> Iterator[Workload]:
+def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DEPLOYMENTS, _Item, _whole).items:
         rival = _rival_of(item, _OPERATORS) or _rival_by_image(item)
-        if rival and not _is_ours(item):
-            replicas = item.spec.replicas if item.spec else None
-            coordinator = Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
-            yield Workload(coordinator, running=replicas != 0)
+        replicas = item.spec.replicas if item.spec else None
+        if rival and replicas != 0 and item.metadata.name != _HARMLESS and not _is_ours(item):
+            yield Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
 
 
-def _daemon_sets(api: ClusterApi) -> Iterator[Workload]:
+def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
+    """kured's; those of other systems do nothing without their operators."""
     for item in read_list(api, DAEMON_SETS, _Item, _whole).items:
-        annotations = item.metadata.annotations or {}
-        lock = next((name for name in annotations if name.endswith(_LOCK_SUFFIX)), "")
-        is_kured = bool(lock) or _is_of(item, _KURED)
-        if rival := _KURED if is_kured else _rival_of(item, _AGENTS):
-            yield _daemon_set(item, rival, lock)
-
-
-def _daemon_set(item: _Item, rival: str, lock: str) -> Workload:
-    held, locked = _lock_holders((item.metadata.annotations or {})[lock] if lock else "")
-    names = tuple(holder.name for holder in held)
-    meta = item.metadata
-    return Workload(
-        Coordinator(rival, "DaemonSet", meta.namespace or "", meta.name, names, locked=locked),
-        running=not _runs_nowhere(item),
-        agent=rival != _KURED,
-        lock=lock,
-        lock_writer=meta.written_by.get(lock, ""),
-        holders=held,
-        resource_version=meta.resource_version or "",
-    )
+        meta = item.metadata
+        locks = [value for name, value in (meta.annotations or {}).items() if name.endswith(_LOCK_SUFFIX)]
+        if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
+            held, locked = _lock_holders(locks[0] if locks else "")
+            yield Coordinator(_KURED, "DaemonSet", meta.namespace or "", meta.name, held, locked=locked)
 
 
 def _rival_of(item: _Item, programs: Mapping[str, str]) -> str:
@@ -210,7 +181,7 @@ def _has_plans(api: ClusterApi) -> bool:
         return True
 
 
-def _lock_holders(written: str) -> tuple[tuple[LockHolder, ...], bool]:
+def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
         lock = decoder_of(_Lock).decode(written) if written else _Lock()
@@ -219,9 +190,4 @@ def _lock_holders(written: str) -> tuple[tuple[LockHolder, ...], bool]:
     held = (lock, *lock.locks) if lock.node_id else lock.locks
     most = 1 if lock.node_id else lock.max_owners
     locked = bool(held) and len(held) >= most and all(holder.ttl == 0 for holder in held)
-    return tuple(_holder(holder) for holder in held if holder.node_id), locked
-
-
-def _holder(holder: _Holder) -> LockHolder:
-    was_cordoned = holder.metadata.unschedulable if holder.metadata else None
-    return LockHolder(holder.node_id, not holder.created, was_cordoned)
+    return tuple(holder.node_id for holder in held if holder.node_id), locked

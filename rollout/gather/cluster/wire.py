@@ -5,7 +5,6 @@ Fields that are not named here are skipped by the decoder without becoming objec
 the published schema allows.
 """
 
-from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -42,51 +41,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
-
-
-class _MetaFields(msgspec.Struct, frozen=True, gc=False):
-    annotations: dict[str, msgspec.Raw] = msgspec.field(name="f:annotations", default_factory=dict)
-    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
-
-
-class _Fields(msgspec.Struct, frozen=True, gc=False):
-    metadata: _MetaFields = msgspec.field(name="f:metadata", default=_MetaFields())
-    spec: dict[str, msgspec.Raw] = msgspec.field(name="f:spec", default_factory=dict)
-
-
-class Managed(msgspec.Struct, frozen=True, gc=False):
-    """What one field manager has written of an object, as far as it is used."""
-
-    manager: str = ""
-    fields: _Fields = msgspec.field(name="fieldsV1", default=_Fields())
-
-
-def writers(entries: Iterable[Managed]) -> dict[str, str]:
-    """The field managers of annotations and labels, by their names."""
-    return {
-        name.removeprefix("f:"): entry.manager
-        for entry in entries
-        for names in (entry.fields.metadata.annotations, entry.fields.metadata.labels)
-        for name in names
-        if name.startswith("f:")
-    }
-
-
-class NodeMeta(Meta, frozen=True, gc=False, rename="camel"):
-    """A Node's, with its field managers as they came: they are read of few."""
-
-    managed_fields: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class ManagedMeta(Meta, frozen=True, gc=False, rename="camel"):
-    """Metadata with the field managers, which take most of its room."""
-
-    managed_fields: tuple[Managed, ...] | None = None
-
-    @property
-    def written_by(self) -> dict[str, str]:
-        """The field managers of annotations and labels, by their names."""
-        return writers(self.managed_fields or ())
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -129,7 +83,7 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WireNode(msgspec.Struct, frozen=True, gc=False):
-    metadata: NodeMeta
+    metadata: Meta
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 

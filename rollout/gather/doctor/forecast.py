@@ -1,12 +1,12 @@
 """What planning says, as verdicts: rivals, nodes that cannot take part, and drains that are bound to fail. Pure."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.node_marks import UNCLEAR_HINT
 from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan
-from rollout.model.rivals import Rival
+from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
@@ -16,16 +16,16 @@ _FIXES = {
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
     ExclusionReason.OWN_NODE: "Run rollout from outside the cluster, or from a pod that another node takes.",
 }
-_ADOPT_FIX = "See what was left: rollout adopt --dry-run; clean it up: rollout adopt"
 _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
 # By the name that each sentence on a rival ends with.
-_RIVAL_FIXES = {
+_RIVAL_FIXES: Mapping[str, str] = {
     "locksmithd": "On the host: sudo systemctl mask --now locksmithd; or --exclude the node.",
     "zincati": "Have it ask rollout fleetlock; or on the host: sudo systemctl mask --now zincati; or --exclude it.",
+    **{rival: f"On the host: {way_out}; or --exclude the node." for rival, (_, way_out) in SELF_REBOOTS.items()},
     "system-upgrade-controller": "Wait until its pod has ended, or --exclude the node.",
 }
-_RIVAL_FIX = "Stop the other coordinator, and clean up after it: rollout adopt; or --exclude the node."
+_RIVAL_FIX = "Stop the other coordinator, or --exclude the node; if it was removed: {command}"
 
 
 def rival_checks(rivals: Sequence[Rival]) -> Iterator[Check]:
@@ -37,26 +37,22 @@ def rival_checks(rivals: Sequence[Rival]) -> Iterator[Check]:
         yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 
 
-def exclusion_checks(plan: RolloutPlan, adoptable: Container[str]) -> Iterator[Check]:
-    """One verdict for each node that cannot take part, where something can be done about it.
-
-    `adoptable` are nodes whose cordon is most likely a leftover of another coordinator.
-    """
+def exclusion_checks(plan: RolloutPlan) -> Iterator[Check]:
+    """One verdict for each node that cannot take part, where something can be done about it."""
     for exclusion in plan.excluded:
         if exclusion.reason is ExclusionReason.RIVAL:
             yield failed(CheckName.RIVAL, exclusion.node, exclusion.message, _rival_fix(exclusion.message))
-        elif fix := _fix(exclusion, is_adoptable=exclusion.node in adoptable):
+        elif fix := _fix(exclusion):
             yield warned(CheckName.NODE, exclusion.node, exclusion.message, fix)
 
 
 def _rival_fix(message: str) -> str:
-    return _RIVAL_FIXES.get(message.rpartition("--ignore-rival ")[2], _RIVAL_FIX)
+    command = message.partition(IF_REMOVED)[2].partition(")")[0]
+    return _RIVAL_FIXES.get(message.rpartition("--ignore-rival ")[2], _RIVAL_FIX.format(command=command))
 
 
-def _fix(exclusion: Exclusion, *, is_adoptable: bool) -> str:
+def _fix(exclusion: Exclusion) -> str:
     """What would have the node take part; empty where nothing is to be mended."""
-    if exclusion.reason is ExclusionReason.CORDONED and is_adoptable:
-        return _ADOPT_FIX
     if exclusion.reason is not ExclusionReason.PAUSED:
         return _FIXES.get(exclusion.reason, "").format(node=exclusion.node)
     annotation = next((name for name in RIVAL_PAUSES if exclusion.message.endswith(name)), "")

@@ -1,31 +1,11 @@
-"""Who cordoned a Node and who wrote its annotations and labels, as the field managers of a real server say it.
+"""When a Lease was last written, by the server's own clock, as the field managers of a real server say it.
 
-Of a Lease it says when it was last written, by the server's own clock. Of other fields, and kinds, the lab keeps none.
+Of other kinds the lab keeps none.
 """
-
-from collections.abc import Iterable
 
 from rollout.lab.api.store import Json
 
 _KINDS = ("annotations", "labels")
-_CORDON = ("spec", "unschedulable")
-_Path = tuple[str, str]
-
-
-def field_managers(cordoned_by: str, marked_by: str, annotations: Iterable[str]) -> list[Json]:
-    """The entries of a Node that these two have written; an empty name leaves out what it would have written."""
-    owners = {("annotations", name): marked_by for name in annotations if marked_by}
-    return _entries({**owners, **({_CORDON: cordoned_by} if cordoned_by else {})})
-
-
-def with_managers(current: Json, changed: Json, manager: str) -> Json:
-    """The Node as `manager` has changed it, with who has written what of it by now."""
-    before, after = _values(current), _values(changed)
-    owners = {path: owner for path, owner in _owners(current).items() if path in after}
-    owners |= {path: manager or "unknown" for path, value in after.items() if before.get(path) != value}
-    metadata = {name: value for name, value in changed["metadata"].items() if name != "managedFields"}
-    entries = _entries(owners)
-    return {**changed, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
 
 
 def with_time(current: Json, lease: Json, manager: str, now: str) -> Json:
@@ -45,39 +25,3 @@ def with_time(current: Json, lease: Json, manager: str, now: str) -> Json:
 def _of_lease(manager: str, now: str, fields: Json) -> Json:
     entry = {"manager": manager or "unknown", "operation": "Update", "apiVersion": "coordination.k8s.io/v1"}
     return {**entry, "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}
-
-
-def _values(node: Json) -> dict[_Path, object]:
-    """What is looked after, by its place; a node that is not cordoned has no cordon."""
-    values: dict[_Path, object] = {
-        (kind, name): value for kind in _KINDS for name, value in (node["metadata"].get(kind) or {}).items()
-    }
-    return {**values, **({_CORDON: True} if (node.get("spec") or {}).get("unschedulable") else {})}
-
-
-def _owners(node: Json) -> dict[_Path, str]:
-    owners: dict[_Path, str] = {}
-    for entry in node["metadata"].get("managedFields") or ():
-        fields = entry["fieldsV1"]
-        if "f:unschedulable" in fields.get("f:spec", {}):
-            owners[_CORDON] = entry["manager"]
-        for kind in _KINDS:
-            names = fields.get("f:metadata", {}).get(f"f:{kind}", {})
-            owners |= {(kind, name.removeprefix("f:")): entry["manager"] for name in names}
-    return owners
-
-
-def _entries(owners: dict[_Path, str]) -> list[Json]:
-    return [_entry(manager, owners) for manager in sorted(set(owners.values()))]
-
-
-def _entry(manager: str, owners: dict[_Path, str]) -> Json:
-    own = [path for path, owner in owners.items() if owner == manager]
-    named: Json = {f"f:{kind}": {f"f:{name}": {} for place, name in own if place == kind} for kind in _KINDS}
-    metadata = {kind: names for kind, names in named.items() if names}
-    fields: Json = {
-        **({"f:metadata": metadata} if metadata else {}),
-        **({"f:spec": {"f:unschedulable": {}}} if _CORDON in own else {}),
-    }
-    entry = {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
-    return {**entry, "fieldsV1": fields}

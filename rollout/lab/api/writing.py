@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
-from rollout.lab.api.managers import with_managers, with_time
+from rollout.lab.api.managers import with_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, Resource
 from rollout.lab.api.selectors import Selection
 from rollout.lab.api.shapes import check_patched_shape, check_shape
 from rollout.lab.api.statuses import (
@@ -227,8 +227,6 @@ class Writer:
         _check_identity(resource, current, wanted.get("metadata") or {})
         obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
         check_update(resource, obj, current)
-        if resource is NODES:
-            obj = with_managers(current, obj, manager)
         if resource is LEASES:
             obj = with_time(current, obj, manager, timestamp(self._store.now()))
         if dry_run:

@@ -70,7 +70,8 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `inhibited`: somebody blocks its shutdown, by a lock of mode `inhibitor_mode`. `shuts_down_after_seconds`: a reboot
     is scheduled, counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until the
-    host goes down, or these faults do; `missing` are programs that the host has not.
+    host goes down, or these faults do; `missing` are programs that the host has not. `stages_again`: with every boot
+    the next version is staged, whichever it booted.
     """
 
     reboot: RebootFault = RebootFault.NONE
@@ -89,6 +90,7 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     shuts_down_after_seconds: float | None = None
     users: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    stages_again: bool = False
 
 
 HEALTHY = HostFaults()

@@ -17,7 +17,7 @@ import msgspec
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
-from rollout.lab.hosts.release import Release, System, release_of
+from rollout.lab.hosts.release import Release, System, next_version, release_of
 from rollout.lab.hosts.units import Units
 
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
@@ -190,9 +190,12 @@ class Machine:
         self.reboots += 1
         self.boot_id, self.booted_at = self._new_boot_id(), self.clock.now()
         holds = self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files
-        if self.engine.staged is not None and holds:
-            self.release = release_of(self.engine.staged, self.system)
+        staged = self.engine.staged or self.os_version
+        if holds:
+            self.release = release_of(staged, self.system)
         self.engine.boot(self.os_version)
+        if self.faults.stages_again:
+            self.engine = UpdateEngine.with_staged(next_version(staged), checked=int(self.booted_at.timestamp()))
         self.units.boot()
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}

@@ -115,6 +115,12 @@ def release_of(version: str, system: System = System.FLATCAR) -> Release:
     return Release(version=version, kernel=kernel, build_id=build_id, system=system)
 
 
+def next_version(version: str) -> str:
+    """The one after it: its last number is one higher."""
+    before, dot, last = version.rpartition(".")
+    return f"{before}{dot}{int(last) + 1}"
+
+
 def _invented(version: str) -> tuple[str, str]:
     digest = hashlib.sha256(version.encode()).digest()
     return f"6.6.{digest[0] % 100 + 20}-flatcar", f"2025-{digest[1] % 12 + 1:02}-{digest[2] % 28 + 1:02}-0151"

@@ -47,17 +47,14 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready,
     Ready from then on), played after every boot but the first. `address` is what it reports as the host's InternalIP,
-    which a kubelet may set to anything; empty: the true one. `cordoned_by` and `marked_by` are the field managers of
-    the cordon and of the annotations. `agent`: FLUO's agent runs on the node, and takes its word that a reboot is
-    needed back once the node is ready again.
+    which a kubelet may set to anything; empty: the true one. `agent`: FLUO's
+    agent runs on the node, and takes its word that a reboot is needed back once the node is ready again.
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()
     unschedulable: bool = False
-    cordoned_by: str = ""
-    marked_by: str = ""
     capacity: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     )

@@ -3,7 +3,6 @@
 from datetime import datetime
 from uuid import UUID
 
-from rollout.lab.api.managers import field_managers
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.objects import labels_of, status_of, with_condition, with_status
@@ -33,8 +32,6 @@ def new_node(host: HostState, setting: NodeSetting) -> Json:
     metadata: Json = {"name": host.name, "labels": labels}
     if setting.annotations:
         metadata["annotations"] = dict(setting.annotations)
-    if managers := field_managers(setting.cordoned_by, setting.marked_by, setting.annotations):
-        metadata["managedFields"] = managers
     return {"metadata": metadata, "spec": spec, "status": {}}
 
 

@@ -84,6 +84,15 @@ def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) ->
     assert machine.boot_id != boot_id
 
 
+@pytest.mark.parametrize(("fault", "runs"), [(RebootFault.NONE, "4152.2.0"), (RebootFault.ROLLS_BACK, "4081.2.0")])
+def test_a_boot_may_find_the_next_version_staged(fault: RebootFault, runs: str, make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboot=fault, stages_again=True))
+
+    asyncio.run(rebooted(machine))
+
+    assert (machine.os_version, machine.engine.staged) == (runs, "4152.2.1")
+
+
 @pytest.mark.parametrize(
     ("fault", "events", "power", "reboots"),
     [
