@@ -16,12 +16,11 @@ from typing import Any
 
 import msgspec
 
-from rollout.adapters.planted import refuse_planted
+from rollout.adapters.output_file import open_output
 from rollout.model.json_text import json_line
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
-_OWNER_ONLY = 0o600
 # As `json_line` writes them.
 _LINE_BEGINS = '{"type":"'
 _DECODER = json.JSONDecoder()
@@ -31,10 +30,8 @@ class JournalFile:
     """Appends records to a file; safe to call from many threads. Raises `OSError` where the file cannot be written."""
 
     def __init__(self, path: Path) -> None:
-        refuse_planted(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._turn = threading.Lock()
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        self._file = open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:

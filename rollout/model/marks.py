@@ -1,6 +1,6 @@
 """The words that rollouts, ours and others', write on Nodes.
 
-Ours are an interface: other tools read them. The rivals' are read, never written.
+Ours are an interface: other tools read them. The rivals' are read, and written only where a rule asks for it.
 """
 
 PREFIX = "node-rollout.dev/"

@@ -59,7 +59,7 @@ class PlanInputs:
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
-    `retried` are nodes that failed before, and are to be tried again; `begun` are back before these begin.
+    `retried` are nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin.
     """
 
     snapshot: ClusterSnapshot

@@ -15,9 +15,8 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
-from rollout.execution.rollout.lock_holder import Holder
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
@@ -134,11 +133,10 @@ class Worker:
             self._open()[0].run,
             self._settings.lease_seconds,
             self._settings.api_patience,
-            stale=self._leadership.stale,
-            waits=False,
         )
         report = Reporter(Observers(()), self._world.clock)
-        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop)
+        seen = self._leadership.watch
+        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop, watch=seen)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock

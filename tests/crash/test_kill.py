@@ -47,6 +47,7 @@ RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
     "record",
+    "pending",
     "cordoned",
     "draining",
     "drained",

@@ -120,8 +120,8 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollo
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     ended = rollout(lab, "operate", "--once")
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.startswith("No node is started: another rollout is under way: ")
-    assert "holds the lock" in ended.stdout
+    assert ended.stdout.startswith("No node is started: a rollout is running on ")
+    assert "To watch it:     rollout status --watch" in ended.stdout
     other.kill()
     other.communicate()
 

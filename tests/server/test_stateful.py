@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution.base.reporting import Observers
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
@@ -381,9 +381,10 @@ class Asking(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def a_rollout_runs(self, number: int) -> None:
         """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
-        terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0, waits=False)
+        terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0)
         try:
-            with LeaseLock(FakeCluster(self.cluster.behind), SystemClock(), terms):
+            behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
+            with LeaseLock(behind, SystemClock(), terms, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).service.pre_reboot(self.asked(name, number))
                     assert not answer.is_yes, answer

@@ -111,14 +111,14 @@ def _refuse_what_persons_decide(local: LocalGateOptions, policy: "Policy") -> No
 def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: int) -> None:
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
+    from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.notify import News
     from rollout.cli.stages.operating import Lasting, PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
     from rollout.execution.base.stop import StopRequest
-    from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
-    lasting = Lasting(LeaseWatch(clock), ending, meter, News(), is_standing=not pace.once)
+    lasting = Lasting(lock_watch(), ending, meter, News(), is_standing=not pace.once)
     with interrupted_by_signals(ending) as undisturbed:
         if pace.once:
             raise typer.Exit(make_pass(settings, lasting).code)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli.log import stage
-from rollout.cli.stages.gather import Connections, glance_at_lock, with_patience
+from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.stages.lock import glance_at_lock
 from rollout.errors import (
     ApiError,
     ApiUnavailableError,

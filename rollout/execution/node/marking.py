@@ -79,21 +79,36 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         labels, annotations = _for_others(task, node, outcome, version)
         unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
         more = {"unmoved": str(unmoved)} if unmoved else {}
-        taken = _TAKEN_AWAY | _result(task, outcome, version, more) | _fulfilled(node, outcome)
+        labels_taken_back, taken_back = _fulfilled(node, outcome)
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **taken_back}
         body = _annotations(ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
-        body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
+        body["metadata"]["labels"] = {
+            **labels_taken_back,
+            **labels,
+            **_hook_label(node),
+            **_balancers_label(node),
+            **_deferral(node),
+        }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **without_taint(node)}}
 
     return write(task, change)
 
 
-def _fulfilled(node: Node, outcome: Outcome) -> dict[str, str | None]:
-    """The annotation by which a person asked for this reboot, taken away; others' are theirs to change."""
+def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
+    """The labels and annotations by which this reboot was asked for, taken back: a person's, and others' as by them.
+
+    Where an agent of theirs runs, it has done so: see the proof.
+    """
     targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
-    is_done = outcome is Outcome.SUCCEEDED and Source.ANNOTATION in targets
-    return {marks.REBOOT_NEEDED: None} if is_done else {}
+    if outcome is not Outcome.SUCCEEDED or Source.ANNOTATION not in targets:
+        return {}, {}
+    labels, annotations = (
+        {name: "false" for name in marks.OTHERS_REQUESTS if words.get(name) == "true"}
+        for words in (node.labels, node.annotations)
+    )
+    return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
 def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:

@@ -128,9 +128,9 @@ def continuation(
         include_held=rules.include_held or include_held,
     )
     retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
-    fresh = _planned_anew(
-        unfinished, pending, situation, selected, rules, retried, frozenset(item.node.name for item in begun)
-    )
+    # those that are stranded keep their places, too, and are told of as what they are
+    own = frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear})
+    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).max_failures.of(selected)
     back_again = _retried(unfinished, begun)

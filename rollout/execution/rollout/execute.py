@@ -18,8 +18,7 @@ from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeAdmission, NodeContext
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
@@ -100,6 +99,7 @@ def execute(
         stop=stop,
         notice=report.notice,
         silence=cluster.silence,
+        watch=options.watch,
     )
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
@@ -153,9 +153,7 @@ def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
         options.lease_seconds,
         options.api_patience,
         options.unlock,
-        options.stale_lease,
-        waits=not options.operating,
-        process=options.process,
+        options.process,
     )
 
 
