@@ -89,7 +89,8 @@ class Admission:
         self._check_gates(node, slot)
         self._forecasts.check(candidate, facts_of(node))
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        the_one(by_id(nodes.values()).get(ask.id, ()))
+        if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
+            raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._book.change(partial(taken, slot=slot, rules=rules, limits=limits))
 
