@@ -17,6 +17,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
 from rollout.model.memory import moment
 from rollout.model.names import is_run_id
+from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.replaced import parse_replaced
 
@@ -130,6 +131,10 @@ def _is_replaced(value: str) -> bool:
     return parse_replaced(value) is not None
 
 
+def _is_ready_before(value: str) -> bool:
+    return read_ready(value) is not None
+
+
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
 _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
@@ -141,5 +146,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.HOOK_LABEL: _is_check,
         marks.DETECTED: _is_detected,
         marks.REPLACED: _is_replaced,
+        marks.READY_BEFORE: _is_ready_before,
     }
 )

@@ -27,6 +27,7 @@ from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
 from rollout.planning.away import is_away, used_up_by
 from rollout.planning.budgets import BudgetIndex
+from rollout.planning.control_plane import ControlPlane
 from rollout.planning.course import Setting
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
@@ -113,7 +114,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs)
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
@@ -266,14 +267,17 @@ def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rul
 
 
 def _forecasts(
-    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, snapshot: ClusterSnapshot
+    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
+    snapshot = inputs.snapshot
     waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
-    return [
+    forecasts = (
         waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
-    ]
+    )
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
+    return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
 
 
 def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:

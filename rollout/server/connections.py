@@ -62,10 +62,10 @@ class Listening:
         """Bound, one for each address that the host has; `InputError` where none can be."""
         bound, problem = [], OSError("it has no address")
         try:
-            found = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            names = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
-            found, problem = [], error
-        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in found):
+            names, problem = [], error
+        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in names):
             try:
                 bound.append(socket.create_server(address, family=family, backlog=_BACKLOG))
             except OSError as error:

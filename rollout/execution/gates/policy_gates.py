@@ -11,6 +11,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
+from rollout.execution.gates.control_plane import why_not_away
 from rollout.execution.gates.gates import OPEN, Condition, Hold, Later, NothingRemembered, Remembered
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.gates.ports import AlertSource, GatePorts
@@ -69,6 +70,7 @@ class PolicyGates:
             Condition(self._remembered),
             Condition(self._unasked_alerts),
             Condition(self._blocking_pods, is_bounded=True),
+            Condition(self._control_plane, is_bounded=True),
             Condition(self._alert, is_bounded=True),
         )
 
@@ -215,6 +217,12 @@ class PolicyGates:
                 names = shortened(running, _NAMED)
                 return Hold(f"pod {names} runs there (--blocking-pod-selector {selector})")
         return OPEN
+
+    def _control_plane(self, node: PlannedNode) -> Hold:
+        """Whether others of the control plane are not well, beyond what the operator has accepted with the plan."""
+        plan = self._around.plan
+        accepted = {entry.object for entry in plan.blockers if entry.node == node.name}
+        return Hold(self._around.cluster.ask(lambda api: why_not_away(api, node.name, plan.policy, accepted)))
 
     def _alert(self, _node: PlannedNode) -> Hold:
         if not self._policy.alerts.url or self._ports.alerts is None:

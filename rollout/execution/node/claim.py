@@ -14,12 +14,14 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, RefusedError
 from rollout.execution.node.marking import is_excluded, ours, without_taint, write
+from rollout.execution.node.own_pods import ready_now
 from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import misunderstanding
+from rollout.model.own_pods import ready_before, ready_text
 from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
@@ -46,8 +48,8 @@ def claim(
     task = context.task
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
+    fields, ready = announced(task.courtesy, facts, task.report.now), ready_now(task)
     before = _marked(task)
-    fields = announced(task.courtesy, facts, task.report.now)
 
     def change(node: Node) -> dict[str, Any]:
         _check_free(task, ours(task, node))
@@ -60,6 +62,7 @@ def claim(
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
             marks.REPLACED: replacing(node, fields),
+            marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
             marks.ANNOUNCED: None,
             **fields.annotations,
         }

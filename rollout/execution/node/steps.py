@@ -23,6 +23,7 @@ from rollout.execution.node.marking import (
     unmoved_by_now,
     why_lost,
 )
+from rollout.execution.node.own_pods import await_own_pods
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
 from rollout.execution.node.readiness import await_ready
@@ -226,8 +227,9 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
 
 
 def succeed(context: NodeContext, progress: Progress) -> Progress:
-    """Give the node back; one whose reboots change nothing is told, for it may ask for ever."""
+    """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
     version = _boot(progress).version
+    await_own_pods(context.task, context.policy.settle_timeout)
     before = give_back(context.task, Outcome.SUCCEEDED, version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     unmoved = unmoved_by_now(context.task, before, version)
