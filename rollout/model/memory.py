@@ -78,6 +78,7 @@ class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
+    `waited_for` is the rollout of people for which passes have waited for a day, and told of it.
     `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
     counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
     """
@@ -86,6 +87,7 @@ class Memory:
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
     aborted: Pause | None = None
+    waited_for: str = ""
     problem: str = ""
     is_newer: bool = False
 

@@ -128,6 +128,7 @@ class RunResult:
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
     rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
     one went on. `held` are the versions whose hold keeps nodes from being started. `moves` are those of this process.
+    `resumable`: its record stands, so that it can be gone on with.
     """
 
     finished: tuple[NodeResult, ...]
@@ -138,6 +139,7 @@ class RunResult:
     moves: Moves = Moves()
     left_over: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    resumable: bool = True
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:

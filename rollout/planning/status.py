@@ -10,6 +10,7 @@ from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
+from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
@@ -53,6 +54,11 @@ class NodeStatus:
     under_way: str = ""
     judged: bool = True
     shows: tuple[Source, ...] = ()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause is what keeps it out of a plan."""
+        return self.reason.startswith(f"{ExclusionReason.PAUSED}: ")
 
     @property
     def is_pending(self) -> bool:

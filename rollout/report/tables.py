@@ -58,10 +58,11 @@ def status_text(
     repeated = {} if width is None else _repeated(shown, notes, remembered)
     brief = [_split(note)[0] if note in repeated else note for note in notes]
     table = _status_table(shown, brief, width, wide=wide, signs=signs)
-    waiting = sum(status.needs_reboot for status in statuses)
+    waiting = sum(status.needs_reboot and not status.is_paused for status in statuses)
+    paused = sum(status.needs_reboot and status.is_paused for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     unknown = sum(not status.judged for status in statuses)
-    rest = f", {unknown} unknown" if unknown else ""
+    rest = "".join(f", {number} {word}" for number, word in ((paused, "paused"), (unknown, "unknown")) if number)
     text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
     lines = (*_said_once(repeated, remembered), *_led_on(statuses, asked), *remembered)
     return "\n".join((text, *(wrapped(line, width) for line in lines)))

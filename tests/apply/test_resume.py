@@ -105,6 +105,22 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
         assert json.loads(marks(lab, node)["last-result"])["took"]
 
 
+def test_a_plan_ends_with_the_rollout_for_which_apply_would_refuse_it(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("drain-hangs", 5)
+    assert "rollout is" not in rollout(lab, "plan").stderr
+    living = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
+    beside = rollout(lab, "plan").stderr.splitlines()[-1]
+    assert re.fullmatch(r"A rollout is running \(\S+@\S+, \S+Z\): rollout status --watch\.", beside)
+    living.kill()
+    living.communicate()
+    for words in ((), ("-o", "json"), ("--out", str(tmp_path / "saved.plan"))):
+        last = rollout(lab, "plan", *words).stderr.splitlines()[-1]
+        assert re.fullmatch(r"A rollout is unfinished \(\S+@\S+, \S+Z\): rollout resume, or rollout abort\.", last)
+
+
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):

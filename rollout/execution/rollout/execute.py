@@ -29,7 +29,7 @@ from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.no_record import NoRecord, Record
-from rollout.execution.record.record import RunRecord
+from rollout.execution.record.record import RunRecord, has_begun
 from rollout.execution.rollout.away import Away
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.node_admission import RunAdmission
@@ -67,6 +67,7 @@ class _Run:
     memory: RunMemory
     events: EventWriter
     precedence: Precedence = field(default_factory=Precedence)
+    is_new: bool = True
 
     @property
     def tainting(self) -> Tainting:
@@ -113,14 +114,16 @@ def execute(
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         at_hand = (gates, record, moved, memory, events.writer)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand, is_new=inherited is None)
         with _soft_taints(run) as kept:
             _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
+        is_over = False
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=_is_over(run, ledger))
-        result = _result(run, ledger)
+            is_over = _is_over(run, ledger)
+            record.end(complete=is_over)
+        result = replace(_result(run, ledger), resumable=not is_over)
     report.finished(result)
     return result
 
@@ -128,7 +131,17 @@ def execute(
 def _is_over(run: _Run, ledger: Ledger) -> bool:
     """Whether nothing is left that this rollout could be gone on with: neither here, nor once a trouble has passed."""
     left = {node.node for node in excluded_by_trouble(run.plan.excluded)} & set(run.inherited.left_over)
-    return ledger.complete and not (run.inherited.failed or left)
+    return (ledger.complete and not (run.inherited.failed or left)) or not _has_begun(run, ledger)
+
+
+def _has_begun(run: _Run, ledger: Ledger) -> bool:
+    """Whether any node was: a rollout that has begun nothing leaves nothing, and is begun anew."""
+    if not run.is_new or ledger.finished:
+        return True
+    try:
+        return has_begun(run.plan.plan_id, run.cluster.ask(read_nodes))
+    except ApiError:
+        return True
 
 
 def _result(run: _Run, ledger: Ledger) -> RunResult:
