@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import (
     LATEST_VERSIONS,
     MOST_NODES,
@@ -159,6 +160,8 @@ def trouble(failures: NodeFailures) -> str:
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
     if failures.outcome == Outcome.SUCCEEDED:
         return f"was rebooted at {failures.at}, which again changed nothing{times}"
+    if failures.outcome == Outcome.ABORTED:
+        return f"gave its reboot up at {failures.at}{times}"
     return f"failed at {failures.at} ({failures.outcome}{times})"
 
 
@@ -181,7 +184,7 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
     if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _succeeded(memory, end)
-    if end.outcome in _NO_FAILURES or len(end.node) > _LONGEST_NAME:
+    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(end.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(end.node)
     if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
@@ -192,6 +195,11 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     nodes = _latest({**memory.nodes, end.node: failures})
     versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
     return replace(memory, nodes=nodes, versions=versions)
+
+
+def _is_wish_given_up(end: Ended) -> bool:
+    """Whether a host has asked for a reboot and given it up: one that goes on so would be drained again and again."""
+    return end.outcome is Outcome.ABORTED and is_fleetlock_run(end.run)
 
 
 def _is_of_the_version(end: Ended) -> bool:

@@ -29,8 +29,7 @@ from rollout.planning.rivals import rivals
 from rollout.planning.windows import Window
 from rollout.ports import ClusterApi
 from rollout.server.answers import Denied, Kind
-from rollout.server.forecasts import Forecasts
-from rollout.server.kept import Kept
+from rollout.server.forecasts import Forecasts, Kept
 from rollout.server.leadership import Leadership
 from rollout.server.limits import Limits, taken
 from rollout.server.machines import Machines, by_id, the_one
@@ -90,7 +89,8 @@ class Admission:
         self._check_gates(node, slot)
         self._forecasts.check(candidate, facts_of(node))
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        the_one(by_id(nodes.values()).get(ask.id, ()))
+        if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
+            raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._book.change(partial(taken, slot=slot, rules=rules, limits=limits))
 

@@ -53,7 +53,7 @@ _ANSWERS = {
     Kind.LOCK_LOST: "no server holds the Lease, or none was seen to renew it yet",
     Kind.API_UNAVAILABLE: "the API server is away",
     Kind.API_ERROR: "the API server refuses, or the slots on it are not understood",
-    Kind.SERVER_BUSY: "too many requests at once",
+    Kind.SERVER_BUSY: "too many requests at once, or too many of one address",
     Kind.SERVER_STOPPING: "this server is about to end",
     Kind.INTERNAL_ERROR: "a defect of this program",
 }

@@ -108,6 +108,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     client.report(server)
     wait_until(lambda: not slots_of(lab))
     assert rollout(lab, "release", HELD).code == 0
+    assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
     wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
 
 

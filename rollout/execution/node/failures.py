@@ -8,7 +8,10 @@ from rollout.model.progress import Outcome, Phase
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.
 _WORKS = frozenset(
-    {Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK, Outcome.SKIPPED}
+    {
+        *(Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK),
+        *(Outcome.SKIPPED, Outcome.ABORTED),
+    }
 )
 
 
