@@ -12,6 +12,7 @@ from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool, Selection
+from rollout.model.progress import Phase
 from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules, resting_until
@@ -59,6 +60,11 @@ class NodeStatus:
     def is_paused(self) -> bool:
         """Whether a pause is what keeps it out of a plan."""
         return self.reason.startswith(f"{ExclusionReason.PAUSED}: ")
+
+    @property
+    def is_rebooting(self) -> bool:
+        """Whether a rollout has asked its host to reboot, which then refuses connections as it has to."""
+        return self.under_way.startswith(Phase.REBOOTING)
 
     @property
     def is_pending(self) -> bool:

@@ -63,7 +63,10 @@ def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[P
     return outcome in _WORKS or (phase in before_reboot and outcome is not Outcome.FENCED)
 
 
-def blamed(planned: PlannedNode, outcome: Outcome, version: str) -> PlannedNode:
-    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did."""
+def blamed(planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool) -> PlannedNode:
+    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
+
+    Nor is any, where keys or credentials are why its host was not seen to be back (`is_refused`).
+    """
     is_taken = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
-    return replace(planned, staged_version="") if is_taken else planned
+    return replace(planned, staged_version="") if is_taken or is_refused else planned

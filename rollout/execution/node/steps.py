@@ -280,7 +280,8 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
-    context.remember(blamed(context.planned, outcome, progress.version), outcome, progress.phase)
+    is_refused = context.host.shell.is_refused
+    context.remember(blamed(context.planned, outcome, progress.version, is_refused=is_refused), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:

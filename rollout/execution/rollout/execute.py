@@ -343,14 +343,20 @@ def _settler(run: _Run) -> Settler:
 
 
 def _run_one(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeResult:
-    result = _run_safely(_context(run, planned, admission))
+    context = _context(run, planned, admission)
+    result = _run_safely(context)
     if result.waits:
         run.report.notice(f"{planned.name} is not cordoned: {result.message}")
         return result
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase, result.unmoved)
+    run.memory.note(
+        blamed(planned, result.outcome, result.version, is_refused=context.host.shell.is_refused),
+        result.outcome,
+        result.phase,
+        result.unmoved,
+    )
     run.report.node_finished(result)
     run.memory.report_held()
     return result
