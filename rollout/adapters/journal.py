@@ -5,32 +5,33 @@ leaves a torn one, which the next begins after and readers pass over.
 """
 
 import fcntl
+import json
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rollout.adapters.planted import refuse_planted
+from rollout.adapters.output_file import open_output
 from rollout.model.json_text import json_line
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
-_OWNER_ONLY = 0o600
+# As `json_line` writes them.
+_LINE_BEGINS = '{"type":"'
+_DECODER = json.JSONDecoder()
 
 
 class JournalFile:
     """Appends records to a file; safe to call from many threads. Raises `OSError` where the file cannot be written."""
 
     def __init__(self, path: Path) -> None:
-        refuse_planted(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._turn = threading.Lock()
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        self._file = open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
         if self._on_disk:
@@ -77,6 +78,23 @@ def read_lines(path: Path) -> Iterator[Record | None]:
                 yield msgspec.json.decode(line, type=dict[str, Any])
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 yield None
+
+
+def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
+    """The JSON lines of a process within what `kubectl logs` prints: behind prefixes, and among other text.
+
+    None for one that is cut off or damaged; what is no line of ours is passed over.
+    """
+    for line in stream:
+        text = line.decode(errors="replace")
+        begin = text.find(_LINE_BEGINS)
+        while begin >= 0:
+            try:
+                record, end = _DECODER.raw_decode(text, begin)
+            except (ValueError, RecursionError):
+                record, end = None, begin + 1
+            yield record
+            begin = text.find(_LINE_BEGINS, end)
 
 
 def is_being_written(path: Path) -> bool:

@@ -1,17 +1,22 @@
 """Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state."""
 
 import re
+import time
 from collections.abc import Iterable
 
 import msgspec
 import urllib3
 
+from rollout.adapters.foreign_http import Answer, Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.decoders import decoder_of
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
-_SECONDS = 10.0
+# Thousands of alerts are a few megabytes.
+_BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
+# Seconds before each further attempt.
+_PAUSES = (0.2, 0.4)
 _OK = 200
 _SHOWN = 200
 _PORTS = {"http": 80, "https": 443}
@@ -51,9 +56,6 @@ class PrometheusAlerts:
         self._pattern = checked_pattern(pattern)
         self._match_only = match_only
         self._firing_only = firing_only
-        self._pool = urllib3.PoolManager(
-            timeout=urllib3.Timeout(_SECONDS), retries=urllib3.Retry(2, redirect=0, backoff_factor=0.2)
-        )
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
@@ -61,20 +63,32 @@ class PrometheusAlerts:
         return tuple(sorted({sample.metric.alertname for sample in samples if self._counts(sample)}))
 
     def _query(self) -> Iterable[_Sample]:
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            answer = self._pool.request("GET", self._url, fields={"query": "ALERTS"}, headers=headers)
-        except urllib3.exceptions.HTTPError as error:
+            answer = self._ask()
+        except ExchangeError as error:
             raise self._failure(f"does not answer: {error}") from error
         if answer.status != _OK:
-            raise self._failure(f"answers {answer.status}: {_beginning(answer.data)}")
+            raise self._failure(f"answers {answer.status}: {_beginning(answer.body)}")
+        if answer.is_cut:
+            raise self._failure(f"answers with more than {_BOUNDS.largest // 1_000_000} MB")
         try:
-            answer_body = decoder_of(_Answer).decode(answer.data)
+            answer_body = decoder_of(_Answer).decode(answer.body)
         except msgspec.MsgspecError as error:
             raise self._failure(f"does not answer like Prometheus: {error}") from error
         if answer_body.status != "success" or answer_body.data is None or answer_body.data.result_type != "vector":
             raise self._failure(f"has no answer: {answer_body.error or 'not a vector'}")
         return answer_body.data.result
+
+    def _ask(self) -> Answer:
+        """In a few attempts, with one deadline for all of them."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        request, deadline = request_to(f"{self._url}?query=ALERTS", headers), time.monotonic() + _BOUNDS.seconds
+        for pause in _PAUSES:
+            try:
+                return exchange(request, _BOUNDS, deadline=deadline)
+            except ExchangeError:
+                time.sleep(pause)
+        return exchange(request, _BOUNDS, deadline=deadline)
 
     def _failure(self, what: str) -> GateError:
         return GateError(masked(f"{self._url} {what}", [self._token]))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-import urllib3
 from prometheus_client import Metric, push_to_gateway, pushadd_to_gateway
 from prometheus_client.registry import Collector
 
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.prometheus import parsed_url
 from rollout.errors import RolloutError, UsageError
@@ -46,7 +46,6 @@ class Pushgateway:
         self._secrets = [part for form in (written, auth) for part in (form, form.partition(":")[2])]
         self._headers = {"Authorization": header_value(f"Basic {b64encode(auth.encode()).decode()}")} if auth else {}
         self._cluster = cluster
-        self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(_SECONDS), retries=False)
 
     def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
         """Replace the cluster's group, or only what is in `metrics` where they are not `is_whole`."""
@@ -67,14 +66,13 @@ class Pushgateway:
         """What the library calls to send; no redirect is followed, for the password goes to this place alone."""
 
         def send() -> None:
+            request = request_to(url, {**dict(headers), **self._headers}, data or None, method)
             try:
-                answer = self._pool.request(
-                    method, url, body=data, headers={**dict(headers), **self._headers}, timeout=timeout, redirect=False
-                )
-            except urllib3.exceptions.HTTPError as error:
-                raise PushgatewayError(self._masked(f"does not answer: {error}")) from error
+                answer = exchange(request, Bounds(timeout or _SECONDS, _SHOWN))
+            except ExchangeError as error:
+                raise PushgatewayError(f"does not answer: {error}") from error
             if answer.status >= _FAILURES:
-                text = answer.data[:_SHOWN].decode(errors="replace").strip()
+                text = answer.body.decode(errors="replace").strip()
                 raise PushgatewayError(self._masked(f"it answers {answer.status}: {text}"))
 
         return send

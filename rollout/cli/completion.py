@@ -78,7 +78,7 @@ def versions(ctx: typer.Context, incomplete: str) -> Sequence[str]:
 
 def running(ctx: typer.Context, incomplete: str) -> Sequence[str]:
     """The run whose process holds the lock."""
-    from rollout.execution.lock import read_lease
+    from rollout.execution.lease import read_lease
 
     def read() -> list[str]:
         run = read_lease(_api(ctx.params), _namespace(ctx.params)).run

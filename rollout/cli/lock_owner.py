@@ -1,10 +1,10 @@
 """Whether whoever holds the lock was a process of this machine, and has ended: told by the journal of its run."""
 
+import socket
 from pathlib import Path
 
 from rollout.adapters.journal import SUFFIX, is_let_go, read_journal, runs_directory
-from rollout.cli import wiring
-from rollout.execution.lock import StandingLease
+from rollout.execution.lease import StandingLease
 from rollout.model.names import is_run_id
 
 
@@ -12,9 +12,10 @@ def has_ended_here(lease: StandingLease) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
 
     Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
-    journal open for as long as it lives, and this machine knows its id.
+    journal open for as long as it lives.
     """
-    if not (lease.process and is_run_id(lease.run)) or wiring.is_alive_here(lease.holder) is not False:
+    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
         return False
     path = journal_of(lease.run)
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 import typer
 
 from rollout import __version__
-from rollout.adapters.planted import refuse_planted
+from rollout.adapters.output_file import open_output
 from rollout.cli.failures import causes, exit_code, has_trace
 from rollout.cli.terminal import SAID, say, write_beside
 from rollout.errors import InputError, RolloutError
@@ -131,8 +131,7 @@ class _File(logging.Handler):
         super().__init__(logging.DEBUG)
         self._path = path
         try:
-            refuse_planted(path)
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+            self._file = open_output(path, os.O_WRONLY | os.O_APPEND)
             if stat.S_ISREG(os.fstat(self._file).st_mode):
                 os.fchmod(self._file, _OWNER_ONLY)
         except OSError as error:

@@ -24,8 +24,27 @@ def scoreboard_text(scores: Scoreboard) -> str:
         ("cordons left", _number(scores.cordons_left)),
     ]
     table = tabulate(rows, tablefmt="plain", disable_numparse=True)
-    word = "Clean: nothing was harmed, and nothing is left behind." if scores.clean else "Not clean."
-    return f"{table}\n\n{word}"
+    return f"{table}\n\n{_verdict(scores)}"
+
+
+def _verdict(scores: Scoreboard) -> str:
+    """Whether it went well, and what did not."""
+    unmoved = [name for name, seen in scores.versions.items() if scores.reboots.get(name) and seen.now == seen.before]
+    troubles = (
+        ("host down", scores.hosts_down),
+        ("still cordoned", scores.cordons_left),
+        ("still tainted", scores.taints_left),
+        ("still out of load balancers", scores.exclusions_left),
+        ("killed without eviction", scores.killed),
+        ("budget broken", [budget.name for budget in scores.budgets_broken]),
+        ("rebooted, and on its old version", unmoved),
+    )
+    sentence = "; ".join(f"{word}: {shortened(names)}" for word, names in troubles if names)
+    if not scores.clean or scores.hosts_down:
+        return f"Not clean. {sentence}."
+    if sentence:
+        return f"Nothing is left behind. {sentence[:1].upper()}{sentence[1:]}."
+    return "Clean: nothing was harmed, and nothing is left behind."
 
 
 def _number(names: "tuple[str, ...] | list[str]") -> str:

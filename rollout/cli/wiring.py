@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollout.cli.options.ssh import Executor, SshOptions
@@ -259,28 +258,6 @@ def system_clock() -> Clock:
 def lease_holder() -> str:
     """Who holds the lock, for people: user, machine, process."""
     return f"{operator()}/{os.getpid()}"
-
-
-def is_alive_here(holder: str) -> bool | None:
-    """Whether the process of a holder's name runs on this machine; None where it is not of this machine."""
-    place, _, process = holder.rpartition("/")
-    if place.rpartition("@")[2] != socket.gethostname() or not process.isdecimal():
-        return None
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return None
-    return not _is_unreaped(process)
-
-
-def _is_unreaped(process: str) -> bool:
-    """Whether a process has ended, and nobody has asked how: as in containers without an init."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in ("Z", "X")
-    except (OSError, UnicodeError, IndexError):
-        return False
 
 
 def operator() -> str:

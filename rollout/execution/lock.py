@@ -14,11 +14,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-import msgspec
 
 from rollout.errors import (
     ApiConflictError,
@@ -32,92 +29,50 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.patience import Silence
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease_terms import SECONDS, LeaseMeta, LeaseTerms
+from rollout.execution.lease import RENEWALS_PER_DURATION, SECONDS, Lease, LeaseMeta, StandingLease
+from rollout.execution.lock_holder import Holder, LeaseWatch, locked, unlocking
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
-from rollout.model.memory import moment
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 
 T = TypeVar("T")
 
-_RENEWALS_PER_DURATION = 3
 _FIRST_PAUSE = 0.25
 # What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
 _SURE_SHARE = 0.8
 # In seconds: how often whoever waits for another's lock says so, and how long giving it up may take on the way out.
 _SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: str | None = None
-    acquire_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Lease(msgspec.Struct):
-    metadata: LeaseMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-    @property
-    def held_by(self) -> str:
-        return self.spec.holder_identity or ""
-
-    @property
-    def run(self) -> str:
-        return self.metadata.annotations.get(marks.RUN, "")
-
-    @property
-    def renewal(self) -> str:
-        """A word that each renewal changes; what others write beside the lock does not."""
-        return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
+_PLAN_AGAIN = "The cluster has changed: check it, and plan again."
 
 
 @dataclass(frozen=True, slots=True)
-class StandingLease:
-    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and a word that renewals change.
+class LeaseTerms:
+    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
 
-    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
-    when it last did, by its own clock, and `written` by the API server's: to be shown, never to decide by. `process` is
-    the holder's, by a word that no other has; empty where that is not known.
+    The Lease of the run `unlock` is taken at once: an operator has made sure that its process is gone. `process` is a
+    word that no other process has.
     """
 
+    namespace: str
     holder: str
-    version: str
-    renewal: float
-    run: str = ""
-    renewed: datetime | None = None
-    written: datetime | None = None
+    run: str
+    seconds: int = SECONDS
+    patience: float = 600.0
+    unlock: str = ""
     process: str = ""
 
     @property
-    def duration(self) -> float:
-        """In seconds."""
-        return self.renewal * _RENEWALS_PER_DURATION
-
-
-NO_LEASE = StandingLease("", "", 0.0)
-
-
-def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
-    """The Lease as it stands; one that nobody holds where there is none."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
-    try:
-        lease = decode(api.get(path), _Lease, path)
-    except ApiNotFoundError:
-        return NO_LEASE
-    seconds = lease.spec.lease_duration_seconds or SECONDS
-    renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
-    run, process = (lease.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
-    return StandingLease(lease.held_by, lease.renewal, renewal, run, renewed, lease.metadata.written, process)
+    def annotations(self) -> dict[str, str]:
+        """What the Lease says of its holder, beside the name."""
+        return {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
 
 
 class LeaseLock:
     """Holds the Lease while it is entered. `check` is asked before every act; `outage` hears of outages.
 
     Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
+    `watch` is what was seen of its holder before: one that is gone is not waited for again.
     """
 
     def __init__(
@@ -130,9 +85,10 @@ class LeaseLock:
         stop: StopRequest | None = None,
         notice: Callable[[str], None] = lambda _message: None,
         silence: Silence | None = None,
+        watch: LeaseWatch | None = None,
     ) -> None:
         self._api = api
-        self._interval = terms.seconds / _RENEWALS_PER_DURATION
+        self._interval = terms.seconds / RENEWALS_PER_DURATION
         self._hurried = api.within(self._interval)
         self._clock = clock
         self._terms = terms
@@ -140,6 +96,8 @@ class LeaseLock:
         self._stop = stop or StopRequest()
         self._notice = notice
         self._silence = silence or Silence(clock, terms.patience)
+        self._is_watched = watch is not None
+        self._watch = watch or LeaseWatch(clock)
         self._is_held = False
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
@@ -186,7 +144,7 @@ class LeaseLock:
     def _is_surely_ours(self) -> bool:
         return self._clock.monotonic() - self._renewed_at < self._terms.seconds * _SURE_SHARE
 
-    def _is_mine(self, lease: _Lease | None) -> bool:
+    def _is_mine(self, lease: Lease | None) -> bool:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
         return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self._terms.holder, self._acquired)
 
@@ -200,7 +158,7 @@ class LeaseLock:
         self._standing, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self._api.replace(self._path, self._body()), lease)
 
-    def _claim(self, write: Callable[[], bytes], before: _Lease | None = None) -> None:
+    def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
         while True:
             try:
@@ -208,19 +166,19 @@ class LeaseLock:
             except ApiConflictError as error:
                 current = self._read()
                 if current is None or not (self._is_mine(current) or _is_as(before, current)):
-                    raise self._taken(current) from error
+                    raise _taken_meanwhile(current) from error
                 self._standing, self._renewed_at = current.metadata, self._clock.monotonic()
                 if self._is_mine(current):
                     return
             else:
                 return
 
-    def _read(self) -> _Lease | None:
+    def _read(self) -> Lease | None:
         return self._patiently(lambda: self._read_once(self._api))
 
-    def _read_once(self, api: ClusterApi) -> _Lease | None:
+    def _read_once(self, api: ClusterApi) -> Lease | None:
         try:
-            return decode(api.get(self._path), _Lease, self._path)
+            return decode(api.get(self._path), Lease, self._path)
         except ApiNotFoundError:
             return None
 
@@ -234,62 +192,50 @@ class LeaseLock:
         elif self._stop.wait(seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
-    def _is_unlocked(self, lease: _Lease) -> bool:
+    def _is_unlocked(self, lease: Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
-        if lease.renewal == self._terms.stale:
-            return True
-        if self._terms.unlock not in ("", lease.run):
-            held = f"{lease.held_by} holds the lock {f'for run {lease.run}' if lease.run else 'and names no run'}"
+        run = lease.standing.run
+        if self._terms.unlock not in ("", run):
+            held = f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
+            unlock = unlocking(lease.standing, self._terms.namespace)
             raise BlockedError(
                 f"--force-unlock {self._terms.unlock}, but {held}",
-                hint=f"Once you are sure that no process is working on it: {self._unlocking(lease)}",
+                hint=f"Once you are sure that no process is working on it: {unlock}",
             )
         return bool(self._terms.unlock)
 
-    def _outwait(self, lease: _Lease) -> _Lease:
-        """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
-        if not self._terms.waits:
-            raise self._taken(lease)
-        seconds = lease.spec.lease_duration_seconds or self._terms.seconds
-        self._notice(
-            f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal; "
-            f"where its process is surely gone: {self._unlocking(lease)}"
-        )
-        deadline, said = Deadline(self._clock, seconds), float(seconds)
-        while not deadline.expired:
-            self._sleep(min(1.0, deadline.remaining))
-            if said - deadline.remaining >= _SAID_AGAIN and not deadline.expired:
-                said = deadline.remaining
-                self._notice(f"{lease.held_by} has not renewed the lock: it is taken in {Duration(round(said))}")
+    def _outwait(self, lease: Lease) -> Lease:
+        """Watch until the holder is gone; what was planned before another held it fits no more."""
+        if self._is_watched and self._watch.holder != lease.held_by:
+            raise _taken_meanwhile(lease)
+        said = 0.0
+        while (state := self._watch.look(lease.standing)) is not Holder.GONE:
+            if state is Holder.NOBODY:
+                raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
+            if state is Holder.ALIVE:
+                raise locked(lease.standing, self._terms.namespace)
+            if said == 0.0 or (self._watch.is_silent and self._watch.unrenewed - said >= _SAID_AGAIN):
+                said = max(self._watch.unrenewed, 0.001)
+                self._notice(self._waiting(lease.standing))
+            self._sleep(min(1.0, lease.standing.renewal))
             current = self._read()
             if current is None:
                 return lease
-            if not current.held_by:
-                raise LockedError(
-                    f"another rollout, by {lease.held_by}, was running and has just ended",
-                    hint="The cluster has changed: check it, and plan again.",
-                )
-            if current.renewal != lease.renewal:
-                raise self._taken(current)
             lease = current
         return lease
 
-    def _unlocking(self, lease: _Lease) -> str:
-        """What takes it from a holder that is gone; a Lease that names no run can only be deleted."""
-        deletion = f"kubectl -n {self._terms.namespace} delete lease {marks.LEASE_NAME}"
-        return f"--force-unlock {lease.run}" if lease.run else deletion
-
-    def _taken(self, lease: _Lease | None) -> LockedError:
-        holder = lease.held_by if lease else "another process"
-        return LockedError(
-            f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
-            + (f" for run {lease.run}" if lease and lease.run else ""),
-            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while"
-            + (f"; at once with: {self._unlocking(lease)}" if lease else "."),
+    def _waiting(self, lease: StandingLease) -> str:
+        """For whom it waits, and for how long; that it was not renewed only once it surely should have been."""
+        left = Duration(round(max(1.0, lease.duration - self._watch.unrenewed)))
+        if self._watch.is_silent:
+            return f"{lease.holder} has not renewed the lock: it is taken in {left}"
+        return (
+            f"{lease.holder} holds the lock: watching up to {left} for a renewal; where its process is surely gone: "
+            f"{unlocking(lease, self._terms.namespace)}"
         )
 
     def _note(self, answer: bytes) -> None:
-        self._standing = decode(answer, _Lease, self._path).metadata
+        self._standing = decode(answer, Lease, self._path).metadata
         self._renewed_at = self._clock.monotonic()
         self._silence.over(marks.LEASE_NAME)
 
@@ -390,7 +336,12 @@ class LeaseLock:
         }
 
 
-def _is_as(before: _Lease | None, current: _Lease) -> bool:
+def _taken_meanwhile(lease: Lease | None) -> LockedError:
+    holder = lease.held_by if lease and lease.held_by else "another process"
+    return LockedError(f"{holder} has taken the lock meanwhile", hint=_PLAN_AGAIN)
+
+
+def _is_as(before: Lease | None, current: Lease) -> bool:
     """Whether it was not taken, renewed or freed since: others have written only beside the lock."""
     return before is not None and (before.held_by, before.renewal) == (current.held_by, current.renewal)
 

@@ -8,6 +8,7 @@ the place that the old one left is often the only one.
 from collections.abc import Iterator
 
 from rollout.manifests.installation import Installation, Json
+from rollout.manifests.network import network_policy
 from rollout.manifests.pod import PORT_NAME, fleetlock_template, labels
 
 _PORTS = {"http": 80, "https": 443}
@@ -17,7 +18,7 @@ def fleetlock_objects(installation: Installation, metadata: Json) -> Iterator[Js
     """Service, who may reach it, the budget of its pods, and these."""
     selector = {"matchLabels": labels(installation)}
     yield _object("v1", "Service", metadata, _service(installation))
-    yield _object("networking.k8s.io/v1", "NetworkPolicy", metadata, _network_policy(installation, selector))
+    yield network_policy(installation, metadata, PORT_NAME)
     # a replica that is broken is no reason to keep a node from its drain
     budget = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": selector}
     yield _object("policy/v1", "PodDisruptionBudget", metadata, budget)
@@ -33,13 +34,6 @@ def _service(installation: Installation) -> Json:
     port = {"name": service.scheme, "port": _PORTS[service.scheme], "targetPort": PORT_NAME, "protocol": "TCP"}
     fixed = {"clusterIP": service.cluster_ip} if service.cluster_ip else {}
     return {"type": "ClusterIP", **fixed, "selector": labels(installation), "ports": [port]}
-
-
-def _network_policy(installation: Installation, selector: Json) -> Json:
-    """Who may come in; where the API server, Prometheus and hooks are to be reached nobody knows here."""
-    peers = [{"ipBlock": {"cidr": network}} for network in installation.service.networks]
-    rule = {"ports": [{"port": PORT_NAME, "protocol": "TCP"}], **({"from": peers} if peers else {})}
-    return {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [rule]}
 
 
 def _deployment(installation: Installation, selector: Json) -> Json:

@@ -23,6 +23,14 @@ class Kind(StrEnum):
     ROLES = "roles"
 
 
+class User(StrEnum):
+    """Whose rights are printed: those of people with all commands, of `rollout operate`, or of a FleetLock server."""
+
+    PEOPLE = "people"
+    OPERATE = "operate"
+    FLEETLOCK = "fleetlock"
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """When a pass begins, and how long things may take; seconds.
@@ -40,13 +48,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which account may do what, and where the lock is. `serves`: what a FleetLock server does, not a rollout."""
+    """Which account may do what, and where the lock is."""
 
     name: str = DEFAULT_NAME
     namespace: str = DEFAULT_NAME
     lease_namespace: str = LEASE_NAMESPACE
     disable_eviction: bool = False
-    serves: bool = False
+    user: User = User.PEOPLE
 
 
 @dataclass(frozen=True, slots=True)

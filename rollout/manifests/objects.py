@@ -5,7 +5,8 @@ from typing import assert_never
 
 from rollout.manifests.fleetlock import fleetlock_objects
 from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
-from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, config_name, labels, pod_template
+from rollout.manifests.network import network_policy
+from rollout.manifests.pod import KNOWN_HOSTS_FILE, METRICS_PORT_NAME, SETTINGS_FILE, config_name, labels, pod_template
 from rollout.manifests.roles import bindings, roles
 
 # Every cluster has them: others live there, too.
@@ -52,6 +53,9 @@ def config_map(installation: Installation) -> Json:
 
 def _workload(installation: Installation) -> Iterator[Json]:
     """What starts the pod, and what stands before it."""
+    if installation.kind is not Kind.FLEETLOCK:
+        port = METRICS_PORT_NAME if installation.listen.is_reachable else ""
+        yield network_policy(installation, _metadata(installation), port)
     match installation.kind:
         case Kind.CRONJOB:
             yield _cron_job(installation)

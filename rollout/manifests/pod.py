@@ -16,7 +16,7 @@ _SCRATCH = "/tmp"  # noqa: S108 - a volume of its own
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
-PORT_NAME = "fleetlock"
+PORT_NAME, METRICS_PORT_NAME = "fleetlock", "metrics"
 SETTINGS_DIGEST = "node-rollout.dev/settings-sha256"
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -155,9 +155,9 @@ def _container(installation: Installation, mounts: Sequence[Json]) -> Json:
 
 def _probes(listen: Listen) -> Json:
     """Whether the process answers; that its passes fail is told by alerts, and no reason to start it anew."""
-    request = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30, "timeoutSeconds": 5}
+    request = {"httpGet": {"path": "/healthz", "port": METRICS_PORT_NAME}, "periodSeconds": 30, "timeoutSeconds": 5}
     return {
-        "ports": [{"name": "metrics", "containerPort": listen.port, "protocol": "TCP"}],
+        "ports": [{"name": METRICS_PORT_NAME, "containerPort": listen.port, "protocol": "TCP"}],
         "startupProbe": {**request, "periodSeconds": 5, "failureThreshold": 24},
         "livenessProbe": {**request, "failureThreshold": 6},
     }

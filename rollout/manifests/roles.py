@@ -7,16 +7,16 @@ an object without a namespace in any other.
 
 from collections.abc import Iterable, Iterator
 
-from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights
-from rollout.manifests.installation import Access, Json
+from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
+from rollout.manifests.installation import Access, Json, User
 
 _API = "rbac.authorization.k8s.io"
+_RIGHTS = {User.PEOPLE: apply_rights, User.OPERATE: operate_rights, User.FLEETLOCK: fleetlock_rights}
 
 
 def roles(access: Access) -> tuple[Json, ...]:
     """A ClusterRole, and a Role for each namespace that is written in."""
-    used = fleetlock_rights if access.serves else apply_rights
-    rights = used(access.lease_namespace, disable_eviction=access.disable_eviction)
+    rights = _RIGHTS[access.user](access.lease_namespace, disable_eviction=access.disable_eviction)
     # in the order of the rights: the lock's namespace comes first
     places = dict.fromkeys(right.namespace for right in rights if _is_namespaced(right))
     return (

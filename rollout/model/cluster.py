@@ -45,6 +45,7 @@ CONTROL_PLANE_LABELS = (
 )
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
+_OWN_TAINTS = "node.kubernetes.io/"
 
 
 class ReadyState(StrEnum):
@@ -146,7 +147,8 @@ class Pod:
     includes the grace period. `mirror` tells the API's copy of a static pod. `unready_since` is when it became
     unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
     that the pod that replaces it uses as well. `start_seconds` is how long it took from its node to being ready; None
-    where it is not ready, or the API does not say.
+    where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC 3339), read only of pods
+    that belong to their node.
     """
 
     namespace: str
@@ -168,6 +170,7 @@ class Pod:
     placement: Placement = ANYWHERE
     unready_since: str = ""
     start_seconds: int | None = None
+    ready_since: str = ""
 
     @property
     def key(self) -> str:
@@ -217,11 +220,19 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """A DaemonSet that exists."""
+    """A DaemonSet that exists, with what its pods demand of a node."""
 
     namespace: str
     name: str
     uid: str
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement = ANYWHERE
+
+    def wants(self, node: Node) -> bool:
+        """Whether it is to have a pod on the node; taints that Kubernetes sets by itself are tolerated by its pods."""
+        taints = (taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
+        is_chosen = self.node_selector.items() <= node.labels.items()
+        return is_chosen and self.placement.admits(node.name, node.labels) and self.placement.tolerates(taints)
 
 
 @dataclass(frozen=True, slots=True)

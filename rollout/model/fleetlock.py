@@ -76,13 +76,29 @@ class SlotState(StrEnum):
     ABSENT = "absent"
 
 
+class Awaited(StrEnum):
+    """What a slot's turn waits for: its drain's end, its host's ask, boot, Ready or report.
+
+    `calm`: that the host stays up, where it was granted a reboot that is not expected any more.
+    """
+
+    NOTHING = ""
+    DRAIN = "drain"
+    ASK = "ask"
+    BOOT = "boot"
+    READY = "ready"
+    REPORT = "report"
+    CALM = "calm"
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Who holds a slot of a group. `since` is RFC 3339, `boot_id` and `version` are those before the reboot.
 
     `id` is what the host calls itself, `run` the rollout that its node's marks name. `closing`: no grant is given any
     more, for the node is about to be given back. `released`: an operator takes the slot away. `returned`: the host has
-    reported steady state since.
+    reported steady state since. `awaited_since` is RFC 3339 by the API server's clock: whichever server goes on with
+    the node, its time-outs do not begin anew.
     """
 
     group: str
@@ -97,6 +113,8 @@ class Slot:
     closing: bool = False
     released: bool = False
     returned: bool = False
+    awaited: Awaited = Awaited.NOTHING
+    awaited_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +158,17 @@ class Slots:
         """One more; the same where one is held for that node already."""
         return self if self.of_node(slot.node) else replace(self, held=(*self.held, slot))
 
-    def changed(self, run: str, **fields: bool | SlotState) -> "Slots":
+    def changed(self, run: str, **fields: bool | SlotState | Awaited) -> "Slots":
         """The slot of this rollout with other words; nothing where it is not held any more."""
         return replace(self, held=tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held))  # type: ignore[arg-type]
+
+    def awaiting(self, run: str, awaited: Awaited, at: str) -> "Slots":
+        """With what the turn of this rollout waits for since then; the same where it waits for that already."""
+        slot = self.of_run(run)
+        if slot is None or slot.awaited is awaited:
+            return self
+        since = replace(slot, awaited=awaited, awaited_since=at)
+        return replace(self, held=tuple(since if held is slot else held for held in self.held))
 
     def without(self, run: str) -> "Slots":
         """The slot of this rollout is free."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Detection, Sign, Source
+from rollout.model.rivals import SelfReboot
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
@@ -138,8 +139,9 @@ class HostFacts:
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
     `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
     `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
-    strategy by which Zincati reboots the host, empty where it does not. `users` are those who are logged in, without
-    the one who asked; None where the host does not tell. `group` is the update group. `sources` are those
+    strategy by which Zincati reboots the host, empty where it does not; `reboots_itself` what else on it does so.
+    `users` are those who are logged in, without the one who asked; None where the host does not tell. `group` is the
+    update group. `sources` are those
     that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
     `shows` are sources that were not asked, and that the host shows it has.
     """
@@ -159,6 +161,7 @@ class HostFacts:
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     signs: tuple[Sign, ...] = ()
     zincati: str = ""
+    reboots_itself: tuple[SelfReboot, ...] = ()
     users: tuple[LoggedInUser, ...] | None = None
     shows: tuple[Source, ...] = ()
 

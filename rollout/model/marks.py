@@ -1,6 +1,6 @@
 """The words that rollouts, ours and others', write on Nodes.
 
-Ours are an interface: other tools read them. The rivals' are read, never written.
+Ours are an interface: other tools read them. The rivals' are read, and written only where a rule asks for it.
 """
 
 PREFIX = "node-rollout.dev/"
@@ -22,6 +22,8 @@ DEFERRED = PREFIX + "deferred"
 PAUSED_DETAILS = PREFIX + "paused-details"
 # The label that asks for checks around the reboot, where we have set one.
 HOOK_LABEL = PREFIX + "hook-label"
+# Which static and DaemonSet pods were ready on the node when it was begun, as JSON; it is back once they are again.
+READY_BEFORE = PREFIX + "ready-before"
 # Which labels and annotations of others' we have set for the node's turn, and what stood there before, as JSON.
 REPLACED = PREFIX + "replaced"
 # The same on a node that still waits for its turn.
@@ -40,7 +42,7 @@ PROCESS = PREFIX + "process"
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
     *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),
-    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, REPLACED),
+    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, REPLACED, READY_BEFORE),
 )
 # A person's word, "true", that the node is to be rebooted; taken away once it was.
 REBOOT_NEEDED = PREFIX + "reboot-needed"
@@ -64,6 +66,12 @@ KRM_REBOOTING = "Rebooting"
 # The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
 CRO_PREFIX = "reboot-agent.v1.demo.local/"
 CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
+# OpenShift's machine-config-operator (MCO) gives a node whose turn it is another configuration to come to.
+MCO_PREFIX = "machineconfiguration.openshift.io/"
+MCO_STATE, MCO_CURRENT, MCO_DESIRED = (MCO_PREFIX + word for word in ("state", "currentConfig", "desiredConfig"))
+MCO_AT_WORK = frozenset({"Working", "Rebooting"})
+# tuppr's, on the node that it upgrades.
+TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 

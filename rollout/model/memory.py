@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 
 from rollout.model.text import excerpt
 
-# What is kept: 900 kB at the very most, of the mebibyte that a ConfigMap holds.
+# What is kept: 970 kB at the very most, of the mebibyte that a ConfigMap holds. Of versions the latest are kept, and
+# older ones where they are held, with a few of their nodes.
 MOST_NODES = 1000
-MOST_VERSIONS = 10
+MOST_VERSIONS = 100
+LATEST_VERSIONS = 10
 # A version that failed on so many is held, whatever --max-failures says.
-MOST_NODES_OF_VERSION = 200
+MOST_NODES_OF_VERSION = 150
 # In characters.
 _LONGEST_PAUSE = 400
 
@@ -76,6 +78,7 @@ class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
+    `waited_for` is the rollout of people for which passes have waited for a day, and told of it.
     `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
     counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
     """
@@ -84,6 +87,7 @@ class Memory:
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
     aborted: Pause | None = None
+    waited_for: str = ""
     problem: str = ""
     is_newer: bool = False
 

@@ -17,6 +17,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
 from rollout.model.memory import moment
 from rollout.model.names import is_run_id
+from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.replaced import parse_replaced
 
@@ -27,8 +28,8 @@ _COUNT = re.compile(r"[0-9]{1,6}")
 # As long as the longest rest between two attempts, and a clock that is a day off.
 _IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
-# A mark is there from the cordon on, and goes with the node's success.
-_WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
+# A mark is there from right before the cordon on, and goes with the node's success.
+_WRITTEN_PHASES = frozenset(Phase) - {Phase.DONE}
 UNCLEAR_HINT = (
     "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
     "annotations by hand: kubectl annotate node {name} NAME-"
@@ -130,6 +131,10 @@ def _is_replaced(value: str) -> bool:
     return parse_replaced(value) is not None
 
 
+def _is_ready_before(value: str) -> bool:
+    return read_ready(value) is not None
+
+
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
 _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
@@ -141,5 +146,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.HOOK_LABEL: _is_check,
         marks.DETECTED: _is_detected,
         marks.REPLACED: _is_replaced,
+        marks.READY_BEFORE: _is_ready_before,
     }
 )

@@ -119,6 +119,10 @@ class Placement:
     attractions: tuple[PodTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
+    def admits(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether its node affinity lets it run on a node of this name and these labels."""
+        return self.node_terms is None or any(term.holds(name, labels) for term in self.node_terms)
+
     @property
     def minds_others(self) -> bool:
         """Whether it depends on where other pods are."""

@@ -93,6 +93,7 @@ class BlockerKind(StrEnum):
     BUDGET_UNHEALTHY = "budget-unhealthy"
     STUCK_TERMINATING = "stuck-terminating"
     FITS_NOWHERE = "fits-nowhere"
+    CONTROL_PLANE_UNHEALTHY = "control-plane-unhealthy"
     NODES_UNAVAILABLE = "nodes-unavailable"
     RIVAL = "rival"
 

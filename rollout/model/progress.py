@@ -70,7 +70,9 @@ class NodeResult:
     """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
-    is the exclusion that a skipped one would be now, None where there is none like it.
+    is the exclusion that a skipped one would be now, None where there is none like it. `unmoved` is how many reboots in
+    a row, with this one, have changed nothing. `waits`: this is no end, as it was refused right before its cordon, and
+    is to be asked about again.
     """
 
     node: str
@@ -83,6 +85,8 @@ class NodeResult:
     left_cordoned: bool = False
     findings: Findings = Findings()
     reason: ExclusionReason | None = None
+    unmoved: int = 0
+    waits: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -124,6 +128,7 @@ class RunResult:
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
     rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
     one went on. `held` are the versions whose hold keeps nodes from being started. `moves` are those of this process.
+    `resumable`: its record stands, so that it can be gone on with.
     """
 
     finished: tuple[NodeResult, ...]
@@ -134,6 +139,7 @@ class RunResult:
     moves: Moves = Moves()
     left_over: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    resumable: bool = True
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:

@@ -15,6 +15,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.model.rivals import SELF_REBOOTS
 from rollout.model.unasked import detect_flag, unasked, way_to_judge
 from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
@@ -233,6 +234,9 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
     if candidate.facts is not None and candidate.facts.zincati_reboots:
         way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
         yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {candidate.facts.zincati} ({way_out})"
+    for rival in candidate.facts.reboots_itself if candidate.facts is not None else ():
+        act, way_out = SELF_REBOOTS[rival]
+        yield rival, f"{act} ({way_out})"
 
 
 def _own(candidate: Candidate) -> Objection | None:

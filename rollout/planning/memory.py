@@ -1,7 +1,8 @@
 """What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
 
-A node that failed rests for an hour, then for four, then for a day each time, until it succeeds. A version that failed
-on as many nodes as `--max-failures` allows, over all rollouts, is held.
+A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four, then for a day
+each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as `--max-
+failures` allows, over all rollouts, is held.
 """
 
 import re
@@ -10,7 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import (
+    LATEST_VERSIONS,
     MOST_NODES,
     MOST_NODES_OF_VERSION,
     MOST_VERSIONS,
@@ -26,9 +29,12 @@ from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, Warnin
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, shell_word, shortened
 
+# Proven reboots in a row that changed nothing: from this one on the node rests.
+MOST_UNMOVED = 2
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
+_TOLD_NODES = 3
 # Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
@@ -44,6 +50,7 @@ class Ended:
     """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
 
     `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held versions too.
+    `unmoved` is how many proven reboots in a row, with this one, have changed nothing.
     """
 
     node: str
@@ -53,6 +60,7 @@ class Ended:
     run: str
     limit: int
     despite_hold: bool = False
+    unmoved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
         return None
     if why := why_held(memory, version, rules.limit):
         return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --include-held)"
-    if rules.unattended and (why := why_resting(memory, node, version, rules.now)):
+    if rules.unattended and (why := why_resting(memory, node, rules.now)):
         return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
     return None
 
@@ -95,7 +103,7 @@ def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules
         if why := why_held(memory, version, rules.limit):
             message = f"taken anyway, as asked for: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
-        elif why := why_resting(memory, name, version, rules.now):
+        elif why := why_resting(memory, name, rules.now):
             message = f"rollout operate would leave it out: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.FAILED_RECENTLY)
 
@@ -103,9 +111,12 @@ def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules
 def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
     """Why nodes with this version staged are left out; empty where they are not."""
     known = memory.versions.get(version)
+    if known is None and version and _is_full(memory.versions):
+        others = f"{MOST_VERSIONS - LATEST_VERSIONS} others are, and its failures could not be remembered"
+        return f"version {version} is held: {others}; release some of these"
     if known is None or not (known.held_since or len(known.nodes) >= limit):
         return ""
-    nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, 3)}"
+    nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, _TOLD_NODES)}"
     where = nodes if known.nodes else "nodes that have succeeded since"
     return f"version {version} is held: it failed on {where}, last {known.at}"
 
@@ -136,21 +147,29 @@ def held_version(why: str) -> str:
     return match[1] if match else ""
 
 
-def why_resting(memory: Memory, node: str, version: str, now: datetime | None) -> str:
-    """Why a node is not tried again yet; empty where it may be, as with another version than the one that failed."""
-    until = resting_until(memory, node, version, now)
+def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
+    """Why a node is not tried again yet; empty where it may be."""
+    until = resting_until(memory, node, now)
     if not until:
         return ""
-    failures = memory.nodes[node]
+    return f"it {trouble(memory.nodes[node])}: not tried again before {until}"
+
+
+def trouble(failures: NodeFailures) -> str:
+    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`."""
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
-    return f"it failed at {failures.at} ({failures.outcome}{times}): not tried again before {until}"
+    if failures.outcome == Outcome.SUCCEEDED:
+        return f"was rebooted at {failures.at}, which again changed nothing{times}"
+    if failures.outcome == Outcome.ABORTED:
+        return f"gave its reboot up at {failures.at}{times}"
+    return f"failed at {failures.at} ({failures.outcome}{times})"
 
 
-def resting_until(memory: Memory, node: str, version: str, now: datetime | None) -> str:
-    """Until when a node rests, RFC 3339 in UTC; empty where it does not. `version` is what it has staged."""
+def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
+    """Until when a node rests, RFC 3339 in UTC; empty where it does not."""
     failures = memory.nodes.get(node)
     at = moment(failures.at) if failures else None
-    if failures is None or at is None or now is None or failures.version not in ("", version):
+    if failures is None or at is None or now is None:
         return ""
     until = at + pause_after(failures.failures)
     return _written(until) if at - _LATE_CLOCK <= now < until else ""
@@ -163,9 +182,9 @@ def pause_after(failures: int) -> timedelta:
 
 def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
-    if end.outcome is Outcome.SUCCEEDED:
+    if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
         return _succeeded(memory, end)
-    if end.outcome in _NO_FAILURES or len(end.node) > _LONGEST_NAME:
+    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(end.node) > _LONGEST_NAME:
         return memory
     before = memory.nodes.get(end.node)
     if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
@@ -173,9 +192,14 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
     blamed = end.version if _is_of_the_version(end) else ""
     count = 1 + (before.failures if before else 0)
     failures = NodeFailures(count, _written(now), end.outcome.value, end.run, blamed)
-    nodes = _latest({**memory.nodes, end.node: failures}, MOST_NODES)
+    nodes = _latest({**memory.nodes, end.node: failures})
     versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
     return replace(memory, nodes=nodes, versions=versions)
+
+
+def _is_wish_given_up(end: Ended) -> bool:
+    """Whether a host has asked for a reboot and given it up: one that goes on so would be drained again and again."""
+    return end.outcome is Outcome.ABORTED and is_fleetlock_run(end.run)
 
 
 def _is_of_the_version(end: Ended) -> bool:
@@ -186,11 +210,26 @@ def _is_of_the_version(end: Ended) -> bool:
 
 
 def _with_failure(versions: Mapping[str, VersionFailures], end: Ended, now: datetime) -> Mapping[str, VersionFailures]:
+    if end.version not in versions and _is_full(versions):
+        return versions
     known = versions.get(end.version, VersionFailures((), ""))
     nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
     is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
     held_since = known.held_since or (_written(now) if is_held else "")
-    return _latest({**versions, end.version: VersionFailures(nodes, _written(now), held_since)}, MOST_VERSIONS)
+    return _bounded({**versions, end.version: VersionFailures(nodes, _written(now), held_since)})
+
+
+def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
+    """Whether so many are held that no other could be: none of them gives way to a newer one."""
+    return sum(bool(failed.held_since) for failed in versions.values()) >= MOST_VERSIONS - LATEST_VERSIONS
+
+
+def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
+    """Those that failed last; of the others those that are held, with as many of their nodes as are told."""
+    ordered = sorted(versions.items(), key=lambda item: item[1].at)
+    older = ((version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since)
+    shortened_ones = {version: replace(failed, nodes=failed.nodes[:_TOLD_NODES]) for version, failed in older}
+    return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
 
 
 def _succeeded(memory: Memory, end: Ended) -> Memory:
@@ -256,14 +295,9 @@ def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
     return {key: entry for key, entry in entries.items() if key != name} if name in entries else entries
 
 
-_Entry = TypeVar("_Entry", NodeFailures, VersionFailures)
-
-
-def _latest(entries: Mapping[str, _Entry], most: int) -> Mapping[str, _Entry]:
-    """As many as may be kept: those that were written last."""
-    if len(entries) <= most:
-        return entries
-    return dict(sorted(entries.items(), key=lambda item: item[1].at)[-most:])
+def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
+    """As many as may be kept: those that failed last."""
+    return dict(sorted(nodes.items(), key=lambda item: item[1].at)[-MOST_NODES:])
 
 
 def _written(at: datetime) -> str:

@@ -58,10 +58,7 @@ class _Kind:
 
     def matches(self, node: Node) -> bool:
         """Whether node selector and node affinity let these pods run there."""
-        terms = self.placement.node_terms
-        return has_labels(node.labels, self.node_selector.items()) and (
-            terms is None or any(term.holds(node.name, node.labels) for term in terms)
-        )
+        return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(node.name, node.labels)
 
 
 @dataclass(frozen=True, slots=True)

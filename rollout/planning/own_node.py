@@ -26,6 +26,5 @@ def _takes(node: Node, pod: Pod | None) -> bool:
     if node.unschedulable or node.deleting or not node.is_ready:
         return False
     selector, placement = (pod.node_selector, pod.placement) if pod else ({}, ANYWHERE)
-    terms = placement.node_terms
-    is_chosen = terms is None or any(term.holds(node.name, node.labels) for term in terms)
+    is_chosen = placement.admits(node.name, node.labels)
     return is_chosen and selector.items() <= node.labels.items() and placement.tolerates(node.taints)

@@ -25,7 +25,9 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
+from rollout.planning.away import is_away, used_up_by
 from rollout.planning.budgets import BudgetIndex
+from rollout.planning.control_plane import ControlPlane
 from rollout.planning.course import Setting
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
@@ -58,7 +60,7 @@ class PlanInputs:
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
-    `retried` are nodes that failed before, and are to be tried again.
+    `retried` are nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin.
     """
 
     snapshot: ClusterSnapshot
@@ -71,6 +73,7 @@ class PlanInputs:
     own_node: OwnNode | None = None
     unattended: bool = False
     retried: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
 
     @property
     def remembering(self) -> Rules:
@@ -111,11 +114,12 @@ def decide(inputs: PlanInputs) -> Decisions:
     candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs)
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    away, wave_limit = unavailable_nodes(inputs.snapshot.nodes), _wave_limit(inputs)
+    away = _away(inputs, drainable)
+    wave_limit = inputs.policy.max_unavailable.of(len(_chosen(inputs))) - len(away)
     quotas = Quotas.of(pools, _chosen(inputs), away, max(1, wave_limit))
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
@@ -137,7 +141,10 @@ def decide(inputs: PlanInputs) -> Decisions:
         inputs,
         {item.node.name: item for item in drainable},
         _in_pools(exclusions, candidates, pools),
-        (*_start_blockers(inputs, wave_limit, drainable), *quotas.blockers({piece.pool for piece in pieces})),
+        (
+            *_start_blockers(inputs, away if wave_limit < 1 else (), drainable),
+            *quotas.blockers({piece.pool for piece in pieces}),
+        ),
         limits,
         replace(layout, waves=waves),
         owners,
@@ -239,9 +246,10 @@ def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:
     )
 
 
-def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Nodes that use up `--max-unavailable` whatever the rollout does: those that are not Ready."""
-    return tuple(node for node in nodes if not node.is_ready)
+def _away(inputs: PlanInputs, drainable: Sequence[Drainable]) -> tuple[Node, ...]:
+    """Nodes that use up `--max-unavailable` whatever the rollout does: those that it takes itself do not."""
+    taken = inputs.begun.union(item.node.name for item in drainable)
+    return tuple(node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken)
 
 
 def _selected_nodes(inputs: PlanInputs) -> list[Node]:
@@ -259,14 +267,17 @@ def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rul
 
 
 def _forecasts(
-    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, snapshot: ClusterSnapshot
+    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
+    snapshot = inputs.snapshot
     waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
-    return [
+    forecasts = (
         waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
-    ]
+    )
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
+    return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
 
 
 def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
@@ -283,11 +294,6 @@ def _skipped(item: Drainable) -> Exclusion:
 def _chosen(inputs: PlanInputs) -> list[Node]:
     """The nodes that percentages are of."""
     return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
-
-
-def _wave_limit(inputs: PlanInputs) -> int:
-    """How many nodes may be taken at once: the limit, less the nodes that are away already."""
-    return inputs.policy.max_unavailable.of(len(_chosen(inputs))) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
 def _limits(
@@ -348,19 +354,13 @@ def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
     return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
 
 
-def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:
+def _start_blockers(inputs: PlanInputs, away: Sequence[Node], drainable: Sequence[Drainable]) -> list[Blocker]:
+    """`away` are the nodes that use up the limit, where there is no room beside them."""
     if not drainable:
         return []
     coordinators = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    blockers = [Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators]
-    if limit > 0:
-        return blockers
-    return blockers + [
-        Blocker(
-            node.name,
-            BlockerKind.NODES_UNAVAILABLE,
-            f"node/{node.name}",
-            f"is not Ready and uses up --max-unavailable {inputs.policy.max_unavailable}: fix it, or raise the limit",
-        )
-        for node in unavailable_nodes(inputs.snapshot.nodes)
+    limit = f"--max-unavailable {inputs.policy.max_unavailable}"
+    return [
+        *(Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators),
+        *(used_up_by(node, limit) for node in away),
     ]

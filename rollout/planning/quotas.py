@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node
-from rollout.model.plan import Blocker, BlockerKind
+from rollout.model.plan import Blocker
+from rollout.planning.away import used_up_by
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
 from rollout.planning.pools import Pools, own_limits
@@ -63,5 +64,4 @@ class Quotas:
             pool = self.pools.of(node.labels)
             if pool in planned and self.left.get(pool, 1) < 1:
                 most = self.pools.rules(pool).max_unavailable
-                why = f"is not Ready and uses up max-unavailable {most} of the pool {pool}: fix it, or raise the limit"
-                yield Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", why)
+                yield used_up_by(node, f"max-unavailable {most} of the pool {pool}")

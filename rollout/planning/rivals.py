@@ -6,7 +6,7 @@ from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.replaced import replaced_on
-from rollout.model.rivals import IF_REMOVED, Coordinator, Rival
+from rollout.model.rivals import IF_REMOVED, Coordinator, Rival, SelfReboot
 
 FLUO = "fluo"
 CLUO = "cluo"
@@ -17,7 +17,11 @@ CRO = "cro"
 KRM = "krm"
 FLEETLOCK = "fleetlock"
 ZINCATI = "zincati"
-RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
+MCO = "mco"
+BRUPOP = "brupop"
+TUPPR = "tuppr"
+_IN_THE_CLUSTER = (FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, MCO, BRUPOP, TUPPR)
+RIVALS = (*_IN_THE_CLUSTER, LOCKSMITHD, ZINCATI, *SelfReboot)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
@@ -27,6 +31,9 @@ _WAYS_OUT = {
     CRO: _SCALE_DOWN,
     KRM: _SCALE_DOWN,
     FLEETLOCK: _SCALE_DOWN,
+    BRUPOP: _SCALE_DOWN,
+    TUPPR: _SCALE_DOWN,
+    MCO: """pause its pools (kubectl patch machineconfigpool --all --type merge -p '{{"spec":{{"paused":true}}}}')""",
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
     + '=\'{{"nodeID":"manual"}}\'), or remove it',
@@ -61,10 +68,12 @@ def _rival(coordinator: Coordinator) -> Rival:
     )
     held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
     acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
+    # nothing of MCO's own Deployments says that its pools are paused
+    joint = "and then" if coordinator.rival == MCO else "or"
     return Rival(
         coordinator.rival,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"{acts}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
+        f"{acts}: {way_out}, {joint} ignore it with --ignore-rival {coordinator.rival}",
     )
 
 
@@ -101,6 +110,13 @@ def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
         yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand
     if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
         yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}", marks.KRM_STATUS
+    if node.labels.get(marks.TUPPR_UPGRADING) == "true":
+        yield TUPPR, f"tuppr is upgrading it: {marks.TUPPR_UPGRADING}", marks.TUPPR_UPGRADING
+    state, current, desired = (node.annotations.get(n) for n in (marks.MCO_STATE, marks.MCO_CURRENT, marks.MCO_DESIRED))
+    if state in marks.MCO_AT_WORK:
+        yield MCO, f"the machine-config-operator updates it: {marks.MCO_STATE} is {state}", marks.MCO_STATE
+    elif desired and desired != current:
+        yield MCO, f"the machine-config-operator updates it: {marks.MCO_DESIRED} is {desired}", marks.MCO_DESIRED
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

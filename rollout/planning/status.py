@@ -10,7 +10,9 @@ from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
+from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Policy, Pool, Selection
+from rollout.model.progress import Phase
 from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules, resting_until
@@ -53,6 +55,16 @@ class NodeStatus:
     under_way: str = ""
     judged: bool = True
     shows: tuple[Source, ...] = ()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause is what keeps it out of a plan."""
+        return self.reason.startswith(f"{ExclusionReason.PAUSED}: ")
+
+    @property
+    def is_rebooting(self) -> bool:
+        """Whether a rollout has asked its host to reboot, which then refuses connections as it has to."""
+        return self.under_way.startswith(Phase.REBOOTING)
 
     @property
     def is_pending(self) -> bool:
@@ -110,7 +122,7 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(candidate.memory, node.name, detection.version, candidate.remembering.now),
+        retry_after=resting_until(candidate.memory, node.name, candidate.remembering.now),
         deferred=_deferred(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,

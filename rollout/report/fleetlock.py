@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, TypedDict
 
 from msgspec import Meta
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.node_marks import last_result, unmoved_reboots
 from rollout.model.text import or_nothing, printable
 from rollout.report.columns import Column, table_text
@@ -21,6 +22,18 @@ _COLUMNS = (
     Column("SINCE", leaves=2),
     Column("RUN", leaves=1),
     Column("NOTE", note=True),
+)
+
+_AWAITED: Mapping[Awaited, str] = MappingProxyType(
+    {
+        Awaited.NOTHING: "",
+        Awaited.DRAIN: "",
+        Awaited.ASK: "drained: waiting for its host to ask again",
+        Awaited.BOOT: "granted: waiting for its host to reboot",
+        Awaited.READY: "rebooted: waiting for Ready",
+        Awaited.REPORT: "back: waiting for its host to report steady state",
+        Awaited.CALM: "no reboot is expected any more: given back once its host has stayed up for a minute",
+    }
 )
 
 
@@ -72,7 +85,16 @@ def _note(slot: Slot, node: Node | None) -> str:
         case SlotState.ABSENT:
             return "it did not come back: its slot is free, and it counts as unavailable"
         case SlotState.HELD:
-            return ""
+            return _awaited(slot)
+
+
+def _awaited(slot: Slot) -> str:
+    """What its turn waits for, and since when."""
+    if slot.returned and slot.awaited in (Awaited.BOOT, Awaited.CALM):
+        what = "its host gave its reboot up: given back once it has stayed up for a minute"
+    else:
+        what = _AWAITED[slot.awaited]
+    return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 
 class SlotFields(TypedDict):
@@ -88,6 +110,8 @@ class SlotFields(TypedDict):
     boot_id_before: Annotated[str, Meta(description="that the host had when it asked")]
     version_before: Annotated[str, Meta(description="of the operating system; empty where it is not known")]
     released: Annotated[bool, Meta(description="an operator takes it away")]
+    awaited: Annotated[Awaited, Meta(description="what is waited for; `calm`: that a host which was granted stays up")]
+    awaited_since: Annotated[str, Meta(description="RFC 3339, UTC; empty where nothing is waited for")]
 
 
 class UnaskedFields(TypedDict):
@@ -137,6 +161,8 @@ def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Slot
             "boot_id_before": slot.boot_id,
             "version_before": slot.version,
             "released": slot.released,
+            "awaited": slot.awaited,
+            "awaited_since": slot.awaited_since if slot.awaited else "",
         }
         for slot in slots.held
     ]

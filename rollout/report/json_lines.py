@@ -41,6 +41,7 @@ from rollout.report.line_types import (
     PlanLine,
     ReleasedLine,
     RunLine,
+    RunRecord,
     StepLine,
     Summary,
     SummaryLine,
@@ -61,6 +62,10 @@ class JsonLines:
     def begin(self, at: datetime) -> None:
         """The first line: the version of this format."""
         self._write(VersionLine(type="version", at=timestamp(at), format_version=FORMAT_VERSION))
+
+    def record(self, record: RunRecord) -> None:
+        """What a journal begins with: who keeps these lines has the journal of a process whose files go with it."""
+        self._write(record)
 
     def notify(self, event: StepEvent) -> None:
         """One line for one event."""

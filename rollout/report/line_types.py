@@ -231,7 +231,6 @@ EventLine = (
     | NoticeLine
     | SummaryLine
 )
-RunLine = VersionLine | DryRunLine | EventLine
 
 
 class RunRecord(TypedDict):
@@ -261,4 +260,5 @@ class AbortedRecord(TypedDict):
     left: Annotated[Sequence[str], Meta(description="names: as they are")]
 
 
+RunLine = VersionLine | RunRecord | DryRunLine | EventLine
 JournalLine = RunRecord | EventLine | AbortedRecord

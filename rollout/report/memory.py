@@ -5,7 +5,7 @@ from datetime import datetime
 
 from rollout.model.memory import Memory
 from rollout.model.text import printable, shell_word, shortened
-from rollout.planning.memory import why_aborted, why_held
+from rollout.planning.memory import trouble, why_aborted, why_held
 from rollout.planning.status import NodeStatus
 
 _MOST_NODES = 10
@@ -23,11 +23,7 @@ def memory_lines(memory: Memory, statuses: Sequence[NodeStatus], now: datetime |
             yield f"{printable(why)}; staged on {staged} of these. Release it: rollout release {shell_word(version)}"
     resting = [status for status in statuses if status.retry_after]
     for status in resting[:_MOST_NODES]:
-        last = memory.nodes[status.node]
-        times = f"{status.failures} times in a row" if status.failures > 1 else "once"
-        yield (
-            f"{printable(status.node)} failed {times}, last at {last.at} ({printable(last.outcome)}): "
-            f"rollout operate tries it again after {status.retry_after}"
-        )
+        why = printable(trouble(memory.nodes[status.node]))
+        yield f"{printable(status.node)} {why}: rollout operate tries it again after {status.retry_after}"
     if len(resting) > _MOST_NODES:
         yield f"Failed a short while ago, too: {shortened([status.node for status in resting[_MOST_NODES:]])}"

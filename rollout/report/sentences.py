@@ -119,9 +119,9 @@ def finished(result: NodeResult) -> str:
 
 def _undone(result: NodeResult) -> str:
     """What an abort has made of a node, and how long that took: not how long the rollout had been at it."""
-    if result.message:
+    if result.left_cordoned:
         return f"{printable(result.node)}: left as it is after {elapsed(result.seconds)}: {printable(result.message)}"
-    return f"{printable(result.node)}: given back, in {elapsed(result.seconds)}"
+    return f"{printable(result.node)}: {printable(result.message) or 'given back'}, in {elapsed(result.seconds)}"
 
 
 def ended(event: RunFinished) -> str:

@@ -167,7 +167,8 @@ def _next_step(result: RunResult) -> str:
     elif result.failed:
         go_on = "rollout resume"
     else:
-        go_on = "rollout resume" if result.not_started or result.left_over else "rollout apply"
+        left = result.resumable and (result.not_started or result.left_over)
+        go_on = "rollout resume" if left else "rollout apply"
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
         return f"Go on from another node: {go_on}"
     others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]

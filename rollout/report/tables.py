@@ -58,10 +58,13 @@ def status_text(
     repeated = {} if width is None else _repeated(shown, notes, remembered)
     brief = [_split(note)[0] if note in repeated else note for note in notes]
     table = _status_table(shown, brief, width, wide=wide, signs=signs)
-    waiting = sum(status.needs_reboot for status in statuses)
+    waiting = sum(status.needs_reboot and not (status.is_paused or status.is_rebooting) for status in statuses)
+    paused = sum(status.needs_reboot and status.is_paused for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
-    unknown = sum(not status.judged for status in statuses)
-    rest = f", {unknown} unknown" if unknown else ""
+    unknown = sum(not (status.judged or status.is_rebooting) for status in statuses)
+    rebooting = sum(status.is_rebooting for status in statuses)
+    counts = ((rebooting, "rebooting"), (paused, "paused"), (unknown, "unknown"))
+    rest = "".join(f", {number} {word}" for number, word in counts if number)
     text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
     lines = (*_said_once(repeated, remembered), *_led_on(statuses, asked), *remembered)
     return "\n".join((text, *(wrapped(line, width) for line in lines)))
@@ -98,7 +101,7 @@ def _said_once(repeated: Mapping[str, Sequence[str]], remembered: Sequence[str])
 
 def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
     """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
-    if any(not (status.judged or status.shows) for status in statuses):
+    if any(not (status.judged or status.shows or status.is_rebooting) for status in statuses):
         yield "Why some are unknown, and how to fix it: rollout doctor"
     yield from _unasked(statuses, asked)
 
@@ -142,7 +145,7 @@ def _logged_in(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
-    reboot = _yes(status.needs_reboot) if status.judged else "?"
+    reboot = "now" if status.is_rebooting else _yes(status.needs_reboot) if status.judged else "?"
     return (
         printable(status.node),
         _yes(status.ready),
@@ -155,6 +158,8 @@ def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
 
 def _note(status: NodeStatus) -> str:
     """How far a rollout has come with it, and what is wrong with it or keeps it."""
+    if status.is_rebooting:
+        return printable(status.under_way)
     return printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status)))))
 
 
@@ -162,7 +167,7 @@ def _status_sign(status: NodeStatus) -> str:
     """Whether apply would take it, or something keeps it that an operator has to see to; empty of all others."""
     # what a rollout does to a node keeps it from another, and is nothing to see to
     word = "" if status.under_way else status.reason.partition(":")[0]
-    if status.error or (word and _reason_sign(ExclusionReason(word))):
+    if (status.error and not status.is_rebooting) or (word and _reason_sign(ExclusionReason(word))):
         return "! "
     return "~ " if status.needs_reboot and not word else ""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 
+from rollout.execution.lock_holder import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
-from rollout.execution.rollout.lock_holder import Glance
 from rollout.execution.rollout.remains import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import counted, elapsed, listed, printable, shortened
@@ -48,6 +48,19 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
     """Which wave each planned node belongs to, and how many there are."""
     waves = unfinished.record.plan.waves if unfinished.record.plan else ()
     return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
+
+
+def beside_text(unfinished: Unfinished, word: RunWord) -> str:
+    """What keeps `apply` from beginning, with what to do about it; for the end of a plan."""
+    record = unfinished.record
+    who = ", ".join(printable(part) for part in (record.started_by, record.started_at) if part)
+    ways = "rollout resume, or rollout abort"
+    if word is RunWord.RUNNING:
+        ways = "rollout status --watch"
+    elif _is_of_fleetlock(unfinished) or record.problem:
+        ways = ways_out(unfinished)
+    state = "is running" if word is RunWord.RUNNING else "is unfinished"
+    return f"A rollout {state}{f' ({who})' if who else ''}: {ways}."
 
 
 def under_way(unfinished: Unfinished) -> Mapping[str, str]:

@@ -23,14 +23,13 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.rivals import Coordinator
 from rollout.model.text import timestamp
 from rollout.planning.eligibility import Candidate, exclusion
-from rollout.planning.memory import Rules, why_maybe_held, why_resting
+from rollout.planning.memory import Rules, why_maybe_held
 from rollout.planning.pools import pools_of
 from rollout.planning.rivals import rivals
 from rollout.planning.windows import Window
 from rollout.ports import ClusterApi
 from rollout.server.answers import Denied, Kind
-from rollout.server.forecasts import Forecasts
-from rollout.server.kept import Kept
+from rollout.server.forecasts import Forecasts, Kept
 from rollout.server.leadership import Leadership
 from rollout.server.limits import Limits, taken
 from rollout.server.machines import Machines, by_id, the_one
@@ -90,7 +89,8 @@ class Admission:
         self._check_gates(node, slot)
         self._forecasts.check(candidate, facts_of(node))
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
-        the_one(by_id(nodes.values()).get(ask.id, ()))
+        if the_one(by_id(nodes.values()).get(ask.id, ())) != name:
+            raise Denied(Kind.UNKNOWN_ID, f"this id is not the one of {name} any more")
         limits = self._limits(nodes)
         return self._book.change(partial(taken, slot=slot, rules=rules, limits=limits))
 
@@ -123,11 +123,6 @@ class Admission:
             raise Denied(Kind.PAUSED, f"all nodes are {memory.pause}")
         if memory.problem:
             raise Denied(Kind.API_ERROR, memory.problem)
-        resting = [name for name, failed in memory.nodes.items() if why_resting(memory, name, failed.version, now)]
-        if len(resting) >= (most := self._most_failures):
-            names = ", ".join(sorted(resting)[:3])
-            way_out = "rollout release --node NODE ends it"
-            raise Denied(Kind.MAX_FAILURES, f"--max-failures {most} is used up by {names}, lately: {way_out}")
 
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""

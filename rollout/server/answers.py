@@ -34,7 +34,6 @@ class Kind(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     PAUSED = "paused"
     MAX_UNAVAILABLE = "max_unavailable"
-    MAX_FAILURES = "max_failures"
     FAILED_RECENTLY = "failed_recently"
     NOT_NOW = "not_now"
     VERSION_HELD = "version_held"

@@ -12,7 +12,7 @@ _Entry = TypeVar("_Entry")
 # What is the same for every host: told of the first that hears it, and again after an hour.
 _FOR_ALL: Final = frozenset(
     {
-        *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.MAX_FAILURES, Kind.PAUSED, Kind.OUTSIDE_WINDOW),
+        *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW),
         *(
             Kind.LOCKED_BY_ROLLOUT,
             Kind.RIVAL,

@@ -4,6 +4,9 @@ The forecast is the plan's own. What a plan only warns of is waited out by the d
 """
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from rollout.gather.cluster.snapshot import read_snapshot
 from rollout.model.cluster import ClusterSnapshot
@@ -13,11 +16,43 @@ from rollout.planning.drainable import DrainForecaster
 from rollout.planning.eligibility import Candidate
 from rollout.ports import Clock, ClusterApi
 from rollout.server.answers import Denied, Kind
-from rollout.server.kept import Kept
 
 _FRESH = 2.0
 # Of a core, what reading the cluster may take: 30,000 pods take 4 s.
 _SHARE = 0.1
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Kept(Generic[T]):
+    """Read by `read`, and again once it is older than `seconds`; reading it takes at most that `share` of the time.
+
+    For many threads at once: one reads, the others wait for it.
+    """
+
+    read: Callable[[], T]
+    seconds: float
+    clock: Clock
+    share: float = 1.0
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    value: T | None = None
+    until: float = float("-inf")
+
+    def forget(self) -> None:
+        """Have it read again, by whoever is next."""
+        with self.turn:
+            self.until = float("-inf")
+
+    def now(self) -> T:
+        """The value, read again where it is too old."""
+        with self.turn:
+            began = self.clock.monotonic()
+            if self.value is None or began > self.until:
+                self.value = self.read()
+                took = self.clock.monotonic() - began
+                self.until = began + max(self.seconds, took / self.share)
+            return self.value
 
 
 class Forecasts:

@@ -6,7 +6,7 @@ Node's phase after that: one of the two sees the other.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollout.errors import DrainError
 from rollout.execution.base.patience import PatientApi
@@ -78,7 +78,7 @@ class Grants:
 
     def _check_still_held(self, slot: Slot) -> None:
         held = self.book.read().of_run(slot.run)
-        if held is None or held.closing or held.released or replace(held, returned=slot.returned) != slot:
+        if held is None or _is_ending(held) or held.state is not slot.state:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
@@ -92,8 +92,13 @@ def check_slot(slot: Slot, node: Node) -> None:
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} has rebooted, and is not proven to be back yet")
     if slot.state is not SlotState.HELD:
         raise Denied(Kind.NODE_FAILED, f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}")
-    if slot.closing or slot.released:
+    if _is_ending(slot):
         raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+
+
+def _is_ending(slot: Slot) -> bool:
+    """Whether a node in the boot from before is about to be given back."""
+    return slot.closing or slot.released or slot.returned
 
 
 def is_given_back(slot: Slot, node: Node) -> bool:

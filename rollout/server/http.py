@@ -5,21 +5,19 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from aiohttp import web
 
-from rollout.errors import InputError
 from rollout.model.text import excerpt
 from rollout.server.answers import Answer, Denied, Kind
-from rollout.server.connections import IDLE_SECONDS, Connections, most_connections
-from rollout.server.renewal import follow
+from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
 from rollout.server.requests import HEADER, Ask, check_request, read_ask
 from rollout.server.settings import Tally
 
@@ -27,10 +25,9 @@ LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
 # Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
 MOST_REQUESTS = 64
-# Seconds for the handshake of TLS; asyncio would wait for a minute.
-_HANDSHAKE = 10.0
+MOST_OF_ONE = MOST_REQUESTS // PART_OF_ONE
 # How long answers that are under way may take once the end is asked for.
-_LAST_ANSWERS = 5.0
+_LAST_ANSWERS = 3.0
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -40,29 +37,6 @@ _SILENT.disabled = True
 Act = Callable[[Ask], Answer]
 # After these the rest of the body is not read: the connection is of no more use.
 _CUT_SHORT = (Kind.BODY_TOO_LARGE, Kind.BODY_TIMEOUT, Kind.SERVER_STOPPING)
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where to serve; with a certificate, HTTPS."""
-
-    host: str
-    port: int
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def tls(self) -> ssl.SSLContext | None:
-        """What it is served with; `InputError` where the files cannot be used."""
-        if self.certificate is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(
-                f"cannot serve with --tls-cert {self.certificate}, --tls-key {self.key}: {error}"
-            ) from error
-        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +57,10 @@ class Endpoints:
 class _Front:
     """The requests that are under way."""
 
-    def __init__(self, endpoints: Endpoints, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
-        self._pool = pool
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()
+        self._measuring = asyncio.Lock()
         self.connections = Connections(most_connections())
         self.stopping = False
 
@@ -102,8 +76,7 @@ class _Front:
 
     def _handler(self, name: str, act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            with self.connections.asking(request):
-                answer = await self._answer(request, act)
+            answer = await self._answer(request, act)
             # This process may have been stopped since: nothing that takes time comes between here and the wire.
             answer = answer.at(self._endpoints.monotonic())
             self._endpoints.tally.count(name, answer.kind)
@@ -117,19 +90,25 @@ class _Front:
         try:
             check_request(request.method, request.headers.get(HEADER))
             body = await self._body(request)
-            return body if isinstance(body, Answer) else await self._counted(read_ask(body), act)
+            if isinstance(body, Answer):
+                return body
+            with self.connections.asking(request):
+                return await self._counted(request.remote or "", read_ask(body), act)
         except Denied as denied:
             return denied.answer
 
-    async def _counted(self, ask: Ask, act: Act) -> Answer:
-        """Whoever is slow with a body has not been counted yet, and keeps nobody out."""
-        if self._under_way >= MOST_REQUESTS:
+    async def _counted(self, address: str, ask: Ask, act: Act) -> Answer:
+        """Whoever is slow with a body has not been counted yet, and keeps nobody out; nor does any one address."""
+        if self._under_way.total() >= MOST_REQUESTS:
             return Answer(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
-        self._under_way += 1
+        if self._under_way[address] >= MOST_OF_ONE:
+            return Answer(Kind.SERVER_BUSY, f"{MOST_OF_ONE} requests of {address} are under way")
+        self._under_way[address] += 1
         try:
-            return await self._in_thread(lambda: act(ask))
+            return await _in_thread(lambda: act(ask))
         finally:
-            self._under_way -= 1
+            self._under_way[address] -= 1
+            self._under_way += Counter()
 
     async def _body(self, request: web.Request) -> bytes | Answer:
         try:
@@ -142,19 +121,44 @@ class _Front:
         except (web.RequestPayloadError, ConnectionError) as error:
             return Answer(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}")
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
-
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        why = "this server is about to end" if self.stopping else await self._in_thread(self._endpoints.why_not_ready)
+        why = "this server is about to end" if self.stopping else self._endpoints.why_not_ready()
         return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        body = await self._in_thread(self._endpoints.metrics)
+    async def _metrics(self, request: web.Request) -> web.Response:
+        with self.connections.asking(request):
+            async with self._measuring:
+                body = await _in_thread(self._endpoints.metrics)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Its result, of a thread that nobody waits for where this process is to end."""
+    loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+    def finish(value: T | None, error: Exception | None) -> None:
+        if result.done():
+            return
+        if error is None:
+            result.set_result(value)
+        else:
+            result.set_exception(error)
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = call()
+        except Exception as raised:  # noqa: BLE001 - whoever waits for it hears of it
+            error = raised
+        # a loop that is closed is waited in by nobody
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish, value, error)
+
+    threading.Thread(target=run, name="ask", daemon=True).start()
+    return cast("T", await result)
 
 
 def _json(answer: Answer) -> web.Response:
@@ -187,27 +191,26 @@ async def _in_protocol_form(
 async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
     tls = listening.tls()
     asyncio.get_running_loop().set_exception_handler(_tell)
-    with ThreadPoolExecutor(MOST_REQUESTS, thread_name_prefix="ask") as pool:
-        front = _Front(endpoints, pool)
-        runner = web.AppRunner(
-            front.application(),
-            access_log=None,
-            logger=_SILENT,
-            keepalive_timeout=IDLE_SECONDS,
-            shutdown_timeout=_LAST_ANSWERS,
-            # nobody has to send 4 KiB compressed, and what they unfold to is bounded by no library
-            auto_decompress=False,
-        )
-        await runner.setup()
-        try:
-            sockets = await _listen(front.connections, runner, listening, tls)
-            ready(_url(sockets.sockets[0], secure=tls is not None))
-            async with _beside(*_tasks(front.connections, listening, tls)):
-                await _asked_to_end()
-            front.stopping = True
-            sockets.close()
-        finally:
-            await runner.cleanup()
+    front, sockets = _Front(endpoints), listening.sockets()
+    runner = web.AppRunner(
+        front.application(),
+        access_log=None,
+        logger=_SILENT,
+        keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=_LAST_ANSWERS,
+        # nobody has to send 4 KiB compressed, and what they unfold to is bounded by no library
+        auto_decompress=False,
+    )
+    await runner.setup()
+    try:
+        ready(_url(sockets[0], secure=tls is not None))
+        async with _beside(*_tasks(front.connections, runner, sockets, listening, tls)):
+            await _asked_to_end()
+        front.stopping = True
+    finally:
+        for bound in sockets:
+            bound.close()
+        await runner.cleanup()
 
 
 def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
@@ -216,12 +219,19 @@ def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> No
 
 
 def _tasks(
-    connections: Connections, listening: Listening, tls: ssl.SSLContext | None
+    connections: Connections,
+    runner: web.AppRunner,
+    sockets: Sequence[socket.socket],
+    listening: Listening,
+    tls: ssl.SSLContext | None,
 ) -> Iterator[Coroutine[object, object, None]]:
     """What goes on beside the answers."""
+    assert runner.server is not None  # noqa: S101 - it is set up
+    for bound in sockets:
+        yield connections.accept(bound, runner.server, tls)
     yield connections.watch()
-    if tls is not None and listening.certificate is not None:
-        yield follow((listening.certificate, listening.key), tls, listening.tls)
+    if tls is not None:
+        yield listening.follow(tls)
 
 
 @asynccontextmanager
@@ -232,20 +242,6 @@ async def _beside(*work: Coroutine[object, object, None]) -> AsyncIterator[None]
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def _listen(
-    connections: Connections, runner: web.AppRunner, listening: Listening, tls: ssl.SSLContext | None
-) -> asyncio.Server:
-    assert runner.server is not None  # noqa: S101 - it is set up
-    accepting, timeout = connections.accepting(runner.server), _HANDSHAKE if tls else None
-    where = listening.host, listening.port
-    try:
-        return await asyncio.get_running_loop().create_server(
-            accepting, where[0] or None, where[1], ssl=tls, ssl_handshake_timeout=timeout
-        )
-    except OSError as error:
-        raise InputError(f"cannot listen on {where[0]}:{where[1]}: {error.strerror or error}") from error
 
 
 def _url(listening: socket.socket, *, secure: bool) -> str:

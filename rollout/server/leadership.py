@@ -4,8 +4,9 @@ import threading
 import time
 
 from rollout.errors import FencedError
-from rollout.execution.lock import LeaseLock, StandingLease, read_lease
-from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lock import LeaseLock
+from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.ports import Clock, ClusterApi
 
@@ -17,14 +18,17 @@ _SOON = 5.0
 
 
 class Leadership:
-    """What is known of the Lease. `lock` is this server's own while it holds it. For many threads at once."""
+    """What is known of the Lease, and by which `watch`; for many threads at once.
+
+    `lock` is this server's own while it holds it.
+    """
 
     def __init__(self, api: ClusterApi, clock: Clock, namespace: str, holder: str) -> None:
         self._api = api
         self._holder = holder
         self._clock = clock
         self._namespace = namespace
-        self._watch = LeaseWatch(clock)
+        self.watch = LeaseWatch(clock)
         self._turn = threading.Lock()
         self._seen = StandingLease("", "", 0.0)
         self._seen_at = float("-inf")
@@ -41,12 +45,7 @@ class Leadership:
                 began = self._clock.monotonic()
                 self._seen = read_lease(self._api, self._namespace)
                 self._seen_at = began
-            return self._watch.look(self._seen)
-
-    @property
-    def stale(self) -> str:
-        """The version of a Lease that went unrenewed, so that it may be taken; empty where it may not."""
-        return self._watch.stale
+            return self.watch.look(self._seen)
 
     @property
     def other(self) -> str:

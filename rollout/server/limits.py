@@ -1,18 +1,21 @@
 """Whether one more node may be away: pure, decided on the slots as they are written, and on a fresh list of nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rollout.model import marks
+from rollout.execution.gates.gates import Gates
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots
+from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import shortened
+from rollout.planning.away import Room, is_away
 from rollout.planning.eligibility import is_control_plane
 from rollout.planning.pools import own_limits, pools_of
 from rollout.planning.selector import parse_selector
 from rollout.server.answers import Denied, Kind
 from rollout.server.nodes import selected
+from rollout.server.settings import ServerSettings
 
 _NAMED = 3
 
@@ -40,24 +43,19 @@ class Limits:
 
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
-        away = {name for name, other in self.nodes.items() if _is_away(other)} | slots.nodes
-        most = self.policy.max_unavailable.of(len(selected(self.nodes.values(), self.selection)))
-        if len(away) >= most:
-            names = shortened(sorted(away), _NAMED)
-            raise Denied(Kind.MAX_UNAVAILABLE, f"--max-unavailable {self.policy.max_unavailable} is used up by {names}")
-        self._check_pool(away, node)
+        away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
+        if why := self.room.why_full(node.name, away):
+            raise Denied(Kind.MAX_UNAVAILABLE, why)
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
 
-    def _check_pool(self, away: set[str], node: Node) -> None:
-        pools = pools_of(self.policy)
-        pool = pools.of(node.labels)
-        sizes = pools.sizes(selected(self.nodes.values(), self.selection))
-        most = own_limits(self.policy, sizes).get(pool)
-        of_pool = sorted(name for name in away if name in self.nodes and pools.of(self.nodes[name].labels) == pool)
-        if most is not None and len(of_pool) >= most:
-            names = shortened(of_pool, _NAMED)
-            raise Denied(Kind.MAX_UNAVAILABLE, f"max-unavailable {most} of the pool {pool} is used up by {names}")
+    @property
+    def room(self) -> Room:
+        """How many of the nodes may be away."""
+        meant, pools = selected(self.nodes.values(), self.selection), pools_of(self.policy)
+        members = {name: pools.of(node.labels) for name, node in self.nodes.items()} if self.policy.pools else {}
+        limits = own_limits(self.policy, pools.sizes(meant)) if members else {}
+        return Room(self.policy.max_unavailable.of(len(meant)), limits, members)
 
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
@@ -78,6 +76,17 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
     return slots.with_slot(slot)
 
 
-def _is_away(node: Node) -> bool:
-    """Not Ready, or in the hands of a rollout, ours or another."""
-    return not node.is_ready or node.annotations.get(marks.CORDONED_BY_US) == "true"
+@dataclass(frozen=True, slots=True)
+class TurnAdmission:
+    """What admits a slot's node, asked once more in the step that cordons it."""
+
+    gates: Gates
+    settings: ServerSettings
+
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why it may not be begun now."""
+        return self.gates.refusal(planned)
+
+    def room(self, nodes: Iterable[Node]) -> Room:
+        """How many of these may be away."""
+        return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).room

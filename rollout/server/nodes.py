@@ -46,7 +46,7 @@ def facts_of(node: Node) -> HostFacts:
     """What a host tells by asking: that it is there, and wants to reboot; into what, FLUO's agent may have told."""
     return HostFacts(
         host=Host(node.name, ""),
-        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=_staged_on(node)),
+        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_on(node)),
         os_id="",
         running_version=version_of(node),
         group="",
@@ -57,7 +57,7 @@ def facts_of(node: Node) -> HostFacts:
     )
 
 
-def _staged_on(node: Node) -> str:
+def staged_on(node: Node) -> str:
     """What waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
     is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT

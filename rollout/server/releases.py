@@ -107,8 +107,8 @@ class Releases:
     def _awaited(self, slot: Slot) -> Answer:
         end = self.world.clock.monotonic() + self.wait
         while self.world.clock.monotonic() < end:
-            node = self._node(slot)
-            if self.book.read().of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
+            node = self.machines.nodes.get(slot.node)
+            if self.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
                 return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             time.sleep(_PAUSE)
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
@@ -131,5 +131,5 @@ def _missing(slot: Slot, node: Node | None) -> str:
     if node is None:
         return "its Node is gone, and its slot is about to be free"
     if node.boot_id == slot.boot_id:
-        return "its kubelet still reports the boot from before"
+        return "its kubelet still reports the boot from before: without a reboot it is given back in a minute"
     return "its checks have not passed yet" if node.is_ready else f"it is not Ready {node.ready_message}".rstrip()

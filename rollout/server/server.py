@@ -6,19 +6,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from rollout.errors import ApiError
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
-from rollout.gather.cluster.slots import read_slots
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slots, UnaskedReboot
 from rollout.model.node_marks import unmoved_reboots
 from rollout.model.text import shortened, timestamp
-from rollout.ports import ClusterApi
 from rollout.server.admission import Admission
 from rollout.server.answers import Denied
 from rollout.server.ask_log import AskLog
 from rollout.server.grants import Grants
-from rollout.server.kept import Kept
 from rollout.server.leadership import Leadership
 from rollout.server.machines import Machines
 from rollout.server.releases import Releases
@@ -28,9 +26,10 @@ from rollout.server.slots import SlotBook
 from rollout.server.worker import Worker
 
 _PATIENCE = 10.0
-_READY_SECONDS = 3.0
-_READY_KEPT = 0.5
-_LEAVING = 20.0
+# For how long what was read of the slots says that the API server is reached: they are read every few seconds.
+_READY_SECONDS = 10.0
+# Whoever hangs is not waited for: what is left undone another server finds on the cluster.
+_LEAVING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,14 @@ class Server:
     machines: Machines
     worker: Worker
     book: SlotBook
-    readiness: Kept[str]
 
     def why_not_ready(self) -> str:
-        """Why nobody should ask here now; empty where they may."""
-        return self.readiness.now()
+        """Why nobody should ask here now, by what is known already; empty where they may."""
+        try:
+            _ = self.machines.nodes
+        except Denied as denied:
+            return denied.answer.value
+        return self.book.why_unread(_READY_SECONDS)
 
     def slots(self) -> Slots:
         """The slots as they were seen last: for metrics."""
@@ -57,26 +59,6 @@ class Server:
             return sum(1 for node in self.machines.nodes.values() if unmoved_reboots(node))
         except Denied:
             return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether hosts may ask here; anybody may want to know that, as often as they like."""
-
-    api: ClusterApi
-    namespace: str
-    machines: Machines
-
-    def why_not(self) -> str:
-        """Why nobody should ask here now; empty where they may."""
-        try:
-            _ = self.machines.nodes
-            read_slots(self.api.within(_READY_SECONDS), self.namespace)
-        except Denied as denied:
-            return denied.answer.value
-        except ApiError as error:
-            return error.message
-        return ""
 
 
 def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
@@ -104,8 +86,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         worker,
         AskLog(world.clock, world.notice, machines.name_of),
     )
-    readiness = Kept(Readiness(world.api, settings.namespace, machines).why_not, _READY_KEPT, world.clock)
-    server = Server(service, machines, worker, book, readiness)
+    server = Server(service, machines, worker, book)
     threads = _threads(server, stop)
     for thread in threads:
         thread.start()
@@ -114,8 +95,9 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
     finally:
         stop.request()
         worker.wake()
+        leaving = Deadline(world.clock, _LEAVING)
         for thread in threads:
-            thread.join(_LEAVING)
+            thread.join(leaving.remaining)
 
 
 @dataclass(frozen=True, slots=True)

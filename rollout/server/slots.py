@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from rollout.errors import ApiError
 from rollout.execution.record.slots import change_slots
 from rollout.gather.cluster.slots import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Slots
@@ -19,6 +20,7 @@ class SlotBook:
         self._turn = threading.Lock()
         self._seen = NO_SLOTS
         self._seen_at = float("-inf")
+        self._problem = "the slots have not been read yet"
 
     def seen(self, age: float) -> Slots:
         """As they stood at most `age` seconds ago: good for saying no, never for a yes."""
@@ -36,7 +38,18 @@ class SlotBook:
     def read(self) -> Slots:
         """As they stand now."""
         began = self._clock.monotonic()
-        return self._keep(read_slots(self._api, self._namespace).slots, began)
+        try:
+            slots = read_slots(self._api, self._namespace).slots
+        except ApiError as error:
+            self._problem = error.message
+            raise
+        self._problem = ""
+        return self._keep(slots, began)
+
+    def why_unread(self, age: float) -> str:
+        """Why the last look at them failed, or that there was none for `age` seconds; empty where they are known."""
+        seconds = self._clock.monotonic() - self._seen_at
+        return self._problem or ("" if seconds <= age else f"the slots were read {seconds:.0f} s ago")
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Change them as they stand now; what `change` raises leaves them as they are."""

@@ -10,71 +10,81 @@ waited for. Proof is what the kubelet reports: another boot id of the same machi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
+from rollout.execution.node.claim import check_node, claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
-from rollout.execution.node.marking import claim, give_back, mark_phase
+from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.steps import Step, check_node, drain_again
+from rollout.execution.node.steps import Step, drain_again, succeed
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot
-from rollout.model.node_marks import unmoved_before
+from rollout.model.fleetlock import Awaited, Slot, Slots
+from rollout.model.memory import moment
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.model.text import timestamp
 from rollout.server.nodes import version_of
+from rollout.server.slots import SlotBook
 
 _PAUSE = 1.0
 # How often a drained node is looked at for pods that came since, and how long that look may take.
 _LOOK_EVERY = 5.0
 _MOST_DRAINS = 3
-# Reboots in a row after which the version is the same: the last of these makes the node rest.
-_MOST_UNMOVED = 3
 # A host whose slot is taken away by hand may have been granted a moment ago: it is given this long to go down.
 _SAFE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One slot's turn. `slot` gives it as it stands now, None where it is gone; `close` and `reopen` write on it.
+    """One slot's turn; what writes on the slot raises `ApiError`."""
 
-    Each of these raises `ApiError`; `slot` does not.
-    """
-
-    run: str
-    slot: Callable[[], Slot | None]
-    close: Callable[[], None]
-    reopen: Callable[[], None]
+    slot: Slot
+    book: SlotBook
     timeout: Duration
 
     @property
-    def is_released(self) -> bool:
-        """Whether an operator, or the host, takes the slot away."""
-        slot = self.slot()
-        return slot is not None and slot.released
+    def now(self) -> Slot:
+        """The slot as it was seen last; as it was at first where it is gone, which its guard tells."""
+        return self.book.latest.of_run(self.slot.run) or self.slot
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether its host has reported steady state."""
-        slot = self.slot()
-        return slot is not None and slot.returned
+    def close(self) -> None:
+        """Give no grant any more."""
+        self.book.change(lambda slots: slots.changed(self.slot.run, closing=True))
+
+    def reopen(self) -> None:
+        """Wait for its host after all, with a time of its own."""
+        self.book.change(lambda slots: slots.changed(self.slot.run, closing=False, awaited=Awaited.NOTHING))
+
+    def waited(self, context: NodeContext, awaited: Awaited) -> float:
+        """For how many seconds this has been waited for, whichever server began to; from now on where none has."""
+        now, run = context.cluster.api.server_time() or context.cluster.clock.now(), self.slot.run
+        begun = partial(Slots.awaiting, run=run, awaited=awaited, at=timestamp(now))
+        slot = context.cluster.ask(lambda _api: self.book.change(begun)).of_run(run)
+        since = moment(slot.awaited_since) if slot else None
+        return max(0.0, (now - since).total_seconds()) if since else 0.0
+
+    def deadline(self, context: NodeContext, awaited: Awaited, seconds: float) -> Deadline:
+        """The end of that many seconds since this has been waited for."""
+        return context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
 
 
 def steps_of(turn: Turn) -> Mapping[Phase, Step]:
     """The steps that differ from those over SSH."""
     return {
         Phase.PENDING: _begin,
-        Phase.DRAINING: _empty,
+        Phase.DRAINING: lambda context, progress: _empty(turn, context, progress),
         Phase.DRAINED: lambda context, progress: _closing(turn, context, progress, _await_grant),
         Phase.REBOOTING: lambda context, progress: _closing(turn, context, progress, _await_boot),
-        Phase.BOOTED: _prove_ready,
+        Phase.BOOTED: lambda context, progress: _prove_ready(turn, context, progress),
         Phase.READY: lambda context, progress: _finish(turn, context, progress),
     }
 
@@ -84,19 +94,24 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     check_node(context, _looked_at(context))
     context.gates.before_node(context)
-    before = claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 
-def _empty(context: NodeContext, progress: Progress) -> Progress:
-    """Drained is what may be granted: so the whole last look comes before that is written."""
+def _empty(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+    """Drained is what may be granted: so the whole last look comes before that is written.
+
+    A node that was drained before another server has taken it up waits for its host all the while.
+    """
+    is_first = turn.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
+    task = replace(context.drain, spent=turn.waited(context, Awaited.DRAIN) if is_first else 0.0)
     for attempt in range(_MOST_DRAINS):
-        drain(context.drain)
+        drain(task)
         if not (attempt or progress.drains):
             delay_reboot(context)
         try:
-            last_look(context.drain)
+            last_look(task)
         except RefilledError:
             if attempt + 1 == _MOST_DRAINS:
                 raise
@@ -124,9 +139,9 @@ def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waitin
         if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
             turn.reopen()
             return progress.to(Phase.REBOOTING)
-        if progress.phase is Phase.REBOOTING and node.is_ready and not turn.is_released:
+        if progress.phase is Phase.REBOOTING and (node.is_ready or turn.now.released):
             node = _after_last_grant(turn, context, node)
-            if not node.is_ready:
+            if not (node.is_ready or turn.now.released):
                 # it goes down now
                 turn.reopen()
                 return progress
@@ -134,13 +149,20 @@ def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waitin
             turn.reopen()
             mark_phase(context.task, Phase.REBOOTING)
             return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
+        if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
+            raise _not_rebooted(node, turn.timeout) from None
         raise error from None
 
 
 def _after_last_grant(turn: Turn, context: NodeContext, node: Node) -> Node:
-    """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed."""
+    """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed.
+
+    Whichever server goes on watches for all of that time: by no clock but its own is a host given back that goes down.
+    An operator's word leaves a host that is down by then where it is.
+    """
     deadline = context.cluster.deadline(min(_SAFE_SECONDS, turn.timeout))
-    while node.is_ready and not _has_rebooted(context, node) and not deadline.expired:
+    turn.waited(context, Awaited.CALM)
+    while (node.is_ready or turn.now.released) and not (_has_rebooted(context, node) or deadline.expired):
         context.guard.check()
         deadline.pause(_PAUSE)
         node = _looked_at(context)
@@ -149,11 +171,11 @@ def _after_last_grant(turn: Turn, context: NodeContext, node: Node) -> Node:
 
 def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
-    deadline, look = context.cluster.deadline(turn.timeout), _Looks(context)
+    deadline, look = turn.deadline(context, Awaited.ASK, turn.timeout), _Looks(context)
     context.report.step(context.name, Phase.DRAINED, "waiting for its host to ask again")
     while not deadline.expired:
         context.guard.check()
-        if turn.is_released:
+        if turn.now.released:
             raise GivenUpError
         node = _looked_at(context)
         if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
@@ -165,15 +187,18 @@ def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progre
         try:
             look.take()
         except RefilledError as error:
-            return drain_again(context, progress, error)
+            return _drain_again(turn, context, progress, error)
         deadline.pause(_PAUSE)
     raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {turn.timeout}")
 
 
 def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
-    """Until the kubelet reports another boot of the same machine; bounded by the slot's time."""
-    deadline, look = context.cluster.deadline(turn.timeout), _Looks(context)
-    until_safe: Deadline | None = None
+    """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
+
+    A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
+    """
+    deadline: Deadline | None = None
+    look = _Looks(context)
     while True:
         context.guard.check()
         node = _looked_at(context)
@@ -183,18 +208,26 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
         if _has_rebooted(context, node):
             mark_phase(context.task, Phase.BOOTED)
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
-        if turn.is_released and until_safe is None:
-            until_safe = context.cluster.deadline(_SAFE_SECONDS)
-        if (until_safe or deadline).expired:
+        if turn.now.released or (node.is_ready and turn.now.returned):
+            raise GivenUpError("it is not expected any more")
+        deadline = deadline or turn.deadline(context, Awaited.BOOT, turn.timeout)
+        if deadline.expired or (node.is_ready and turn.now.closing):
             raise _not_rebooted(node, turn.timeout)
         if node.is_ready:
             try:
                 look.take()
             except RefilledError as error:
-                return drain_again(context, progress, error)
+                return _drain_again(turn, context, progress, error)
             except DrainError as error:
                 context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         deadline.pause(_PAUSE)
+
+
+def _drain_again(turn: Turn, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+    """Its host has its whole time once more when the node is drained."""
+    again = drain_again(context, progress, refilled)
+    turn.reopen()
+    return again
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
@@ -206,15 +239,17 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 
-def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
+def _prove_ready(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
-    deadline, reported = context.cluster.deadline(context.policy.ready_timeout), ""
-    while not deadline.expired:
+    deadline: Deadline | None = None
+    reported = ""
+    while deadline is None or not deadline.expired:
         context.guard.check()
         node = _looked_at(context)
         if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
             mark_phase(context.task, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
+        deadline = deadline or turn.deadline(context, Awaited.READY, context.policy.ready_timeout)
         if (waiting := f"waiting for Ready {node.ready_message}".rstrip()) != reported:
             reported = waiting
             context.report.step(context.name, Phase.BOOTED, waiting)
@@ -237,34 +272,19 @@ def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     node = _await_report(turn, context)
     boot = _boot_of(node)
     context.gates.after_reboot(context, boot)
-    note = _unmoved(context, node, boot)
-    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
-    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
-    return replace(progress, boot=boot, note=note).to(Phase.DONE)
-
-
-def _unmoved(context: NodeContext, node: Node, boot: BootFacts) -> str:
-    """That the reboot has brought no other version; empty where it has. `NodeFailure` where none does again and again.
-
-    A host may ask for other reasons than an update. One that falls back after each asks for ever.
-    """
-    version = context.planned.running_version
-    if boot.version != version:
-        return ""
-    reboots = 1 + unmoved_before(node, version, context.cluster.api.server_time())
-    if reboots < _MOST_UNMOVED:
-        return f"runs {version} as before: no update has taken, or none was staged"
-    hint = f"See its update agent's log. To let it reboot before it has rested: rollout release --node {context.name}"
-    raise NodeFailure(Outcome.ROLLED_BACK, f"runs {version} as before, after {reboots} reboots in a row", hint=hint)
+    return succeed(context, replace(progress, boot=boot))
 
 
 def _await_report(turn: Turn, context: NodeContext) -> Node:
     """The Node, Ready, once its host has reported steady state, or its time for that is up."""
-    deadline = context.cluster.deadline(turn.timeout)
+    deadline: Deadline | None = None
     while True:
         context.guard.check()
         node = _looked_at(context)
-        if node.is_ready and (turn.has_returned or turn.is_released or deadline.expired):
+        if node.is_ready and (turn.now.returned or turn.now.released):
+            return node
+        deadline = deadline or turn.deadline(context, Awaited.REPORT, turn.timeout)
+        if node.is_ready and deadline.expired:
             return node
         if deadline.expired:
             raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")

@@ -1,8 +1,9 @@
 """One slot's turn: its node's whole way, told to whoever watches, and what the cluster needs to settle from it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from rollout.errors import ApiError, ApiNotFoundError, SshError
 from rollout.execution.base.guard import Guard
@@ -18,20 +19,22 @@ from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
-from rollout.execution.record.memory import RunMemory, Terms
+from rollout.execution.record.memory import RunMemory, Terms, change_memory
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.fleetlock import Slot, Slots
+from rollout.model.fleetlock import Slot
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
+from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
-from rollout.server.nodes import plan_of, planned, version_of
+from rollout.server.limits import TurnAdmission
+from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
 from rollout.server.steps import Turn, steps_of
@@ -87,15 +90,12 @@ class _Stage:
 
 
 class TurnRunner:
-    """Runs turns, each in a thread of its own. `slots` gives all of them as they stand."""
+    """Runs turns, each in a thread of its own."""
 
-    def __init__(
-        self, settings: ServerSettings, world: World, book: SlotBook, slots: Callable[[], Slots], ending: StopRequest
-    ) -> None:
+    def __init__(self, settings: ServerSettings, world: World, book: SlotBook, ending: StopRequest) -> None:
         self._settings = settings
         self._world = world
         self._book = book
-        self._slots = slots
         self._ending = ending
         self._details = Details()
 
@@ -111,6 +111,8 @@ class TurnRunner:
         """The node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
         node = self._node(slot)
         if node is None or self._is_over(slot, node):
+            if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
+                self._rest(slot)
             return None
         entry = planned(node, slot, self._settings.policy)
         now, settings = self._world.clock.now(), self._settings
@@ -139,6 +141,13 @@ class TurnRunner:
             return False
         return is_given_back(slot, node) or slot.released or node.boot_id != slot.boot_id
 
+    def _rest(self, slot: Slot) -> None:
+        """Remember that a slot was taken and given up before anything was done to its node."""
+        end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
+        now = self._world.api.server_time() or self._world.clock.now()
+        with suppress(ApiError):
+            change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=now))
+
     def _told(self, stage: _Stage) -> NodeResult:
         report, plan = stage.report, stage.plan
         report.plan(plan)
@@ -162,28 +171,30 @@ class TurnRunner:
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
+        gates = PolicyGates(around, world.gates)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
-        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
             if ended := self._remembered(stage, entry):
-                memory.note(ended, outcome, phase)
+                memory.note(ended, outcome, phase, unmoved)
 
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
-            PolicyGates(around, world.gates),
+            gates,
+            TurnAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
         )
-        result = process_node(context, steps_of(self._turn(stage.slot)))
-        remember(entry, result.outcome, result.phase)
+        result = process_node(context, steps_of(Turn(stage.slot, self._book, self._settings.slot_timeout)))
+        remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
 
     def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
-        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+        """The node with the version that it has booted, which is what had waited; of one that is not back, FLUO's word.
 
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
@@ -192,22 +203,13 @@ class TurnRunner:
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
-            return entry if node else None
+            return replace(entry, staged_version=staged_on(node)) if node else None
         version = version_of(node)
         return entry if version == stage.slot.version else replace(entry, staged_version=version)
 
-    def _turn(self, slot: Slot) -> Turn:
-        def close() -> None:
-            self._book.change(lambda slots: slots.changed(slot.run, closing=True))
-
-        def reopen() -> None:
-            self._book.change(lambda slots: slots.changed(slot.run, closing=False))
-
-        return Turn(slot.run, lambda: self._slots().of_run(slot.run), close, reopen, self._settings.slot_timeout)
-
     def _settle(self, stage: _Stage, settler: Settler, before: Health) -> None:
         """The slot stays held until the cluster is as well as before, within --settle-timeout; then for the soak."""
-        away = self._slots().nodes - {stage.slot.node}
+        away = self._book.latest.nodes - {stage.slot.node}
         try:
             missing = settler.wait(before, 1, away, self._ending)
         except ApiError as error:

@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
-from rollout.execution.rollout.lock_holder import Holder
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
-from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
 from rollout.server.leadership import Leadership
 from rollout.server.settings import ServerSettings, World
@@ -28,7 +28,7 @@ from rollout.server.turns import TurnRunner
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
 _IDLE = 3.0
-_LEAVING = 15.0
+_LEAVING = 2.0
 _REST = 10.0
 _SLOTS = "the slots of FleetLock"
 
@@ -76,7 +76,7 @@ class Worker:
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
-        self._runner = TurnRunner(settings, world, book, lambda: self._slots, stop)
+        self._runner = TurnRunner(settings, world, book, stop)
 
     def wake(self) -> None:
         """There is a new slot, or news of one."""
@@ -133,11 +133,10 @@ class Worker:
             self._open()[0].run,
             self._settings.lease_seconds,
             self._settings.api_patience,
-            stale=self._leadership.stale,
-            waits=False,
         )
         report = Reporter(Observers(()), self._world.clock)
-        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop)
+        seen = self._leadership.watch
+        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop, watch=seen)
         tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock
@@ -213,7 +212,10 @@ class Worker:
             self._book.change(lambda slots: slots.without(slot.run))
             return
         state = SlotState.FAILED if self._is_present(slot) else SlotState.ABSENT
-        self._book.change(lambda slots: slots.changed(slot.run, state=state, returned=False, closing=False))
+        begun_anew = partial(
+            Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
+        )
+        self._book.change(begun_anew)
 
     def _is_gone(self, slot: Slot) -> bool:
         try:

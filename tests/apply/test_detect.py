@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rollout.errors import ExitCode
@@ -12,19 +13,19 @@ from rollout.lab.hosts.commands.rpm_ostree import checksum_of
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
-from rollout.model.marks import FLUO_PREFIX
+from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
+from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_courtesy import heard
 from tests.apply.test_resume import record, run_of, stopped_at
 from tests.ended import end_of, start
 
-Start = Callable[[str, int], Lab]
+Start = Callable[[Scenario | str, int], Lab]
 SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
 COMMAND = ("--detect-command", SENTINEL)
 EVERY = ("--detect", "update-engine,annotation,reboot-required", "--detect", "rpm-ostree,command", *COMMAND)
 QUICK = ("--yes", "-o", "json", "--health-checks", "1", "--ready-timeout", "20s", "--max-failures", "9")
-FLUO = FLUO_PREFIX + "reboot-needed"
+FLUO, CLUO = FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed"
 OWN = "node-rollout.dev/reboot-needed"
 OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
 OLD_SUM, NEW_SUM = (checksum_of(version)[:12] for version in (OLD, NEW))
@@ -42,6 +43,14 @@ def annotations(lab: Lab, node: str) -> dict[str, str]:
     return dict(stored["metadata"].get("annotations") or {})
 
 
+def change(lab: Lab, node: str, **words: dict[str, str]) -> None:
+    """Write labels and annotations on a Node."""
+    stored = lab.store.get(NODES, node)
+    assert stored is not None
+    written = {kind: {**(stored["metadata"].get(kind) or {}), **added} for kind, added in words.items()}
+    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], **written}})
+
+
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lab for all that only look."""
@@ -50,6 +59,11 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         assert sum(lab.scoreboard().reboots.values()) == 0
 
 
+# FLUO's agent runs everywhere, and on one node does nothing.
+WITH_AGENTS = msgspec.structs.replace(
+    load_scenario("sources"),
+    workloads=(Workload(kind=WorkloadKind.DAEMON_SET, name="flatcar-linux-update-agent", namespace="reboot"),),
+)
 PAIRS = {
     "annotation": (
         *("worker-1", "worker-2", ()),
@@ -72,7 +86,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("source", PAIRS)
 def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Start, rollout: Rollout) -> None:
-    lab, (content, discontent, flags, why) = started("sources", 12), PAIRS[source]
+    lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
     ended = rollout(lab, "apply", "--detect", source, *flags, *nodes(content, discontent), *QUICK)
     assert ended.code == ExitCode.PARTIAL, ended.stderr
     assert ended.outcomes == {content: "succeeded", discontent: "rolled-back"}
@@ -101,16 +115,26 @@ def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, ro
     """Its host fell back to the deployment from before."""
     lab = started("sources", 12)
 
-    def ask() -> None:
-        stored = lab.store.get(NODES, "worker-7")
-        assert stored is not None
-        annotated = {**(stored["metadata"].get("annotations") or {}), OWN: "true"}
-        lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotated}})
-
-    lab.call(ask)
+    lab.call(lambda: change(lab, "worker-7", annotations={OWN: "true"}))
     ended = rollout(lab, "apply", "--detect", "annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
     assert ended.outcomes == {"worker-7": "rolled-back"}
     assert annotations(lab, "worker-7")[OWN] == "true"
+
+
+def test_an_agents_annotation_is_taken_back_for_it_where_none_runs(started: Start, rollout: Rollout) -> None:
+    """As left behind, or set by hand: nobody else would, and the node would be rebooted again after each rest."""
+    lab = started("sources", 12)
+    flags = ("--detect", "annotation", *nodes("worker-2", "worker-8"))
+    asked = {CLUO: "true"}
+    lab.call(lambda: change(lab, "worker-8", labels=asked, annotations=asked))
+    ended = rollout(lab, "operate", "--once", "-o", "json", *flags, "--health-checks", "1")
+    assert (ended.code, set(ended.summary["succeeded"])) == (0, {"worker-2", "worker-8"}), ended.stderr
+    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-8")[CLUO] == "false"
+    stored = lab.store.get(NODES, "worker-8")
+    assert stored is not None
+    assert stored["metadata"]["labels"][CLUO] == "false"
+    assert rollout(lab, "operate", "--once", *flags).stdout.startswith("Nothing to do")
+    assert sum(lab.scoreboard().reboots.values()) == 2
 
 
 def again(lab: Lab, node: str) -> None:

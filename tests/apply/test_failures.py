@@ -52,8 +52,8 @@ def test_one_that_is_away_uses_up_the_limit_until_it_is_back(started: Started, r
     assert ended.summary["not_started"] == ["worker-3"]
     assert "used up by worker-2" in ended.summary["reasons"]["worker-3"]
     told = [line["message"] for line in ended.lines if line["type"] == "notice"]
-    assert [message for message in told if message.startswith("waiting for nodes to be Ready")] == [
-        "waiting for nodes to be Ready: --max-unavailable 1 is used up by worker-2"
+    assert [message for message in told if message.startswith("waiting for nodes to be back")] == [
+        "waiting for nodes to be back: --max-unavailable 1 is used up by worker-2"
     ]
     assert lab.scoreboard().reboots["worker-3"] == 0
     assert lab.scoreboard().most_unavailable == 1

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
-from rollout.model.marks import PAUSED, PAUSED_DETAILS
+from rollout.model.marks import PAUSED, PAUSED_DETAILS, RIVAL_PAUSES
 from tests.apply.conftest import Rollout, command
 from tests.ended import end_of
 
@@ -65,11 +65,31 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, roll
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (0, {})
     assert rollout(lab, "abort", "--yes").code == 0
+    pause_as_another_tool(lab, "worker-2")
     unpaused = rollout(lab, "unpause", "--all")
-    assert "no longer paused" in unpaused.stdout
-    assert "still paused, each by its own annotation: worker-1" in unpaused.stderr
-    assert list(left_out(lab, rollout)) == ["worker-1"]
+    assert "No longer paused: worker-1." in unpaused.stdout
+    assert "All nodes are no longer paused." in unpaused.stdout
+    assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr
+    assert list(left_out(lab, rollout)) == ["worker-2"]
     assert rollout(lab, *APPLY).code == 0
+
+
+def pause_as_another_tool(lab: Lab, node: str) -> None:
+    def annotate() -> None:
+        body = lab.store.get(NODES, node)
+        assert body is not None
+        annotations = {**body["metadata"].get("annotations", {}), RIVAL_PAUSES[0]: "true"}
+        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
+
+    lab.call(annotate)
+
+
+def test_paused_nodes_are_counted_as_paused_not_as_waiting(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 5)
+    rollout(lab, "pause", "worker-1", "worker-2")
+    assert "3 nodes of 5 wait for a reboot, 2 paused." in rollout(lab, "status").stdout
+    rollout(lab, "pause", "--all")
+    assert "0 nodes of 5 wait for a reboot, 5 paused." in rollout(lab, "status").stdout
 
 
 @pytest.mark.parametrize("what", ["--all", "worker-2"])

@@ -105,6 +105,22 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
         assert json.loads(marks(lab, node)["last-result"])["took"]
 
 
+def test_a_plan_ends_with_the_rollout_for_which_apply_would_refuse_it(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("drain-hangs", 5)
+    assert "rollout is" not in rollout(lab, "plan").stderr
+    living = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
+    beside = rollout(lab, "plan").stderr.splitlines()[-1]
+    assert re.fullmatch(r"A rollout is running \(\S+@\S+, \S+Z\): rollout status --watch\.", beside)
+    living.kill()
+    living.communicate()
+    for words in ((), ("-o", "json"), ("--out", str(tmp_path / "saved.plan"))):
+        last = rollout(lab, "plan", *words).stderr.splitlines()[-1]
+        assert re.fullmatch(r"A rollout is unfinished \(\S+@\S+, \S+Z\): rollout resume, or rollout abort\.", last)
+
+
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):
@@ -123,12 +139,11 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
     lab.call(lambda: lab.store.create(LEASES, lease))
     process = command(lab, tmp_path, *APPLY)
-    assert process.stdout is not None
-    next(line for line in process.stdout if "somebody holds the lock: watching" in line)
+    assert process.stderr is not None
+    next(line for line in process.stderr if "watching up to 20m2s for somebody to renew the lock" in line)
     process.send_signal(number)
     stderr = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, stderr
-    assert "error: stopped while waiting for the lock: nothing was started" in stderr
+    assert process.returncode == (130 if number is signal.SIGINT else -number), stderr
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == ((), {}, 0, None)
     standing = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
@@ -276,13 +291,23 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
                 assert "rollout operate" not in stdout
 
 
-def test_whoever_waits_for_a_dead_holder_says_how_long_and_how_not_to(started: Start, tmp_path: Path) -> None:
+def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits_no_longer_than_that(
+    started: Start, tmp_path: Path
+) -> None:
     """From another machine, or a home without its journal: nothing there tells that its process is gone."""
     lab, elsewhere = started("default", 5), tmp_path / "elsewhere"
     elsewhere.mkdir()
     with stopped_at(lab, tmp_path, "drained", "--lease-duration", "15s"):
         run = run_of(lab)
-        ended = end_of(command(lab, elsewhere, "abort", "--yes", "--wait", "1s"))
+        early = end_of(command(lab, elsewhere, "abort", "--yes"))
+        assert early.code == 6
+        within = re.search(r"If its process is gone: the lock ends by itself in (\d+)s, or at once with", early.stderr)
+        assert within, early.stderr
+        assert 8 <= int(within[1]) <= 15
+        ended = early
+        while ended.code == 6:
+            ended = end_of(command(lab, elsewhere, "abort", "--yes", "--wait", "1s"))
+    assert ended.code == 0, ended.stderr
     assert f"watching up to 15s for a renewal; where its process is surely gone: --force-unlock {run}" in ended.stderr
     assert re.search(r"has not renewed the lock: it is taken in [3-5]s", ended.stderr), ended.stderr
     assert "rollout operate" not in ended.stdout
@@ -306,16 +331,33 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
     assert holder_of(lab) == ""
 
 
-@pytest.mark.parametrize("way_out", ["abort", "resume"])
-def test_the_lock_of_a_living_process_is_nobody_elses(started: Start, tmp_path: Path, way_out: str) -> None:
+@pytest.mark.parametrize("way", [("abort", "--yes"), ("resume", "--yes"), ("resume",), APPLY, ("apply", "--yes")])
+def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_said_how_to_watch_and_stop_it(
+    started: Start, tmp_path: Path, way: tuple[str, ...]
+) -> None:
     lab = started("drain-hangs", 5)
-    living = command(lab, tmp_path, *APPLY, "--lease-duration", "6s")
+    living = command(lab, tmp_path, *APPLY)
     try:
         wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-        holder = holder_of(lab)
-        ended = end_of(command(lab, tmp_path, way_out, "--yes"))
-        assert ended.code not in (0, 4), ended.stdout
-        assert f"another rollout is running: {holder} holds the Lease" in ended.stderr
+        holder, journal = holder_of(lab), next((tmp_path / ".local/state/rollout/runs").glob("*.jsonl"))
+        begun = time.monotonic()
+        ended = end_of(command(lab, tmp_path, *way))
+        took = time.monotonic() - begun
+        assert ended.code == 6, ended.stderr
+        place, _, process = holder.rpartition("/")
+        told = rf"a rollout is running on {re.escape(place)} \(process {process}, renewed \d+s ago\)"
+        assert re.search(told, ended.stderr), ended.stderr
+        assert "  To watch it:     rollout status --watch\n" in ended.stderr
+        assert "  To stop it:      rollout pause --all        (it finishes the nodes in flight)\n" in ended.stderr
+        assert f"or at once with: --force-unlock {run_of(lab)}" in ended.stderr
+        assert not [
+            word for word in ("has not renewed", "watching", "Wave", "renewed the lock") if word in ended.stderr
+        ]
+        assert "Wave" not in ended.stdout
+        assert took < 10
+        records = [json.loads(line) for line in journal.read_text().splitlines()]
+        assert [record["command"] for record in records if record["type"] == "run"] == ["apply"]
+        assert [file.name for file in journal.parent.iterdir()] == [journal.name]
         assert (living.poll(), holder_of(lab)) == (None, holder)
     finally:
         living.kill()
@@ -396,7 +438,7 @@ def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout:
     lab = started("default", 4)
     ended = rollout(lab, *APPLY, "--journal", place)
     assert ended.code == 0
-    assert ended.stderr.count("no journal is written") == 1
+    assert len(re.findall("no journal is written|can no longer be written", ended.stderr)) == 1
     assert f"{place.removesuffix('/journal')}" in ended.stderr
     assert "Errno" not in ended.stderr
 

@@ -260,27 +260,6 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path
     assert len(applying.objects[-1]["succeeded"]) == 3
 
 
-@pytest.mark.parametrize("words", [("abort", "--yes"), ("resume", "--yes")])
-def test_who_waits_for_the_lock_says_so_at_once(
-    started: Start, tmp_path: Path, elsewhere: Path, words: tuple[str, ...]
-) -> None:
-    """Not after the half minute for which it may last."""
-    lab = started("drain-hangs", 5)
-    process = command(lab, tmp_path, *APPLY)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
-    process.kill()
-    process.communicate()
-    waiting = command(lab, elsewhere, *words)
-    assert waiting.stderr is not None
-    try:
-        line = next(line for line in waiting.stderr if "holds the lock" in line)
-        assert re.search(r"\S+ holds the lock: watching up to 30s for a renewal", line)
-        assert waiting.poll() is None
-    finally:
-        waiting.kill()
-        waiting.communicate()
-
-
 def held_by_one_that_hangs(lab: Lab, home: Path, *flags: str) -> subprocess.Popen[str]:
     """A rollout that has a node in hand, and takes long."""
     process = command(lab, home, *APPLY, *flags)

@@ -17,9 +17,10 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.hosts.release import System
 from rollout.lab.hosts.units import Unit
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, NodeGroup, Scenario, Selection, load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import start_cold
@@ -134,6 +135,31 @@ def test_a_zincati_that_asks_nobody_is_a_rival_of_its_node(start_lab: StartLab, 
     assert (left["node"], left["reason"]) == ("worker-1", "rival")
     assert "strategy immediate" in left["message"]
     assert "--ignore-rival zincati" in left["message"]
+
+
+def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
+    """bootc's on one host, unattended-upgrades with Automatic-Reboot on another, without it on a third."""
+    files = {
+        "/etc/apt/apt.conf.d/50unattended-upgrades": '// said twice\nUnattended-Upgrade::Automatic-Reboot "false";\n'
+    }
+    ubuntu = NodeGroup(prefix="ubuntu", count=2, system=System.UBUNTU, version="24.04", files=files)
+    lab = start_lab(Scenario(description="timers", nodes=(ubuntu, NodeGroup(prefix="flatcar", count=2))), speed=30)
+    timer = "bootc-fetch-apply-updates.timer"
+
+    def install() -> None:
+        lab.machines["ubuntu-1"].files["/etc/apt/apt.conf.d/90ours"] = 'Unattended-Upgrade::Automatic-Reboot "1";\n'
+        lab.machines["flatcar-1"].units._units[timer] = Unit(timer, active=True, enabled=True)
+
+    lab.call(install)
+    detect = ("--detect", "update-engine,reboot-required")
+    _, checks = findings(command, lab, *detect)
+    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "rival" and check["fix"]}
+    assert set(fixes) == {"ubuntu-1", "flatcar-1"}
+    assert 'Automatic-Reboot "false"' in fixes["ubuntu-1"]
+    assert f"sudo systemctl mask --now {timer}" in fixes["flatcar-1"]
+    planned = json.loads(command("plan", "-o", "json", *detect, lab=lab).stdout)
+    held = {left["node"]: left["message"] for left in planned["excluded"] if left["reason"] == "rival"}
+    assert held["flatcar-1"].endswith("--ignore-rival bootc")
 
 
 def deployment(name: str) -> dict[str, Any]:

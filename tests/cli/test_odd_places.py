@@ -225,7 +225,7 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
 
 # a home with room for so much, one that is read-only, and none; and what is said of it
 HOMES = {
-    "mount -t tmpfs -o size=12k tmpfs {}": "the journal can no longer be written: No space left on device",
+    "mount -t tmpfs -o size=12k tmpfs {}": "can no longer be written: No space left on device",
     "mount --bind {0} {0} && mount -o remount,bind,ro {0}": "no journal is written to ",
     "rmdir {0} && touch {0}": "no journal is written to ",
 }

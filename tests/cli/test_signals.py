@@ -32,7 +32,7 @@ from rollout.cli.stages.operating import Lasting, PassEnd
 from rollout.cli.stages.standing import Loop
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.rollout.lock_holder import LeaseWatch
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.model.quantity import Duration
 
 class Tidied:

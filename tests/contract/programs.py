@@ -27,6 +27,8 @@ SCENARIO = Scenario(
     ),
 )
 FLAGS = ("--reboot-idle", "--max-unavailable", "100%", "-o", "json")
+# No unattended pass reboots what nobody has asked for: see `ask_for_reboots`.
+UNATTENDED = ("--detect", "annotation", *FLAGS[1:])
 MARK = "node-rollout.dev/"
 _LOOK_EVERY = 0.1
 
@@ -39,6 +41,11 @@ def started(played: Played, home: Path, *arguments: str, **variables: str) -> su
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
     stdout, stderr = process.communicate(timeout=240)
     return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr
+
+
+def ask_for_reboots(played: Played) -> None:
+    for name in played.kubelets:
+        played.cluster.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {f"{MARK}reboot-needed": "true"}}})
 
 
 def node(played: Played, name: str) -> Json:

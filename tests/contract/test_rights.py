@@ -10,7 +10,7 @@ import yaml
 
 from tests.contract.cluster import Json
 from tests.contract.played import Played
-from tests.contract.programs import FLAGS, assert_in_service, ended, selector, started
+from tests.contract.programs import UNATTENDED, ask_for_reboots, assert_in_service, ended, selector, started
 from tests.contract.serving import assert_a_host_that_asks_is_served
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -73,7 +73,8 @@ def account(played: Played, home: Path, kind: str) -> dict[str, str]:
 def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
     own, before = account(played, tmp_path, "deployment"), played.reboots
     ways = ("--strategy", "rolling", "--exclude-from-load-balancers", "500ms", "--annotate-compat", "fluo")
-    process = started(played, tmp_path, "operate", "--once", *FLAGS, *ways, *selector(played), **own)
+    ask_for_reboots(played)
+    process = started(played, tmp_path, "operate", "--once", *UNATTENDED, *ways, *selector(played), **own)
     code, lines, told = ended(process)
     assert code == 0, told
     assert sorted(lines[-1]["succeeded"]) == sorted(played.kubelets)

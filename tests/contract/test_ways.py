@@ -12,6 +12,8 @@ from tests.contract.cluster import Json
 from tests.contract.played import Played
 from tests.contract.programs import (
     FLAGS,
+    UNATTENDED,
+    ask_for_reboots,
     assert_in_service,
     ended,
     marks,
@@ -124,7 +126,8 @@ def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp
     before = played.reboots
     own = _web(played)[0]
     held, owner = own["spec"]["nodeName"], own["metadata"]["name"]
-    rules = (*FLAGS, "--health-checks", "1")
+    rules = (*UNATTENDED, "--health-checks", "1")
+    ask_for_reboots(played)
     standing = started(played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own))
     try:
         wait_until(lambda: all(pod["metadata"]["name"] != owner for pod in _web(played)), 120)

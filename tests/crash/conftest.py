@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.errors import ExitCode
 from tests.ended import assert_well_said
 
 
@@ -29,7 +30,10 @@ def run_program(arguments: Sequence[str], environment: Mapping[str, str], output
     faulthandler.enable()
     from rollout.cli.main import run  # noqa: PLC0415 - loaded by the server already
 
-    code = run(arguments)
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:  # as where the program begins, while it is still being put together
+        code = ExitCode.INTERRUPTED
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -43,18 +43,17 @@ _ANSWERS = {
     Kind.OUTSIDE_WINDOW: "no maintenance window is open: `--window`",
     Kind.PAUSED: "the node, or every node, is paused: `rollout pause`",
     Kind.MAX_UNAVAILABLE: "too many nodes are unavailable already: `--max-unavailable`",
-    Kind.MAX_FAILURES: "too many nodes have failed lately: `--max-failures`",
     Kind.FAILED_RECENTLY: "the node failed, and rests before the next attempt",
     Kind.NOT_NOW: "it has to wait for others: `--control-plane`, `--spread-by`",
     Kind.VERSION_HELD: "a version that failed on other nodes waits there, or may: `rollout release VERSION`",
     Kind.DRAIN_BLOCKED: "the node's drain could never end, and was not begun: the blocker that `rollout plan` shows",
     Kind.NODE_EXCLUDED: "the node may not be rebooted: not Ready, cordoned by an operator, excluded, marks of others",
     Kind.RIVAL: "another reboot coordinator is at work",
-    Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, `--window-fit`",
+    Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, `--window-fit`, a control plane that is not well",
     Kind.LOCK_LOST: "no server holds the Lease, or none was seen to renew it yet",
     Kind.API_UNAVAILABLE: "the API server is away",
     Kind.API_ERROR: "the API server refuses, or the slots on it are not understood",
-    Kind.SERVER_BUSY: "too many requests at once",
+    Kind.SERVER_BUSY: "too many requests at once, or too many of one address",
     Kind.SERVER_STOPPING: "this server is about to end",
     Kind.INTERNAL_ERROR: "a defect of this program",
 }
@@ -103,6 +102,8 @@ _BLOCKERS = {
     BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
     BlockerKind.FITS_NOWHERE: "pods that budgets keep running fit on no other node, however long one waits",
+    BlockerKind.CONTROL_PLANE_UNHEALTHY: "another control-plane node is away, or a static pod on it is not Ready; or "
+    "etcd would lose its majority: the node does not start",
     BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }
@@ -122,7 +123,7 @@ _OUTCOMES = {
     Outcome.REBOOT_REFUSED: "the host would not reboot; it is given back",
     Outcome.NOT_REBOOTED: "the host kept running its old boot; it is given back",
     Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
-    Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
+    Outcome.NOT_READY: "the host is back, its node, or a pod that belongs to it, is not Ready; it stays cordoned",
     Outcome.ROLLED_BACK: "the host came back on the old version, or another source of `--detect` still asks "
     "for a reboot; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",

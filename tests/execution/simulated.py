@@ -19,6 +19,7 @@ from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
+from rollout.planning.away import Room
 
 LONGEST = 10_000_000.0
 
@@ -135,10 +136,11 @@ class World(AbstractContextManager["World"]):
             rolling = RollingAdmission(wave, rules, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
-            unavailable=frozenset,
+            unavailable=lambda: self.failing & self.ended_at.keys(),
             clock=self.clock,
             stop=self.stop,
-            allowance=Allowance(nodes=limit, failures=failures, settle_timeout=float(self.policy.settle_timeout)),
+            allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
+            room=Room(limit),
             ledger=self.ledger,
             notice=self.notices.append,
             lanes=lambda _run_one, _most: self,

@@ -19,8 +19,9 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock, read_lease
+from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock_holder import LeaseWatch, locked
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -49,7 +50,7 @@ def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
 
 
 def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
-    with lock(api, "ann"), pytest.raises(BlockedError, match="ann holds the Lease"), lock(api, "bob"):
+    with lock(api, "ann"), pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob"):
         pass
     with lock(api, "bob"):
         assert lease(api)["holderIdentity"] == "bob"
@@ -279,7 +280,7 @@ def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: Stan
     with lock(api, "ann", seconds=10) as held:
         fault = inflict(server, hung(requests=1))
         wait_until(lambda: struck(server, fault) == 1)
-        with pytest.raises(BlockedError, match="ann holds the Lease"), lock(api, "bob", seconds=10):
+        with pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob", seconds=10):
             pass
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
@@ -309,17 +310,29 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
     assert lease(api)["holderIdentity"] == ""
 
 
-def test_whoever_does_not_wait_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
+def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
+    """What was planned before another held it fits no more; a holder that was seen to be gone is not waited for."""
     hold_by_hand(api, "ann", seconds=600)
-    version = read_lease(api, "kube-system").version
-    for stale in ("", "1"):
-        terms = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0, stale=stale, waits=False)
-        with pytest.raises(LockedError, match="ann holds the Lease"), LeaseLock(api, SystemClock(), terms):
-            pass
-    terms = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0, stale=version, waits=False)
-    with LeaseLock(api, SystemClock(), terms) as held:
+    terms, clock = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0), Ahead()
+    free, other, same = LeaseWatch(clock), LeaseWatch(clock), LeaseWatch(clock)
+    other.look(StandingLease("eve", "1", 1.0))
+    same.look(read_lease(api, "kube-system"))
+    clock.seconds = 600
+    for watch in (free, other):
+        with pytest.raises(LockedError, match="ann has taken the lock meanwhile"):
+            LeaseLock(api, SystemClock(), terms, watch=watch).__enter__()
+    with LeaseLock(api, SystemClock(), terms, watch=same) as held:
         held.check()
         assert lease(api)["holderIdentity"] == "bob"
+
+
+class Ahead(SystemClock):
+    """A clock that a test puts forward."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.seconds
 
 
 def test_a_holder_that_names_no_run_is_passed_over_by_deleting_its_lease(api: KubeApi) -> None:
@@ -332,9 +345,7 @@ def test_a_holder_that_names_no_run_is_passed_over_by_deleting_its_lease(api: Ku
         pass
     assert "eve holds the lock and names no run" in named.value.message
     assert deletion in named.value.hint
-    with pytest.raises(BlockedError) as refused, LeaseLock(api, SystemClock(), replace(terms, waits=False)):
-        pass
-    assert deletion in refused.value.hint
+    assert deletion in locked(read_lease(api, "kube-system"), "kube-system").hint
     with LeaseLock(api, SystemClock(), terms, notice=notices.append):
         assert lease(api)["holderIdentity"] == "ann"
     assert deletion in notices[0]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lock import StandingLease, read_lease
-from rollout.execution.rollout.lock_holder import Glance, Holder, LeaseWatch, glance, is_holder_alive
+from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance
 from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -62,8 +62,9 @@ def looked(
 ) -> tuple[bool, float]:
     """What came of it, and how long it took."""
     passing = Passing(api, renewed_at)
-    is_alive = is_holder_alive(lambda: read_lease(api, "kube-system"), passing, notice, sleep=passing.sleep)
-    return is_alive, passing.time
+    watch = LeaseWatch(passing)
+    state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice, sleep=passing.sleep)
+    return state is Holder.ALIVE, passing.time
 
 
 @pytest.mark.parametrize(("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)])
@@ -121,6 +122,24 @@ def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     clock.seconds = 200
     assert watch.state is Holder.GONE
     assert watch.look(StandingLease("", "5", 10)) is Holder.NOBODY
+
+
+def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> None:
+    clock = SetClock()
+    for ago, state in [(6, Holder.ALIVE), (13, Holder.UNKNOWN), (3600, Holder.UNKNOWN)]:
+        lease = StandingLease("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
+        assert LeaseWatch(clock).look(lease, NOW) is state
+    by_its_own_clock = StandingLease("ann", "1", 10, renewed=NOW)
+    assert LeaseWatch(clock).look(by_its_own_clock, NOW) is Holder.UNKNOWN
+
+
+def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once() -> None:
+    ended = list[str]()
+    watch = LeaseWatch(SetClock(), lambda lease: lease.process in ended)
+    lease = StandingLease("ann@here/1", "1", 10, process="p")
+    assert watch.look(lease, NOW) is Holder.UNKNOWN
+    ended.append("p")
+    assert (watch.look(lease), watch.stale) == (Holder.GONE, "1")
 
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

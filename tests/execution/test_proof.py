@@ -39,6 +39,6 @@ def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> Non
 
 def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
     planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
-    assert blamed(planned, Outcome.ROLLED_BACK, "1.0") == planned
-    assert blamed(planned, Outcome.NOT_READY, "2.0") == planned
-    assert blamed(planned, Outcome.ROLLED_BACK, "2.0") == replace(planned, staged_version="")
+    assert blamed(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False) == planned
+    assert blamed(planned, Outcome.NOT_READY, "2.0", is_refused=False) == planned
+    assert blamed(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False) == replace(planned, staged_version="")

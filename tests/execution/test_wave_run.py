@@ -7,7 +7,8 @@ question, whatever the machine's load.
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -15,10 +16,10 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import OPEN, Hold, NoGates
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.planning.away import Room
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
 # So often a stage's answer is given once all has come of it that should: something more may still come.
@@ -52,7 +53,7 @@ class Played(NoGates):
     most: list[int] = field(default_factory=lambda: [0])
     questions: int = 0
     once_more: int = 0
-    pools: PoolRooms = field(default_factory=PoolRooms)
+    pools: Room = field(default_factory=partial(Room, 0))
 
     def __post_init__(self) -> None:
         self.names = [f"node-{number}" for number in range(1, self.nodes + 1)]
@@ -69,7 +70,7 @@ class Played(NoGates):
             self.once_more = 0
             self.most.append(len(self.begun))
             self.end(self.stage.ends)
-        return frozenset(self.stage.away)
+        return frozenset({*self.stage.away, *self.ledger.away})
 
     @property
     def stage(self) -> Stage:
@@ -101,11 +102,11 @@ class Played(NoGates):
             unavailable=self.unavailable,
             clock=SystemClock(),
             stop=StopRequest(),
-            allowance=Allowance(nodes=limit, failures=9, settle_timeout=patience),
+            allowance=Allowance(failures=9, settle_timeout=patience),
             ledger=self.ledger,
             notice=lambda _message: None,
             gates=self,
-            pools=self.pools,
+            room=replace(self.pools, most=limit),
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
 
@@ -161,11 +162,11 @@ def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_
     ]
 
 
-ONE_OF_DB = PoolRooms({"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
+ONE_OF_DB = Room(0, {"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
 
 
 def test_a_pools_limit_is_used_up_by_its_own_nodes_and_holds_no_other_pools_up() -> None:
-    pools = PoolRooms({"db": 1}, {"node-1": "db", "node-2": "web", "u": "db"})
+    pools = Room(0, {"db": 1}, {"node-1": "db", "node-2": "web", "u": "db"})
     played = Played([Stage({"u"}, 1), Stage({"v"}, 2)], 2, pools=pools)
     played.run(limit=4)
     assert played.begun == ["node-2", "node-1"]

@@ -70,8 +70,8 @@ def test_client_answers(shell: str, tools: Path) -> None:
     assert facts.update.new_version == "3815.2.1"
     assert facts.may_reboot
     assert not facts.locksmithd_active
-    # Nothing but the question about locksmithd: asking is not rebooting, and an answered question is not asked again.
-    assert (tools / "calls").read_text() == "is-active locksmithd\n"
+    # Nothing but the question about units: asking is not rebooting, and an answered question is not asked again.
+    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -211,7 +211,7 @@ def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> Non
     got = sign(shell, tools, Source.REBOOT_REQUIRED)
     expected = Answer.NEEDED if Path("/run/reboot-required").exists() else Answer.NOT_NEEDED
     assert got.answer is expected
-    assert (tools / "calls").read_text() == "is-active locksmithd\n"
+    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
 
 
 def test_a_probe_is_known_by_whatever_sources_it_asks() -> None:

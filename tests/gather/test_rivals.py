@@ -8,7 +8,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.manifests.installation import Access, Files, Installation, Kind, Times
+from rollout.manifests.installation import Access, Files, Installation, Kind, Times, User
 from rollout.manifests.objects import objects
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -72,6 +72,13 @@ def found(
         (workload("fleetlock"), "fleetlock"),
         (workload("locks", image="quay.io/poseidon/fleetlock:v0.4.0"), "fleetlock"),
         (workload("locks", image="quay.io/coreos/airlock:main"), "fleetlock"),
+        (workload("machine-config-controller", image="quay.io/openshift/ocp@sha256:01"), "mco"),
+        (workload("machine-config-operator", labels={"k8s-app": "machine-config-operator"}), "mco"),
+        (workload("brupop-controller-deployment", image="mirror/updates:1"), "brupop"),
+        (workload("updates", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), "brupop"),
+        (workload("brupop-apiserver", image="public.ecr.aws/bottlerocket/bottlerocket-update-operator:v1.4.0"), None),
+        (workload("upgrades", image="ghcr.io/home-operations/tuppr:0.5.0"), "tuppr"),
+        (workload("home-tuppr", labels={"app.kubernetes.io/name": "tuppr"}), "tuppr"),
         (workload("airlock", image="airlock/microgateway:4"), None),
         (workload("fleetlock", labels={"app.kubernetes.io/name": "node-rollout"}), None),
         (ours("fleetlock", image="registry:5000/ops/tools:1"), None),
@@ -93,7 +100,7 @@ def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Pa
     """It shares the lock; of its labels and its arguments either is enough to know it."""
     image = f"registry.example/ops/{name}:1"
     installation = Installation(
-        Kind.FLEETLOCK, image, Access(name, serves=True), Files("", "", ""), Times("", "", 0, 0, 60)
+        Kind.FLEETLOCK, image, Access(name, user=User.FLEETLOCK), Files("", "", ""), Times("", "", 0, 0, 60)
     )
     (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
     unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}

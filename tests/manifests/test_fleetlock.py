@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.manifests.installation import FLEETLOCK_NAME, Access, Files, Installation, Json, Kind, Service, Times
+from rollout.manifests.installation import FLEETLOCK_NAME, Access, Files, Installation, Json, Kind, Service, Times, User
 from rollout.manifests.objects import objects
 from rollout.manifests.writing import kustomization
 
@@ -15,7 +15,7 @@ RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 WHOLE = Installation(
     Kind.FLEETLOCK,
     "registry.example/node-rollout:1",
-    Access(FLEETLOCK_NAME, serves=True),
+    Access(FLEETLOCK_NAME, user=User.FLEETLOCK),
     Files("[fleetlock]\nslots = 2\n", "", ""),
     Times("", "", 0, 0, 60),
     service=Service(tls_secret="fleetlock-tls", cluster_ip="10.96.0.15", networks=("10.1.0.0/16", "fd00::/64")),

@@ -204,6 +204,19 @@ def test_a_standing_process_is_probed_where_it_listens() -> None:
     assert "livenessProbe" not in container(replace(deployment, listen=Listen()))
 
 
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whatever_it_has_to(kind: Kind) -> None:
+    (closed,) = of_kind("NetworkPolicy", objects(replace(WHOLE, kind=kind)))
+    assert closed["spec"]["ingress"] == []
+    installation = replace(WHOLE, kind=kind, listen=Listen(":9732", 9732, is_reachable=True))
+    (policy,) = of_kind("NetworkPolicy", objects(installation))
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == job_spec(installation)["template"]["metadata"]["labels"]
+    (rule,) = policy["spec"]["ingress"]
+    (port,) = container(installation)["ports"]
+    assert rule == {"ports": [{"port": port["name"], "protocol": "TCP"}]}
+
+
 @pytest.mark.parametrize(
     ("image", "named"),
     [

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,22 @@ def test_connections_that_say_nothing_keep_nobody_from_scraping_for_long(started
         assert answer(port, "/healthz")[0] == 200
         for connection in silent:
             connection.close()
+
+
+def test_connections_that_drip_keep_nobody_from_its_health_at_any_moment(started: Start, tmp_path: Path) -> None:
+    with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (_, port), ExitStack() as stack:
+        dripping = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(40)]
+        end, answers = time.monotonic() + 13, 0
+        while time.monotonic() < end:
+            for number, connection in enumerate(dripping):
+                try:
+                    connection.sendall(b"G")
+                except OSError:
+                    dripping[number] = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            assert answer(port, "/healthz")[0] == 200
+            answers += 1
+            time.sleep(0.2)
+        assert answers
 
 
 @pytest.mark.parametrize(("written", "host"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1"), ("[::1]:0", "::1")])

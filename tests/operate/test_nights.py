@@ -8,6 +8,8 @@ import pytest
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
 from tests.apply.conftest import Rollout
@@ -22,6 +24,7 @@ from tests.apply.test_memory import (
     roll_back_everywhere,
     stands,
 )
+from tests.ended import Ended
 from tests.inbox import received
 from tests.operate.conftest import assert_untouched, killed_at
 
@@ -165,6 +168,33 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]
 
 
+def test_a_host_that_stages_another_version_each_time_rests_and_the_held_one_stays_held(
+    started: Start, rollout: Rollout
+) -> None:
+    """Of ten passes in ten minutes one drains it; a day each later, none that failed on it is tried on others."""
+    lab = started("default", 4)
+    flaky = lab.machines["worker-1"]
+
+    def stage(version: str) -> None:
+        flaky.engine = UpdateEngine.with_staged(version, checked=1)
+        flaky.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK))
+
+    for number in range(10):
+        lab.call(lambda number=number: stage(f"5000.0.{number}"))  # type: ignore[misc]
+        rollout(lab, *ONCE, "--node", "worker-1")
+        let_pass(lab, 60)
+    assert flaky.reboots == 1
+    for number in range(11):
+        let_pass(lab)
+        lab.call(lambda number=number: stage(f"5001.0.{number}"))  # type: ignore[misc]
+        rollout(lab, *ONCE, "--node", "worker-1")
+    assert flaky.reboots == 12
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged("5000.0.0", checked=1)))
+    ended = rollout(lab, *ONCE, "--node", "worker-2")
+    assert (ended.code, harmed(lab)) == (4, ["worker-1"]), ended.stderr
+    assert "version 5000.0.0 is held" in str(ended.summary)
+
+
 def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
     rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")
@@ -178,10 +208,52 @@ def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rol
     assert set(lab.scoreboard().reboots.values()) == {1}
 
 
-def test_nobody_may_take_held_nodes_unwatched(started: Start, rollout: Rollout) -> None:
+@pytest.mark.parametrize(
+    ("flags", "settings", "why"),
+    [
+        (("--include-held",), "", "operate runs unattended"),
+        (("--reboot-idle",), "", "--reboot-idle would reboot every node at each pass of operate"),
+        ((), '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n', "--reboot-idle would reboot every node"),
+    ],
+)
+def test_what_persons_decide_is_refused_unwatched(
+    flags: tuple[str, ...], settings: str, why: str, started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, "operate", "--once", "--include-held")
-    assert (ended.code, "operate runs unattended" in ended.stderr) == (64, True)
+    (tmp_path / "own.toml").write_text(settings)
+    ended = rollout(lab, "operate", "--once", "--config", str(tmp_path / "own.toml"), *flags)
+    assert (ended.code, why in ended.stderr, "hint: " in ended.stderr) == (64, True, True), ended.stderr
+    assert_untouched(lab)
+
+
+def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Start, rollout: Rollout) -> None:
+    """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's; and it is told."""
+    lab = started("sources", 12)
+    host, flags = lab.machines["worker-4"], (*ONCE, "--detect", "reboot-required", "--node", "worker-4")
+
+    def a_pass(seconds: float) -> Ended:
+        ended = rollout(lab, *flags)
+        lab.call(lambda: host.files.update({"/run/reboot-required": ""}))
+        let_pass(lab, seconds)
+        return ended
+
+    first, second = a_pass(600), a_pass(600)
+    assert (first.outcomes, second.outcomes) == ({"worker-4": "succeeded"}, {"worker-4": "succeeded"})
+    assert "as before" not in first.stdout
+    assert "as before, after 2 reboots in a row: it rests before the next" in second.stdout
+    resting = a_pass(600)
+    assert (host.reboots, resting.outcomes) == (2, {}), resting.stderr
+    assert "which again changed nothing: not tried again before" in str(resting.plan["excluded"])
+    shown = rollout(lab, "status").stdout
+    assert "worker-4 was rebooted at " in shown, shown
+    assert "rollout release --node worker-4" in str(resting.plan["excluded"])
+    for reboots, hours in enumerate((1, 4), start=3):
+        let_pass(lab, hours * 3600)
+        a_pass(600)
+        a_pass(600)
+        assert (host.reboots, remembered(lab)["nodes"]["worker-4"]["failures"]) == (reboots, reboots - 1)
+    assert rollout(lab, "release", "--node", "worker-4").code == 0
+    assert a_pass(0).outcomes == {"worker-4": "succeeded"}
 
 
 def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, rollout: Rollout, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
+from tests.inbox import received
 from tests.operate.conftest import (
     ONCE,
     ORIGIN,
@@ -41,7 +42,8 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, r
     window = ("--window", open_now(hours=6))
     old = rollout(lab, *APPLY, *window)
     assert old.code == 4
-    rollout(lab, "abort", "--yes")
+    assert "Go on: rollout apply" in rollout(lab, "apply", "--yes", *window).stdout
+    assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window)
     assert ended.code == 0, ended.stderr
     assert ended.stdout.startswith("No node is started: outside the maintenance window; the next opens ")
@@ -68,6 +70,36 @@ def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollo
     old = rollout(lab, "resume", "--yes")
     assert old.code == 0, old.stderr
     assert lab.scoreboard().reboots["cp-1"] == 1
+
+
+def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    gate = ("--blocking-pod-selector", "app", "--lease-duration", "1s")
+    killed = command(lab, tmp_path, *APPLY, *gate)
+    wait_until(lambda: record(lab) is not None)
+    killed.kill()
+    killed.communicate()
+    assert_untouched(lab)
+    # its last renewal of the lock may come to the server after its end
+    wait_until(lambda: "is running" not in rollout(lab, *ONCE).stdout)
+    assert_all_done(lab)
+
+
+def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with received() as inbox, killed_at(lab, tmp_path, "draining", *APPLY, "--lease-duration", "1s"):
+        told = ("operate", "--once", "--notify", inbox.url)
+        assert rollout(lab, *told).code == 0
+        lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
+        for _ in range(2):
+            assert rollout(lab, *told).code == 0
+        note = inbox.one("finished")
+        assert "operate has begun nothing for a day: " in note["message"]
+        assert "`rollout resume` continues it" in note["message"]
 
 
 def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
@@ -120,8 +152,8 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollo
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     ended = rollout(lab, "operate", "--once")
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.startswith("No node is started: another rollout is under way: ")
-    assert "holds the lock" in ended.stdout
+    assert ended.stdout.startswith("No node is started: a rollout is running on ")
+    assert "To watch it:     rollout status --watch" in ended.stdout
     other.kill()
     other.communicate()
 

@@ -113,7 +113,7 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     leader = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     follower = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
-    follower.await_words("another rollout is under way")
+    follower.await_words("No node is started: a rollout is running on")
     leader.end(signal.SIGKILL)
     died = time.monotonic()
     wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60)

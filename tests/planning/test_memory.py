@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.model.memory import (
+    LATEST_VERSIONS,
     MOST_NODES,
     MOST_NODES_OF_VERSION,
     MOST_VERSIONS,
@@ -62,7 +63,7 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcom
         failures = 0 if outcome is Outcome.SUCCEEDED else failures + 1
     now = last + timedelta(seconds=seconds)
     is_resting = seconds < pause_after(failures).total_seconds()
-    assert bool(resting_until(memory, "w-1", BAD, now)) is is_resting
+    assert bool(resting_until(memory, "w-1", now)) is is_resting
     found = objection(memory, "w-1", BAD, Rules(now, unattended=True))
     assert (found is not None and found[0] is ExclusionReason.FAILED_RECENTLY) is is_resting
     assert objection(memory, "w-1", BAD, Rules(now)) is None
@@ -127,15 +128,35 @@ def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() ->
     )
 
 
-def test_another_version_is_tried_at_once() -> None:
-    memory = after(end("w-1"))
-    assert resting_until(memory, "w-1", BAD, NOW)
-    assert resting_until(memory, "w-1", "4152.2.1", NOW) == ""
+def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -> None:
+    memory, now = NO_MEMORY, NOW
+    for number, rest in enumerate((1, 4, 24, 24)):
+        memory = noted(memory, end("w-1", f"run-{number}", version=f"4152.2.{number}"), now)
+        found = objection(memory, "w-1", "4999.0.0", Rules(now, unattended=True))
+        assert found is not None
+        assert found[0] is ExclusionReason.FAILED_RECENTLY
+        now += rest * HOUR
+        assert resting_until(memory, "w-1", now) == ""
+
+
+def test_no_newer_version_pushes_a_held_one_out() -> None:
+    memory = after(end("w-1", version=BAD, limit=1), end("w-2", version="4152.9.9", limit=2))
+    for number in range(2 * MOST_VERSIONS):
+        memory = noted(memory, end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1), NOW + number * HOUR)
+        assert len(memory.versions) <= MOST_VERSIONS
+    assert why_held(memory, BAD)
+    assert "4152.9.9" not in memory.versions, "one that is not held gives way"
+    # what could not be remembered any more is not tried on others either
+    assert f"5000.0.{2 * MOST_VERSIONS - 1}" not in memory.versions
+    assert why_held(memory, "6000.0.0").startswith("version 6000.0.0 is held: ")
+    freed = released(memory, versions=[BAD], nodes=(), everything=False)
+    assert why_held(freed, "6000.0.0") == why_held(freed, BAD) == ""
+    assert why_held(noted(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
 
 
 def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
     memory = noted(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
-    assert resting_until(memory, "w-1", BAD, NOW) == ""
+    assert resting_until(memory, "w-1", NOW) == ""
 
 
 def test_releases() -> None:
@@ -156,8 +177,8 @@ def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
 def test_it_stays_small() -> None:
     memory = NO_MEMORY
     for number in range(MOST_NODES + 5):
-        memory = noted(memory, end(f"w-{number}", version=f"{number % 12}"), NOW + timedelta(seconds=number))
-    assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, MOST_VERSIONS)
+        memory = noted(memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number))
+    assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, LATEST_VERSIONS)
     assert "w-4" not in memory.nodes
     for number in range(MOST_NODES_OF_VERSION + 5):
         memory = noted(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))

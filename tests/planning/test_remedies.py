@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import Pod, PodPhase
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, PodPhase
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
@@ -53,6 +53,14 @@ def failed_before(*, include_held: bool = False) -> PlanInputs:
     return replace(given, snapshot=replace(given.snapshot, memory=memory))
 
 
+def control_plane(*names: str, unready: str = "") -> PlanInputs:
+    """Nodes of a control plane, each with its member of etcd."""
+    members = [
+        pod(f"etcd-{name}", name, owner="Node", app="etcd", mirror=True, ready=name != unready) for name in names
+    ]
+    return inputs([node(name, labels={CONTROL_PLANE_LABELS[0]: ""}) for name in names], pods=members)
+
+
 WEB = pod("web-0", "w-1")
 NAKED = pod("naked", "w-1", owner="")
 DAEMON = pod("agent", "w-1", owner="DaemonSet", app="gone")
@@ -79,6 +87,10 @@ BLOCKERS = {
     BlockerKind.FITS_NOWHERE: (
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
         ("make room", "relax the budget", "--disable-eviction"),
+    ),
+    BlockerKind.CONTROL_PLANE_UNHEALTHY: (
+        control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),
+        ("is not Ready on cp-1", "fix it", "--ignore-blockers"),
     ),
     BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--ignore-rival fluo")),

@@ -9,12 +9,13 @@ from rollout.errors import UsageError
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.rivals import Coordinator
+from rollout.model.rivals import Coordinator, SelfReboot
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.rivals import RIVALS, checked_name
 from tests.planning.builders import facts, inputs, node, pod
 
 FLUO, CLUO = "flatcar-linux-update.v1.flatcar-linux.net/", "container-linux-update.v1.coreos.com/"
+MCO = "machineconfiguration.openshift.io/"
 
 
 def ignoring(*names: str) -> Policy:
@@ -26,7 +27,10 @@ def with_coordinator(found: Coordinator, policy: Policy) -> RolloutPlan:
     return build_plan(replace(made, snapshot=replace(made.snapshot, coordinators=(found,))))
 
 
-@pytest.mark.parametrize("rival", [name for name in RIVALS if name not in ("locksmithd", "zincati")])
+ON_HOSTS = ("locksmithd", "zincati", *SelfReboot)
+
+
+@pytest.mark.parametrize("rival", [name for name in RIVALS if name not in (*ON_HOSTS, "mco")])
 def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(rival: str) -> None:
     found = Coordinator(rival, "Deployment", "ops", "its-name")
     (blocker,) = with_coordinator(found, Policy()).blockers
@@ -37,6 +41,13 @@ def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(riva
     assert with_coordinator(found, ignoring(rival)).blockers == ()
     others = tuple(name for name in RIVALS if name != rival)
     assert len(with_coordinator(found, ignoring(*others)).blockers) == 1
+
+
+def test_the_way_out_of_openshifts_operator_is_a_pause_of_its_pools_and_the_flag() -> None:
+    found = Coordinator("mco", "Deployment", "openshift-machine-config-operator", "machine-config-controller")
+    (blocker,) = with_coordinator(found, Policy()).blockers
+    assert """-p '{"spec":{"paused":true}}'), and then ignore it with --ignore-rival mco""" in blocker.message
+    assert with_coordinator(found, ignoring("mco")).blockers == ()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +78,10 @@ MARKS = [
     ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot": ""}}),
     ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot-in-progress": ""}}),
     ("krm", {"annotations": {"rebootmanager/status": "Rebooting"}}),
+    ("tuppr", {"labels": {"tuppr.home-operations.com/upgrading": "true"}}),
+    ("mco", {"annotations": {MCO + "state": "Working"}}),
+    ("mco", {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-1", MCO + "state": "Rebooting"}}),
+    ("mco", {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-2", MCO + "state": "Done"}}),
     (
         "kured",
         {
@@ -82,6 +97,7 @@ MARKS = [
     ),
 ]
 NO_MARKS = [
+    {"annotations": {MCO + "currentConfig": "w-1", MCO + "desiredConfig": "w-1", MCO + "state": "Done"}},
     {
         "annotations": {
             FLUO + "reboot-in-progress": "false",

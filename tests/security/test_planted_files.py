@@ -5,18 +5,23 @@ The kernel refuses to follow it only where `fs.protected_symlinks` is on, which 
 
 import json
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from rollout.adapters.planted import refuse_planted
-from rollout.errors import ExitCode
+from rollout.adapters.journal import JournalFile
+from rollout.adapters.output_file import open_output, output_place
+from rollout.cli.files import write_whole
+from rollout.errors import ExitCode, InputError
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
 NOBODY = 65534
 SECRET = "precious\n"
+TRIES = 2000
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 
 
@@ -37,6 +42,11 @@ def victim(tmp_path: Path) -> Path:
     return file
 
 
+def judge(path: Path) -> None:
+    with output_place(path) as place:
+        place.state()
+
+
 def planted(place: Path, target: Path) -> Path:
     """A link of another user."""
     place.symlink_to(target)
@@ -47,13 +57,13 @@ def planted(place: Path, target: Path) -> Path:
 def test_a_link_of_another_is_not_followed_in_a_folder_that_all_may_write(shared: Path, victim: Path) -> None:
     link = planted(shared / "x.plan", victim)
     with pytest.raises(PermissionError, match=f"the link {link}, which lies in a folder that everybody may write"):
-        refuse_planted(link)
+        judge(link)
 
 
 def test_nor_is_a_folder_s(shared: Path, victim: Path) -> None:
     link = planted(shared / "run", victim.parent)
     with pytest.raises(PermissionError, match="belongs to nobody"):
-        refuse_planted(link / "victim")
+        judge(link / "victim")
 
 
 def test_nor_one_that_a_link_of_one_s_own_leads_to(tmp_path: Path, shared: Path, victim: Path) -> None:
@@ -61,17 +71,41 @@ def test_nor_one_that_a_link_of_one_s_own_leads_to(tmp_path: Path, shared: Path,
     own = tmp_path / "own"
     own.symlink_to("shared/../shared/x")
     with pytest.raises(PermissionError, match="belongs to nobody"):
-        refuse_planted(own)
+        judge(own)
 
 
-def test_a_file_of_another_is_not_written_in_a_sticky_folder(shared: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_file_of_another_is_not_written_there(mode: int, shared: Path) -> None:
+    shared.chmod(mode)
     file = shared / "x.plan"
     file.touch()
     os.chown(file, NOBODY, NOBODY)
-    with pytest.raises(PermissionError, match=f"^.Errno 13. {file}, which lies in"):
-        refuse_planted(file)
+    with pytest.raises(PermissionError, match=f"^.Errno 13. {file}, which lies in .* belongs to nobody"):
+        judge(file)
+
+
+def test_nor_is_a_folder_of_another_entered(shared: Path) -> None:
+    folder = shared / "run"
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    with pytest.raises(PermissionError, match=f"^.Errno 13. {folder}, which lies in .* belongs to nobody"):
+        judge(folder / "x.plan")
+
+
+def test_nor_is_another_name_of_one_s_own_file_written(shared: Path, victim: Path) -> None:
+    (shared / "x.plan").hardlink_to(victim)
+    with pytest.raises(PermissionError, match="a hard link"):
+        judge(shared / "x.plan")
+    (victim.parent / "second").hardlink_to(victim)
+    judge(victim)
+
+
+def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(shared: Path, victim: Path) -> None:
+    (shared / "x").symlink_to(victim)
+    judge(shared / "x")
     shared.chmod(0o777)
-    refuse_planted(file)
+    with pytest.raises(PermissionError, match="may be replaced by anybody"):
+        judge(shared / "x")
 
 
 @pytest.mark.parametrize(
@@ -86,14 +120,86 @@ def test_a_file_of_another_is_not_written_in_a_sticky_folder(shared: Path) -> No
 def test_what_is_followed(allow: Callable[[Path, Path], None], shared: Path, victim: Path) -> None:
     link = planted(shared / "x", victim)
     allow(shared, link)
-    refuse_planted(link)
+    judge(link)
 
 
-def test_what_is_not_there_and_a_circle_are_left_to_the_kernel(shared: Path) -> None:
-    refuse_planted(shared / "not" / "there")
+def test_what_is_not_there_and_a_circle_are_told_as_the_kernel_does(shared: Path) -> None:
+    judge(shared / "not-there")
+    with pytest.raises(FileNotFoundError):
+        judge(shared / "not" / "there")
     circle = shared / "circle"
     circle.symlink_to("circle")
-    refuse_planted(circle)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        judge(circle)
+
+
+def append(file: Path) -> None:
+    """As a log and known_hosts are."""
+    os.close(open_output(file, os.O_WRONLY | os.O_APPEND))
+    JournalFile(file).close()
+    descriptor = open_output(file, os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b"spoilt")
+    os.fchmod(descriptor, 0o600)
+    os.close(descriptor)
+
+
+def lay_link(place: Path, victim: Path) -> None:
+    place.touch()
+    place.unlink()
+    place.symlink_to(victim)
+    place.unlink()
+
+
+def lay_hard_link(place: Path, victim: Path) -> None:
+    os.link(victim, place)
+    place.unlink()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+@pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
+@pytest.mark.parametrize("lay", [lay_link, lay_hard_link])
+def test_nobody_wins_a_race_against_the_writer(
+    lay: Callable[[Path, Path], None], write: Callable[[Path], None], mode: int, shared: Path, victim: Path
+) -> None:
+    shared.parent.chmod(0o755)
+    shared.chmod(mode)
+    # whoever may write a file may give it another name, whatever the kernel protects
+    os.chown(victim, 0, NOBODY)
+    victim.chmod(0o664)
+    refused = written = 0
+    with racing(shared, lambda: lay(Path("x"), Path("../victim"))):
+        for _ in range(TRIES):
+            try:
+                write(shared / "x")
+                written += 1
+            except (OSError, InputError):
+                refused += 1
+            if written and victim.read_text() != SECRET:
+                break
+            with suppress(FileNotFoundError):
+                (shared / "x").unlink()
+    state = victim.stat()
+    assert (victim.read_text(), state.st_mode & 0o777, state.st_uid) == (SECRET, 0o664, 0)
+    assert refused, "the race did not take place"
+
+
+@contextmanager
+def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Another user's process does this again and again, from within a folder whose parents it may not search."""
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        while os.getppid() != 1:
+            with suppress(OSError):
+                act()
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(

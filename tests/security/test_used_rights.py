@@ -156,3 +156,18 @@ def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
     rights = [check for check in checks if check["check"] == "right"]
     assert {check["verdict"] for check in rights} == {"pass"}
     assert len(rights) == len(list(single(grants)))
+
+
+def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
+    (tmp_path / "known_hosts").write_text(lab.known_hosts.read_text())
+    image = ("--image", "registry.example/node-rollout:1", "--known-hosts", "known_hosts")
+    documents = json.loads(run("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
+    grants = grants_of(item for item in documents if item["kind"].endswith("Role"))
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *COURTESY, *QUICK)
+    assert run("operate", "--once", *QUICK).code == ExitCode.OK
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
+    assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))

@@ -41,7 +41,7 @@ OF_A_GRANT = (
     f"{SERVER}worker:Worker.detail",
 )
 STEPS = ("_begin", "_empty", "_await_boot", "_prove_ready", "_finish")
-OTHERS = {"/readyz": f"{SERVER}kept:Kept.now", "/metrics": f"{METRICS}collect"}
+OTHERS = {"/readyz": f"{SERVER}slots:SlotBook.why_unread", "/metrics": f"{METRICS}collect"}
 RELEASE = f"{SERVER}releases:Releases.answer"
 PLACES = (*OF_AN_ASK, *OF_A_GRANT, RELEASE, *(f"{SERVER}steps:{step}" for step in STEPS), *OTHERS.values())
 BROKEN = f"""

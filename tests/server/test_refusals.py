@@ -108,6 +108,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     client.report(server)
     wait_until(lambda: not slots_of(lab))
     assert rollout(lab, "release", HELD).code == 0
+    assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
     wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
 
 
@@ -133,6 +134,24 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
     assert {entry["reason"] for entry in plan["excluded"] if entry["node"] == other.node} == {"version-held"}
     assert server.has_said(f"version {HELD} is held")
+
+
+def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Start, serve: Serve) -> None:
+    """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had staged, no more."""
+    lab = started("default", 8)
+    server = serve(lab, "--slot-timeout", "3s", "--max-unavailable", "3")
+    forged, gone, alike, other = [Client(lab, name) for name in workers(lab)[:4]]
+    assert forged.ask(server).kind == "waiting_for_drain"
+    wait_until(lambda: forged.ask(server).kind == "failed_recently")
+    for client in (gone, alike):
+        annotate(lab, client.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
+    gone.await_grant(server)
+    lab.call(lab.machines[gone.node].cut_power)
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
+    wait_until(lambda: alike.ask(server).kind == "version_held")
+    annotate(lab, other.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4999.0.0")
+    other.await_grant(server)
+    assert not is_cordoned(lab, forged.node)
 
 
 def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve: Serve) -> None:

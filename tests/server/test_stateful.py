@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution.base.reporting import Observers
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
@@ -229,6 +229,8 @@ class Asking(RuleBasedStateMachine):
                 self.patches.setattr(module, name, value)
         self.cluster = Cluster()
         self.granted: set[str] = set()
+        # hosts whose daemon was restarted in a boot, and has not been told yes since
+        self.restarted: set[str] = set()
         self.replicas: list[Replica] = []
         self.notices: list[str] = []
         self.failures: list[BaseException] = []
@@ -264,6 +266,9 @@ class Asking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def ask(self, name: str, number: int) -> None:
+        if name in self.restarted:
+            self.report(name, number)
+            return
         answer = self.server(number).service.pre_reboot(self.asked(name, number))
         if answer.is_yes:
             self.judge(name, answer)
@@ -307,23 +312,31 @@ class Asking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
     def report(self, name: str, number: int) -> None:
-        before = self.cluster.node(name)["status"]["nodeInfo"]["bootID"]
+        """A host that was granted has given its reboot up, as after a restart of its daemon: it follows no grant."""
+        before, was_granted = self.cluster.node(name)["status"]["nodeInfo"]["bootID"], name in self.granted
+        self.granted.discard(name)
         answer = self.server(number).service.steady_state(self.asked(name, number))
-        if answer.is_yes and name in self.granted:
+        if answer.is_yes and was_granted:
             assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
+        # whoever reports has been started, and has forgotten what it was granted; it asks for nothing before a yes
+        self.granted.discard(name)
+        if answer.is_yes:
+            self.restarted.discard(name)
+        else:
+            self.restarted.add(name)
 
     @rule(index=st.integers(0, SLOTS - 1))
     def reboot_granted(self, index: int) -> None:
         """No precondition: what draws is not to know what threads have come to."""
         if granted := sorted(self.granted):
             name = granted[index % len(granted)]
-            self.cluster.reboot(name)
-            self.granted.discard(name)
+            self.reboot_without_asking(name)
 
     @rule(name=st.sampled_from(NAMES))
     def reboot_without_asking(self, name: str) -> None:
         self.cluster.reboot(name)
         self.granted.discard(name)
+        self.restarted.discard(name)
 
     @rule(name=st.sampled_from(NAMES))
     def a_node_is_created_again(self, name: str) -> None:
@@ -379,9 +392,10 @@ class Asking(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1))
     def a_rollout_runs(self, number: int) -> None:
         """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
-        terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0, waits=False)
+        terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0)
         try:
-            with LeaseLock(FakeCluster(self.cluster.behind), SystemClock(), terms):
+            behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
+            with LeaseLock(behind, SystemClock(), terms, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).service.pre_reboot(self.asked(name, number))
                     assert not answer.is_yes, answer
@@ -389,7 +403,7 @@ class Asking(RuleBasedStateMachine):
             return
 
     def teardown(self) -> None:
-        """Once every host has come back and reported, nothing is left of it all."""
+        """Once every host has come back and reported, nothing is left of it all; restarted ones have stayed up."""
         try:
             self.settle()
             assert self.cluster.most <= SLOTS
@@ -400,7 +414,7 @@ class Asking(RuleBasedStateMachine):
             self.patches.undo()
 
     def settle(self) -> None:
-        for name in NAMES:
+        for name in set(NAMES) - self.restarted:
             self.cluster.reboot(name)
         if any(name != machine for name, machine in self.cluster.machines.items()):
             # what was begun on one machine, and is another by now, is left to people

@@ -22,7 +22,8 @@ from tests.waiting import wait_until
 
 HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
 LAST = HEAD + b"Connection: close\r\n"
-MOST = 1024
+# Of one address.
+MOST = 512
 
 
 def address(server: Serving) -> tuple[str, int]:

@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.crash.conftest import machine  # noqa: F401 - a fixture
 
 QUICK = settings(
-    max_examples=10,
     stateful_step_count=10,
     deadline=None,
     database=None,
@@ -16,6 +15,7 @@ QUICK = settings(
 settings.register_profile("thorough", QUICK, max_examples=60, stateful_step_count=16)
 
 
-def profile() -> settings:
-    """The settings asked for on the command line, if they are ours."""
-    return settings.get_profile("thorough") if settings.get_current_profile_name() == "thorough" else QUICK
+def profile(few: int) -> settings:
+    """The settings asked for on the command line, if they are ours; else so few examples."""
+    is_thorough = settings.get_current_profile_name() == "thorough"
+    return settings.get_profile("thorough") if is_thorough else settings(QUICK, max_examples=few)

@@ -13,23 +13,29 @@ from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from tests.crash.conftest import Machine
-from tests.stateful.witness import RUN, annotations
+from tests.stateful.witness import PHASE, RUN, annotations
 
-_FLAGS = ("--yes", "-o", "json")
+# Which holds every node up, for longer than anything may go unnoticed.
+GATES = ((), ("--gate-command", "sleep 1.6"))
 # Real seconds: short where the lab's time is fast.
+HASTE = ("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s")
 RULES = (
-    *("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s"),
+    *HASTE,
     *("--max-failures", "100%", "--control-plane", "exclude", "--include-cordoned"),
 )
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a command has said: its exit code (negative: killed by that signal) and its lines."""
+    """What a command has said: its exit code (negative: killed by that signal) and its lines.
+
+    `failed_before` are nodes that some run had left failed when it began.
+    """
 
     code: int
     text: str
     lines: tuple[Json, ...]
+    failed_before: frozenset[str]
 
     @property
     def planned(self) -> frozenset[str]:
@@ -64,15 +70,16 @@ class Operators:
     command: str = ""
     told: list[Told] = field(default_factory=list)
     _number: int = 0
+    _failed_before: frozenset[str] = frozenset()
 
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.is_alive()
 
     def start(self, *, resuming: tuple[str, ...] = ()) -> None:
-        """Apply where nothing stands, else resume, with these flags."""
+        """Apply where nothing is unfinished, else resume, with these flags."""
         if self.process is None:
-            fresh = not stands(self.lab)
+            fresh = not stands(self.lab) or not (resuming or unfinished(self.lab))
             self.run_one("apply" if fresh else "resume", *(self._rules if fresh else resuming))
 
     def run_one(self, command: str, *flags: str) -> None:
@@ -80,7 +87,10 @@ class Operators:
         held = held_by(self.lab)
         unlock = ("--force-unlock", held) if held else ()
         self._number, self.command = self.machine.next_number(), command
-        arguments = (command, *_FLAGS, *unlock, *flags)
+        failed = (name for name, marks in marked(self.lab).items() if marks.get(PHASE) == "failed")
+        self._failed_before = frozenset(failed)
+        consent = () if command == "operate" else ("--yes",)
+        arguments = (command, "-o", "json", *consent, *unlock, *flags)
         self.process = self.machine.start(self._number, arguments, self.lab.environment)
 
     @property
@@ -103,7 +113,7 @@ class Operators:
         text = written.read_text() if written.exists() else ""
         whole = (line for line in text.splitlines() if line.startswith("{") and line.endswith("}"))
         lines = tuple(line for line in map(decoded, whole) if "type" in line)
-        told = Told(self.process.exitcode, text, lines)
+        told = Told(self.process.exitcode, text, lines, self._failed_before)
         self.process = None
         self.told.append(told)
         return told
@@ -121,8 +131,18 @@ def decoded(line: str) -> Json:
 
 def stands(lab: Lab) -> bool:
     """Whether a rollout stands on the cluster that has to be gone on with."""
+    return bool(marked(lab)) or _is_under_way(lab)
+
+
+def unfinished(lab: Lab) -> bool:
+    """Whether a rollout stands on the cluster of which more is left than failed nodes."""
+    phases = {marks.get(PHASE) for marks in marked(lab).values()}
+    return _is_under_way(lab) or bool(phases - {"failed"})
+
+
+def _is_under_way(lab: Lab) -> bool:
     record = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
-    return bool(marked(lab)) or (record is not None and annotations(record).get("node-rollout.dev/ended") != "true")
+    return record is not None and annotations(record).get("node-rollout.dev/ended") != "true"
 
 
 def marked(lab: Lab) -> dict[str, Mapping[str, str]]:

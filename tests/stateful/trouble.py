@@ -1,12 +1,14 @@
 """What can befall a cluster while a rollout is under way: by the network, by machines, and by other people."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
+from rollout.execution.record.memory import change_memory
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
@@ -14,8 +16,10 @@ from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
-from tests.security.hands import refill
-from tests.stateful.witness import Witness
+from rollout.model.memory import Pause
+from rollout.planning.memory import with_pause
+from tests.security.hands import refill, set_well
+from tests.stateful.witness import CORDONED_BY_US, PATIENTLY, PAUSED, PHASE, PREFIX, RUN, Witness
 
 _ANSWERS = (
     FaultAnswer.TOO_MANY_REQUESTS,
@@ -39,7 +43,12 @@ SICKNESSES = {
     "closes ssh": HostFaults(ssh=SshFault.CLOSED),
     "refuses the key": HostFaults(ssh=SshFault.KEY_REFUSED),
     "talks garbage": HostFaults(garbage=True),
+    "stages again": HostFaults(stages_again=True),
+    "rolls back and stages again": HostFaults(reboot=RebootFault.ROLLS_BACK, stages_again=True),
 }
+# What crashes, by the beginnings of the pods' names.
+MEMBERS, DAEMONS = ("etcd", "kube-apiserver"), ("cilium", "kube-proxy")
+_NEEDED = {"/run/reboot-required": ""}
 
 
 class Trouble:
@@ -56,7 +65,7 @@ class Trouble:
 
     def outage(self, seconds: float) -> None:
         """The API server is away."""
-        self.network = True
+        self.network, self._witness.within = True, PATIENTLY
 
         async def begin() -> None:
             self._outages.append(asyncio.create_task(self._lab.api.outage(seconds)))
@@ -65,7 +74,7 @@ class Trouble:
 
     def storm(self, answer: str, seconds: float, probability: float) -> None:
         """The API server answers that way for a while."""
-        self.network = True
+        self.network, self._witness.within = True, PATIENTLY
         fault = ApiFault(answer=FaultAnswer(answer), duration=seconds, probability=probability, delay=20)
         self._lab.call(lambda: self._lab.faults.add(fault))
 
@@ -81,6 +90,7 @@ class Trouble:
         def mend() -> None:
             machine = self._machine(node)
             machine.inflict(HEALTHY)
+            machine.boot_files = {}
             machine.power_on()
 
         self._lab.call(mend)
@@ -107,6 +117,31 @@ class Trouble:
 
         self._lab.call(do)
 
+    def need_reboots(self, node: str) -> None:
+        """Something asks for its reboot, and again after every boot."""
+
+        def need() -> None:
+            machine = self._machine(node)
+            machine.boot_files = _NEEDED
+            machine.files |= _NEEDED
+
+        self._lab.call(need)
+
+    def silence(self, node: str, seconds: float) -> None:
+        """Its kubelet says that it is not Ready, for a while."""
+        self._lab.call(lambda: self._set_ready(node, ready=False))
+        later = self._lab.world.cluster.clock.scaled(seconds)
+        self._lab.call(lambda: asyncio.get_running_loop().call_later(later, lambda: self._set_ready(node, ready=True)))
+
+    def _set_ready(self, node: str, *, ready: bool) -> None:
+        kubelet = self._lab.world.kubelets.get(node)
+        if kubelet is not None:
+            kubelet.set_ready(ready=ready)
+
+    def set_well(self, node: str, name: str, *, well: bool) -> None:
+        """Pods that stay on a node crash, or run again."""
+        self._lab.call(lambda: set_well(self._lab, node, name, well=well))
+
     def _machine(self, node: str) -> Machine:
         return self._lab.machines[node]
 
@@ -120,6 +155,29 @@ class Trouble:
             return {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}}
 
         self._on_node(node, change)
+
+    def set_pause(self, node: str, *, paused: bool) -> None:
+        """Somebody pauses a node, by its annotation, or ends that; without a node, all of them."""
+        if not node:
+            pause = Pause("ada", reason="for now") if paused else None
+            with suppress(ApiError):
+                change_memory(self._api, "kube-system", partial(with_pause, pause=pause))
+        else:
+            self._on_node(node, partial(_annotated, annotations={PAUSED: "true" if paused else None}))
+
+    def leave_failed(self, node: str) -> None:
+        """An earlier run has left this node: failed, cordoned, with its marks."""
+        machine = self._machine(node)
+        left = {
+            RUN: "20200101t000000z-early",
+            PHASE: "failed",
+            CORDONED_BY_US: "true",
+            PREFIX + "boot-id-before": machine.boot_id,
+            PREFIX + "machine-id": machine.machine_id,
+            PREFIX + "staged-version": machine.engine.staged or "",
+        }
+        self._on_node(node, partial(_annotated, annotations=left))
+        self.set_cordon(node, cordoned=True)
 
     def _on_node(self, node: str, change: Callable[[Json], Json]) -> None:
         def do() -> None:
@@ -248,7 +306,7 @@ class Trouble:
     # The end of it.
 
     def end(self) -> None:
-        """The network is well, machines are on and well, and every kubelet has reported; what people did stands."""
+        """Network and machines are well, every kubelet has reported; what people did stands, but for pauses."""
         self._lab.call(self._lab.faults.clear)
         for task in self._outages:
             self._lab.call(task.cancel)
@@ -256,4 +314,17 @@ class Trouble:
         for node, machine in self._lab.machines.items():
             self._report_address(node, machine.address)
             self.heal(node)
+            self.set_pause(node, paused=False)
+            for name in (*MEMBERS, *DAEMONS):
+                self.set_well(node, name, well=True)
+            self._lab.call(partial(self._set_ready, node, ready=True))
             self.report_soon(node, 0)
+        self.set_pause("", paused=False)
+
+
+def _annotated(node: Json, annotations: Mapping[str, str | None]) -> Json:
+    """The Node with these annotations; None takes one away."""
+    metadata = node["metadata"]
+    laid = {**(metadata.get("annotations") or {}), **annotations}
+    kept = {name: value for name, value in laid.items() if value is not None}
+    return {**node, "metadata": {**metadata, "annotations": kept}}

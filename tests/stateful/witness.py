@@ -9,23 +9,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from rollout.lab.api.resources import BUDGETS, NODES
+import msgspec
+
+from rollout.lab.api.resources import BUDGETS, CONFIGMAPS, NODES, PODS
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.lab import Lab
 from rollout.lab.world.host import HostState
-from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, phase, spec_of
+from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
 
 PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"
+PAUSED, LAST_RESULT = PREFIX + "paused", PREFIX + "last-result"
 # How shortly before a shutdown a pod may come to its node unseen, in real seconds: between the last look and the host's
 # taking the command lies the way to the host.
 _UNSEEN_WITHIN = 0.5
-# How long a node may be away unnoticed, in real seconds: between a look at the cluster and the act that it allowed
-# lies the look at the host.
-_NOTICED_WITHIN = 3.0
+# How long something may stand unnoticed, in real seconds: between a look at the cluster and the act that it allowed lie
+# a few requests, on a busy machine; and where the API server is in trouble, as many as it takes.
+PROMPTLY, PATIENTLY = 1.0, 3.0
+# That many reboots may leave a host on its version before it rests.
+_REBOOTS_IN_VAIN = 2
+ALL = "all nodes"
+T = TypeVar("T")
 
 
 @dataclass
@@ -33,7 +42,8 @@ class Witness:
     """Keeps the record of one lab. `broken` are broken rules, in words; everything else is what has happened.
 
     `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while they were ours;
-    `retries` is how often failed nodes were to be tried again.
+    `retries` is how often failed nodes were to be tried again. What keeps a node from being begun has to be noticed
+    `within` so many seconds.
     """
 
     lab: Lab
@@ -45,17 +55,28 @@ class Witness:
     meddled: set[str] = field(default_factory=set)
     excused_budgets: set[str] = field(default_factory=set)
     rebooting_by_others: set[str] = field(default_factory=set)
-    most_marked: int = 0
     retries: int = 0
+    within: float = PROMPTLY
     _others: bool = False
     _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
+    _paused_since: dict[str, float] = field(default_factory=dict)
+    # Pods that stay on their nodes and are not Ready, by node and UID; and those that were when their node was begun.
+    _fallen_since: dict[tuple[str, str], float] = field(default_factory=dict)
+    _well_before: dict[str, frozenset[str]] = field(default_factory=dict)
+    _versions: dict[str, str] = field(default_factory=dict)
+    _in_vain: Counter[str] = field(default_factory=Counter)
     _put_there: dict[str, float] = field(default_factory=dict)
     _stopping: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Watch from now on; in the lab's loop."""
         self.cordons = {node["metadata"]["name"] for node in self.lab.store.items(NODES) if is_cordoned(node)}
+        self._marked = {
+            name: marks.get(PHASE, "")
+            for name, marks in ((node["metadata"]["name"], annotations(node)) for node in self.lab.store.items(NODES))
+            if RUN in marks
+        }
         self.lab.store.subscribe(self._changed)
         self.lab.world.host_observers.append(self)
         for machine in self.lab.machines.values():
@@ -73,13 +94,38 @@ class Witness:
     # What nodes go through.
 
     def _changed(self, change: Change) -> None:
-        if change.resource is not NODES:
-            return
         name = change.obj["metadata"]["name"]
+        if change.resource is PODS:
+            self._note_pod(change)
+        elif change.resource is CONFIGMAPS and name == "node-rollout-memory":
+            remembered = msgspec.json.decode(change.obj["data"].get("memory.json", "{}"))
+            self._note(self._paused_since, ALL, stands=bool(remembered.get("pause")))
+        elif change.resource is NODES:
+            self._note_node(name, change)
+
+    def _note_pod(self, change: Change) -> None:
+        pod = change.obj
+        if is_mirror(pod) or is_daemon(pod):
+            stands = change.type is not ChangeType.DELETED and not is_ready(pod)
+            self._note(self._fallen_since, (node_name(pod), uid(pod)), stands=stands)
+
+    def _note(self, since: dict[T, float], what: T, *, stands: bool) -> None:
+        """From when on something stands, for as long as it does."""
+        if stands:
+            since.setdefault(what, time.monotonic())
+        else:
+            since.pop(what, None)
+
+    def _standing(self, since: Mapping[T, float]) -> set[T]:
+        """What has to have been noticed by now."""
+        return {what for what, at in since.items() if time.monotonic() - at > self.within}
+
+    def _note_node(self, name: str, change: Change) -> None:
         if change.type is ChangeType.DELETED:
             self._forget(name)
             return
-        self._note_readiness(name, change.obj)
+        self._note(self._away_since, name, stands=not is_ready(change.obj))
+        self._note(self._paused_since, name, stands=annotations(change.obj).get(PAUSED) == "true")
         self._note_cordon(name, change)
         self._note_marks(name, change.obj)
 
@@ -89,12 +135,6 @@ class Witness:
         self._marked.pop(name, None)
         self._away_since.pop(name, None)
         self.cordons.discard(name)
-
-    def _note_readiness(self, name: str, node: Json) -> None:
-        if is_ready(node):
-            self._away_since.pop(name, None)
-        else:
-            self._away_since.setdefault(name, time.monotonic())
 
     def _note_cordon(self, name: str, change: Change) -> None:
         was = change.previous is not None and is_cordoned(change.previous)
@@ -119,20 +159,43 @@ class Witness:
     def _note_marks(self, name: str, node: Json) -> None:
         marks = annotations(node)
         if RUN not in marks:
-            self._marked.pop(name, None)
+            if self._marked.pop(name, None) is not None and '"outcome":"succeeded"' in marks.get(LAST_RESULT, ""):
+                self._judge_return(name)
             return
         is_new = name not in self._marked
         self._marked[name] = marks.get(PHASE, "")
-        self.most_marked = max(self.most_marked, len(self._marked))
-        if is_new:
-            self._judge_beginning(name)
+        if is_new and not self._others:
+            self._well_before[name] = frozenset(map(uid, filter(is_ready, self._staying_on(name))))
+            self._judge_beginning(name, node)
 
-    def _judge_beginning(self, name: str) -> None:
-        now = time.monotonic()
-        away = {other for other, since in self._away_since.items() if now - since > _NOTICED_WITHIN}
-        unavailable = self._marked.keys() | away
+    def _judge_beginning(self, name: str, node: Json) -> None:
+        unavailable = self._marked.keys() | self._standing(self._away_since)
         if len(unavailable) > self.limit:
             self.broken.append(f"{name} was begun with {sorted(unavailable)} unavailable; the limit is {self.limit}")
+        if paused := self._standing(self._paused_since) & {name, ALL}:
+            self.broken.append(f"{name} was begun while {paused} were paused")
+        if CONTROL_PLANE_LABEL in labels_of(node) and (unwell := self._unwell_members() - {name}):
+            self.broken.append(f"{name} was begun while static pods on {sorted(unwell)} were not Ready")
+
+    def _unwell_members(self) -> set[str]:
+        """Nodes of the control plane of which a static pod is not Ready."""
+        fallen = self._standing(self._fallen_since)
+        nodes = [node for node in self.lab.store.items(NODES) if CONTROL_PLANE_LABEL in labels_of(node)]
+        pods = [pod for node in nodes for pod in self.lab.store.pods_on(node["metadata"]["name"]) if is_mirror(pod)]
+        return {node_name(pod) for pod in pods if (node_name(pod), uid(pod)) in fallen}
+
+    def _staying_on(self, name: str) -> list[Json]:
+        return [pod for pod in self.lab.store.pods_on(name) if is_mirror(pod) or is_daemon(pod)]
+
+    def _judge_return(self, name: str) -> None:
+        fallen, before = self._standing(self._fallen_since), self._well_before.pop(name, frozenset())
+        lost = [
+            pod["metadata"]["name"]
+            for pod in self._staying_on(name)
+            if (name, uid(pod)) in fallen and uid(pod) in before
+        ]
+        if lost and name not in self.meddled:
+            self.broken.append(f"{name} has succeeded, and {lost} are not Ready, which were before")
 
     def put_there(self, pod: str) -> None:
         """Somebody has bound this pod to a node, whatever its cordon says."""
@@ -169,6 +232,9 @@ class Witness:
             return
         marks = self._marks_of(host.name)
         self.reboots[marks.get(RUN, ""), host.name] += 1
+        self._versions[host.name] = host.os_version
+        if self._in_vain[host.name] >= _REBOOTS_IN_VAIN + self.retries:
+            self.broken.append(f"{host.name} was rebooted again, after {self._in_vain[host.name]} reboots in vain")
         if RUN not in marks and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted without a mark that says by whom")
         lost = [pod["metadata"]["name"] for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
@@ -177,8 +243,10 @@ class Witness:
             self.broken.append(f"{host.name} was rebooted with {lost} on it")
 
     def host_came_up(self, host: HostState) -> None:
-        """A host has booted."""
+        """A host has booted: after a reboot of ours, on another version or on the one before."""
         self.boots[host.name] += 1
+        if (before := self._versions.pop(host.name, None)) is not None:
+            self._in_vain[host.name] = self._in_vain[host.name] + 1 if host.os_version == before else 0
 
     def _marks_of(self, name: str) -> Mapping[str, str]:
         node = self.lab.store.get(NODES, name)
@@ -202,8 +270,6 @@ class Witness:
         told = list(self.broken)
         often = {name: count for (_run, name), count in self.reboots.items() if count > 1 + self.retries}
         told += [f"{name} was rebooted {count} times by one rollout" for name, count in often.items()]
-        if self.most_marked > self.limit:
-            told.append(f"{self.most_marked} nodes were away by our doing at once; the limit is {self.limit}")
         return told
 
 

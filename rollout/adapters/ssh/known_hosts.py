@@ -1,6 +1,7 @@
 """The decision about a key that a host shows: known, certified, new, changed, revoked."""
 
 import base64
+import os
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import SSHCertificate
 
-from rollout.adapters.planted import refuse_planted
+from rollout.adapters.output_file import open_output
 from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
@@ -143,10 +144,9 @@ def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 def _append(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
-        refuse_planted(path)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            file.write((b"" if _ends_line(path) else b"\n") + line.encode())
+        with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True), "a+b") as file:
+            file.seek(0)
+            file.write((b"" if _ends_line(file.read()) else b"\n") + line.encode())
     except OSError as error:
         raise HostKeyError(
             f"its new host key cannot be written to {path}: {error.strerror}",
@@ -175,8 +175,7 @@ def _names(host: Host) -> tuple[str, ...]:
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
-def _ends_line(file: Path) -> bool:
-    data = file.read_bytes()
+def _ends_line(data: bytes) -> bool:
     return not data or data.endswith(b"\n")
 
 

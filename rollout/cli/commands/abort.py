@@ -16,6 +16,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
+    from rollout.execution.lock_holder import LeaseWatch
     from rollout.execution.rollout.remains import Aborted
 
 WaitOption = Annotated[
@@ -46,6 +47,7 @@ def abort(
     from rollout.cli import consent, wiring
     from rollout.cli.stages import gather
     from rollout.cli.stages.journal import note_abort
+    from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
     from rollout.cli.terminal import show
     from rollout.model.policy import Selection
     from rollout.model.text import counted
@@ -53,20 +55,21 @@ def abort(
     from rollout.report.unfinished import abort_text
 
     connections = gather.connect(cluster, Selection(), ssh)
+    watch = refuse_beside_living(connections.api, lease.lease_namespace, lock)
     unfinished = gather.find_unfinished(connections.api, lease.lease_namespace, deferred=True)
     if unfinished is None and not gather.has_slots(connections.api, lease.lease_namespace):
         show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
-        lock_now = gather.glance_at_lock(connections.api, lease.lease_namespace)
+        lock_now = glance_at_lock(connections.api, lease.lease_namespace)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), general.width))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
         touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
         what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
         consent.ask(f"{what} {where}")
-    aborted = _undo(connections, ssh, lease, lock, wait=wait)
+    aborted = _undo(connections, ssh, lease, lock, watch, wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
     _show_undone(aborted, general)
@@ -76,7 +79,13 @@ def abort(
 
 
 def _undo(
-    connections: "Connections", ssh: SshOptions, lease: LeaseOptions, lock: LockOptions, *, wait: float
+    connections: "Connections",
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    watch: "LeaseWatch",
+    *,
+    wait: float,
 ) -> "Aborted":
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
@@ -98,7 +107,7 @@ def _undo(
         lease_seconds=lock.seconds,
         probe_timeout=ssh.probe_timeout,
         unlock=lock.force_unlock,
-        stale_lease="" if lock.force_unlock else gather.ended_lease(connections.api, lease.lease_namespace),
+        watch=watch,
     )
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)

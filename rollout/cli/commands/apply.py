@@ -67,6 +67,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, gather, metrics, plan, refusals
+    from rollout.cli.stages.lock import refuse_beside_living
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
@@ -77,9 +78,10 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics
     with metrics.metered(measured, name, api.server) as meter, meter.measured_pass(api, namespace):
+        watch = refuse_beside_living(api, namespace, process.lock)
         gathered = plan.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        settings = execute.RunSettings(process, ports, general.as_json, general.width, meter.observers)
+        settings = execute.RunSettings(process, ports, general.as_json, general.width, meter.observers, watch=watch)
         run = plan.planned_run(intent, gathered, settings, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)

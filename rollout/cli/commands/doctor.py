@@ -221,6 +221,7 @@ def _forecast(
 def _lock(connections: "Connections", namespace: str) -> "Check":
     """Whether a rollout could take the lock now, and whose it is where it could not."""
     from rollout.cli.stages import gather
+    from rollout.cli.stages import lock as lock_stage
     from rollout.errors import ApiError
     from rollout.execution.record.unfinished import word_of
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
@@ -230,9 +231,9 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = gather.find_unfinished(connections.api, namespace)
-        lock = gather.glance_at_lock(connections.api, namespace)
+        lock = lock_stage.glance_at_lock(connections.api, namespace)
         holder = lock.holder
-        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections.api, namespace)
+        is_alive = bool(holder) and not lock.has_ended and lock_stage.is_holder_alive(connections.api, namespace)
     except ApiError as error:
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:

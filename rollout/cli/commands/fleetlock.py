@@ -1,5 +1,6 @@
 """`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -48,7 +49,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
     \b
     Examples:
-      rollout fleetlock --listen :8080 --slots 2 --max-unavailable 2
+      rollout fleetlock --listen :8080 --slots 2
       rollout fleetlock --group workers=25% \\
         --group-selector workers=node-role.kubernetes.io/worker
     """
@@ -64,7 +65,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
             lease=lease,
             lock=lock,
             selection=selection.selection,
-            policy=gates.added_to(policy.with_pools(pools.given(call))),
+            policy=gates.added_to(_with_limit(call, policy, server).with_pools(pools.given(call))),
             local=local,
             prometheus_url=gates.prometheus_url,
             journal=journal,
@@ -73,6 +74,13 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
             as_json=general.as_json,
         )
     )
+
+
+def _with_limit(call: typer.Context, policy: PolicyOptions, server: ServerOptions) -> PolicyOptions:
+    """The rules; where nobody gives --max-unavailable, as many nodes may be away as there are slots."""
+    source = call.get_parameter_source("max_unavailable")
+    is_given = source is not None and source.name != "DEFAULT"
+    return policy if is_given else replace(policy, max_unavailable=server.most_away)
 
 
 def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> None:

@@ -12,7 +12,7 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.manifests import Format, ManifestOptions
 from rollout.cli.options.metrics import ListenOptions
 from rollout.errors import InputError, UsageError
-from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind
+from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
 if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
@@ -102,7 +102,7 @@ def _installation(
         options.namespace,
         lease_namespace,
         disable_eviction=options.disable_eviction or settings.policy.drain.disable_eviction,
-        serves=kind is Kind.FLEETLOCK,
+        user={Kind.ROLES: User.PEOPLE, Kind.FLEETLOCK: User.FLEETLOCK}.get(kind, User.OPERATE),
     )
     if kind is not Kind.ROLES and not options.image:
         raise UsageError(

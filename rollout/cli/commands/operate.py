@@ -70,11 +70,11 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
-    _refuse_what_persons_decide(local, policy)
     skips = policy.skip_blocked if _is_given(call, "skip_blocked") else not ignore_blockers
     leftover = LeftoverOptions(require_all=require_all, skip_blocked=skips, ignore_blockers=ignore_blockers)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
     rules = process.detect.added_to(rules)
+    _refuse_what_persons_decide(local, rules)
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operating import PassSettings
 
@@ -95,7 +95,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
             _operate(call, settings, pace, meter, verbose=general.verbose)
 
 
-def _refuse_what_persons_decide(local: LocalGateOptions, policy: PolicyOptions) -> None:
+def _refuse_what_persons_decide(local: LocalGateOptions, policy: "Policy") -> None:
     if local.interactive:
         raise UsageError(
             "--interactive asks before each wave, and operate runs unattended", hint="Drop it, or use apply."
@@ -103,19 +103,22 @@ def _refuse_what_persons_decide(local: LocalGateOptions, policy: PolicyOptions) 
     if policy.include_held:
         hint = "Use apply or resume with it, or: rollout release VERSION."
         raise UsageError("--include-held is a person's decision, and operate runs unattended", hint=hint)
+    if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
+        hint = "Drop reboot-idle, also of pools. For one rolling reboot: rollout apply --reboot-idle."
+        raise UsageError("--reboot-idle would reboot every node at each pass of operate", hint=hint)
 
 
 def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: int) -> None:
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
+    from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.notify import News
     from rollout.cli.stages.operating import Lasting, PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
     from rollout.execution.base.stop import StopRequest
-    from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
-    lasting = Lasting(LeaseWatch(clock), ending, meter, News(), is_standing=not pace.once)
+    lasting = Lasting(lock_watch(), ending, meter, News(), is_standing=not pace.once)
     with interrupted_by_signals(ending) as undisturbed:
         if pace.once:
             raise typer.Exit(make_pass(settings, lasting).code)

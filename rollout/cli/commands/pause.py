@@ -21,7 +21,7 @@ NodesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
 ]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
-EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
+EndAllOption = Annotated[bool, Flag(OWN, "End every pause: that of all nodes, and that of each node paused by name.")]
 ReasonOption = Annotated[str, Flag(OWN, "The reason; everybody sees it.", "TEXT", read=values.reason)]
 UntilOption = Annotated[
     str,
@@ -78,7 +78,7 @@ def unpause(
     node: NodesArgument = None,
     all: EndAllOption = False,  # noqa: A002 - the flag's name
 ) -> None:
-    """End the pause of these nodes; or, with --all, the one that was set with --all.
+    """End the pause of these nodes; or, with --all, every pause: that of all nodes, and those of single ones.
 
     With --all, passes of `rollout operate` may also begin again after a `rollout abort`.
 
@@ -101,12 +101,13 @@ def unpause(
     if all:
         before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=None))
     nodes = with_patience(lambda: read_nodes(api))
-    ended = [one.name for one in nodes if one.name in names and pause_on(one) is not None]
+    ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
     _show_ended(ended, names, before, as_json=general.as_json)
-    if left := [one.name for one in nodes if (all or one.name in set(names) - set(ended)) and why_paused(one, None)]:
-        say(f"still paused, each by its own annotation: {shortened(left)}")
+    rest = [one for one in nodes if (all or one.name in names) and one.name not in ended]
+    if left := [one.name for one in rest if why_paused(one, None)]:
+        say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
 def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
@@ -162,7 +163,7 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    show_lines("\n".join(lines or ["Nothing to end: no pause of all nodes stands here."]))
+    show_lines("\n".join(lines or ["Nothing to end: nothing is paused here."]))
 
 
 def _written(at: datetime) -> str:

@@ -1,5 +1,6 @@
 """`rollout plan`."""
 
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,7 +98,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     _show(planned, gathered, general)
     if require_all:
         refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown)
+    _write(planned, gathered, out, markdown, _beside(gathered, lease.lease_namespace))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
@@ -126,8 +127,24 @@ def _show_saved(call: typer.Context, file: Path, general: ListingOptions) -> Non
             terminal.say(saved_note(str(file)))
 
 
-def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
-    """The files that are asked for, and what may be done next."""
+def _beside(gathered: "Gathered", namespace: str) -> str:
+    """The rollout for which `apply` would refuse this plan; empty where there is none, or this user may not see it."""
+    from rollout.cli.stages.gather import find_unfinished_among
+    from rollout.cli.stages.lock import glance_at_lock
+    from rollout.errors import ApiError
+    from rollout.execution.record.unfinished import word_of
+    from rollout.report.unfinished import beside_text
+
+    api = gathered.connections.api
+    with suppress(ApiError):
+        unfinished = find_unfinished_among(gathered.connections, gathered.snapshot.nodes, namespace)
+        if unfinished is not None and unfinished.blocks:
+            return beside_text(unfinished, word_of(unfinished, alive=glance_at_lock(api, namespace).alive))
+    return ""
+
+
+def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None, beside: str) -> None:
+    """The files that are asked for, and what may be done next; that is another rollout where one stands `beside` it."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved, zones
     from rollout.cli.terminal import say
@@ -139,8 +156,10 @@ def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markd
         note_saved(document)
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
-    if planned.waves and (out or not planned.blockers):
+    if planned.waves and (out or not (planned.blockers or beside)):
         say(_note(out, planned))
+    if beside:
+        say(beside)
 
 
 def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:

@@ -34,7 +34,7 @@ RunArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="The run's id, of which the first letters are enough, or a journal's path. "
+        help="The run's id, of which the first letters are enough, a journal's path, or - for a pod's log on stdin. "
         "Default: the last run on the context's cluster.",
         show_default=False,
     ),
@@ -72,6 +72,7 @@ def report(
       rollout report 3f9a --out 3f9a.html
       rollout report >> "$GITHUB_STEP_SUMMARY"
       rollout report night.jsonl --format json
+      kubectl -n node-rollout logs job/now | rollout report -
     """
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages.recorded import recorded_run

@@ -37,12 +37,14 @@ def resume(
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, gather, refusals, remainder
+    from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
 
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     connections = gather.connect(cluster, Selection(), process.ssh)
+    watch = refuse_beside_living(connections.api, process.lease.lease_namespace, process.lock)
     unfinished = gather.find_unfinished(connections.api, process.lease.lease_namespace)
     retry, finish = leftover.retry_failed, leftover.finish_begun
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry, finish_begun=finish):
@@ -54,7 +56,7 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     with metered(process.metrics, name, api.server) as meter, meter.measured_pass(api, namespace):
-        settings = execute.RunSettings(process, gates, general.as_json, general.width, meter.observers)
+        settings = execute.RunSettings(process, gates, general.as_json, general.width, meter.observers, watch=watch)
         run = remainder.planned_rest(unfinished, connections, settings, leftover)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:

@@ -139,7 +139,8 @@ def _show_nodes(
 
 def _show_run(api: "ClusterApi", namespace: str, general: ListingOptions) -> None:
     """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
-    from rollout.cli.stages.gather import find_unfinished, glance_at_lock, is_holder_alive
+    from rollout.cli.stages.gather import find_unfinished
+    from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
     from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.report.columns import wrapped
@@ -177,7 +178,7 @@ def _rollout_beside(
 
     A user who may not see it is told nothing.
     """
-    from rollout.cli.stages.gather import glance_at_lock
+    from rollout.cli.stages.lock import glance_at_lock
     from rollout.errors import ApiError
     from rollout.execution.record.record import read_record
     from rollout.execution.record.unfinished import RunWord, assess, word_of

@@ -86,6 +86,14 @@ class ServerOptions:
         }
         return Groups(GroupRules(self.slots), rules)
 
+    @property
+    def most_away(self) -> Count:
+        """How many nodes may be away where nobody says it: as many as there are slots, of all groups that are named."""
+        counts = [rules.slots for rules in self.groups.named.values()] or [self.slots]
+        # of 100: percentages are compared by what they are of one number
+        shares = [count for count in counts if count.is_share]
+        return max(shares, key=lambda share: share.of(100)) if shares else Count(sum(count.of(0) for count in counts))
+
     def check(self) -> None:
         """`UsageError` for flags that belong together and are not."""
         if bool(self.tls_cert) != bool(self.tls_key):

@@ -4,13 +4,13 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.options.run import ProcessOptions, StopMode
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.gather import Connections, Gathered, Targets, ended_lease
+from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.streams import let_go_of_lost_terminals
@@ -19,6 +19,7 @@ from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.execution.rollout.execute import execute as execute_plan
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
@@ -45,7 +46,7 @@ class RunSettings:
     """How this process runs a plan, known before there is one.
 
     `width` is what text may take, None for no limit. `observers` are told beside whoever shows the run; `news` is what
-    notifications told before. `operating` and `stale_lease` as for `RunOptions`.
+    notifications told before. `operating` and `watch` as for `RunOptions`.
     """
 
     process: ProcessOptions
@@ -55,7 +56,7 @@ class RunSettings:
     observers: tuple[Observer, ...] = ()
     news: News = field(default_factory=News)
     operating: bool = False
-    stale_lease: str = ""
+    watch: LeaseWatch | None = None
 
     @property
     def cluster_name(self) -> str:
@@ -112,7 +113,7 @@ def run_of(
         pods=_pods_on(plan, gathered.snapshot.pods),
         own_node=targets.own_node,
         operating=settings.operating,
-        stale_lease=settings.stale_lease,
+        watch=settings.watch,
         sentinel=process.detect.detect_command,
         process=secrets.token_hex(8),
     )
@@ -180,24 +181,14 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    options = _with_ended_lease(run)
     with (
-        _journalled(run, _all_of(run, Unfailing(observer))) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), observer) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.settings.gates)
-        return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
-
-
-def _with_ended_lease(run: Run) -> RunOptions:
-    """The options with the lock of a process that has ended here; seen before the run's journal is this process's."""
-    options = run.options
-    if options.operating or options.unlock:
-        # a pass has watched the lock before it was planned; and a named run is held against the lock's
-        return options
-    return replace(options, stale_lease=ended_lease(run.connections.api, options.lease_namespace))
+        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:
@@ -212,10 +203,12 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
-def _journalled(run: Run, observer: Observer) -> AbstractContextManager[Observer]:
+def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
+    """An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too."""
+    lines = shown if run.options.operating and isinstance(shown, JsonLines) else None
     file, name = run.settings.process.journal.journal, run.settings.cluster_name
     process = run.options.process
-    return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process)
+    return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process, lines=lines)
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
@@ -236,7 +229,7 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observers = owing.enter_context(_journalled(run, observers))
+            observers = owing.enter_context(_journalled(run, observers, observer))
             observers = owing.enter_context(_notified(run, observers, stop))
         _notify_conceded(run, observer, observers)
         observers.notify(PlanReady(now, run.plan))

@@ -3,9 +3,11 @@
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
@@ -18,6 +20,7 @@ from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import say
+from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -27,7 +30,7 @@ from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:
-    from rollout.server.http import Listening
+    from rollout.server.connections import Listening
     from rollout.server.settings import ServerSettings
 
 HOLDER_PREFIX = "fleetlock-server/"
@@ -69,17 +72,26 @@ class Serving:
     def listening(self) -> "Listening":
         """Where it serves."""
         from rollout.adapters.metrics_server import parsed_address
-        from rollout.server.http import Listening
+        from rollout.server.connections import Listening
 
         host, port = parsed_address(self.server.listen)
         return Listening(host, port, self.server.tls_cert, self.server.tls_key)
 
 
+def _require_libraries() -> None:
+    """A plain install goes without the server's library, the extra `fleetlock` brings it."""
+    try:
+        import_module("aiohttp")
+    except ImportError as error:
+        raise RolloutError(
+            f"the FleetLock server needs a library that is not installed: {error}",
+            hint=f"{sys.executable} -m pip install 'node-rollout[fleetlock]'",
+        ) from error
+
+
 def serve(serving: Serving) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
-    from rollout.server.libraries import require_libraries
-
-    require_libraries()
+    _require_libraries()
     from rollout.report.metrics.exposition import Metrics
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.server import http
@@ -107,6 +119,14 @@ def serve(serving: Serving) -> None:
             )
             http.serve(endpoints, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
     say("stopped on request: nodes are left as they stand, another server goes on with them")
+    _leave()
+
+
+def _leave() -> None:
+    """End at once where a thread still waits for an API server that hangs: the interpreter would wait for it."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        os._exit(ExitCode.OK)
 
 
 @contextmanager

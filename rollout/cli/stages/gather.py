@@ -26,9 +26,7 @@ from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
-    from rollout.execution.lock import StandingLease
     from rollout.execution.record.unfinished import Unfinished
-    from rollout.execution.rollout.lock_holder import Glance
 
 T = TypeVar("T")
 
@@ -151,37 +149,6 @@ def has_slots(api: ClusterApi, namespace: str) -> bool:
         return bool(with_patience(lambda: read_slots(api, namespace)).slots.held)
     except ApiError:
         return False
-
-
-def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
-    """Whether a process holds the lock, and renews it while we look on."""
-    from rollout.execution.rollout import lock_holder
-
-    return lock_holder.is_holder_alive(lambda: read_lock(api, namespace), wiring.system_clock(), say)
-
-
-def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
-    """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    from rollout.cli.lock_owner import has_ended_here
-    from rollout.execution.rollout.lock_holder import glance
-
-    lease = read_lock(api, namespace)
-    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
-
-
-def ended_lease(api: ClusterApi, namespace: str) -> str:
-    """The version of the lock that nobody need wait for: its holder's process was on this machine, and has ended."""
-    from rollout.cli.lock_owner import has_ended_here
-
-    lease = read_lock(api, namespace)
-    return lease.version if has_ended_here(lease) else ""
-
-
-def read_lock(api: ClusterApi, namespace: str) -> "StandingLease":
-    """The lock as it stands."""
-    from rollout.execution.lock import read_lease
-
-    return with_patience(lambda: read_lease(api, namespace))
 
 
 def with_patience(action: Callable[[], T]) -> T:

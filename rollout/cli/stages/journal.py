@@ -1,5 +1,6 @@
 """The journal of a run: where it is, what stands first in it, and that it never keeps a rollout from its work."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, Record, journals, read_journal, runs_directory
 from rollout.cli import wiring
 from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
@@ -15,13 +16,13 @@ from rollout.execution.rollout.remains import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
-from rollout.model.progress import StepEvent
+from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import timestamp
 from rollout.planning.document import encode_plan
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
-from rollout.report.json_lines import line
+from rollout.report.json_lines import JsonLines, line
 from rollout.report.line_types import AbortedRecord, Command, RunRecord
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
@@ -38,20 +39,33 @@ def past_runs(cluster: ClusterIdentity) -> Past:
 
 
 class _Journalled:
-    """Tells one observer, and writes down: until that fails, of which it warns once."""
+    """Tells one observer, and writes down: until that fails, of which it warns once.
 
-    def __init__(self, observer: Observer, journal: JournalFile) -> None:
+    The plan is the first to be told by whoever holds the lock, if any: before it nothing is written, for the journal
+    may be that of a rollout which another process is still at work on.
+    """
+
+    def __init__(self, observer: Observer, path: Path, journal: JournalFile, first: RunRecord) -> None:
         self._observer = observer
+        self._path = path
         self._journal: JournalFile | None = journal
+        self._waiting = deque[Record]([first])
+        self._is_held = False
 
     def notify(self, event: StepEvent) -> None:
         try:
             if self._journal is not None:
-                self._journal.write(line(event))
+                self._write(self._journal, event)
         except OSError as error:
             self._journal = None
-            say(f"warning: the journal can no longer be written: {error.strerror}")
+            say(f"warning: the journal {self._path} can no longer be written: {error.strerror}")
         self._observer.notify(event)
+
+    def _write(self, journal: JournalFile, event: StepEvent) -> None:
+        self._waiting.append(line(event))
+        self._is_held = self._is_held or isinstance(event, PlanReady)
+        while self._is_held and self._waiting:
+            journal.write(self._waiting.popleft())
 
 
 @contextmanager
@@ -63,21 +77,26 @@ def journalled(
     *,
     cluster_name: str = "",
     process: str = "",
+    lines: JsonLines | None = None,
 ) -> Iterator[Observer]:
-    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any."""
-    path = file or journal_of(plan.plan_id)
+    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+
+    `lines` that are to be a journal, too, begin as it does.
+    """
+    path, first = file or journal_of(plan.plan_id), _first_record(plan, command, cluster_name, process)
+    if lines is not None:
+        lines.record(first)
     try:
         journal = JournalFile(path)
-        journal.write(_first_record(plan, command, cluster_name, process))
     except OSError as error:
         say(
-            f"warning: no journal is written to {error.filename or path}: {error.strerror} "
+            f"warning: no journal is written to {path}: {error.strerror} "
             "(XDG_STATE_HOME or --journal names another place)"
         )
         yield observer
         return
     try:
-        yield _Journalled(observer, journal)
+        yield _Journalled(observer, path, journal, first)
     finally:
         journal.close()
 

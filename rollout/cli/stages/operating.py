@@ -5,7 +5,10 @@ It goes on with what a pass before it was interrupted in, and begins anew. What 
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions
@@ -14,22 +17,27 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, plan, refusals, remainder
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import is_terminal, say, show, show_lines, width
-from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
+from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
+from rollout.execution.lock_holder import Holder, LeaseWatch
+from rollout.execution.record.memory import change_memory
+from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.hand_over import move_elsewhere
-from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
+from rollout.model.memory import moment
+from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
@@ -41,6 +49,8 @@ from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
+# How long a rollout of people is waited for before they are told.
+_PATIENCE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
         measured.api = connections.api
         code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
-        code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
+        code = _leave(error.message, meter, error.details, as_json=settings.as_json)
     except InterruptedRunError as error:
         code = _leave(error.message, meter, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
@@ -125,10 +135,10 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
+def _leave(why: str, meter: Meter, details: Sequence[str] = (), *, as_json: bool) -> ExitCode:
     """No node is begun, which is no failure."""
     meter.skip_pass()
-    execute.tell_nothing(why) if as_json else show_lines(f"No node is started: {why}.")
+    execute.tell_nothing(why) if as_json else show_lines("\n".join((f"No node is started: {why}.", *details)))
     return ExitCode.OK
 
 
@@ -142,11 +152,11 @@ class _Pass:
     lasting: Lasting
 
     def make(self) -> ExitCode:
-        if holder := self._living_holder():
-            return self._leave(f"another rollout is under way: {holder} holds the lock")
+        self._refuse_beside_others()
         nodes = gather.read_nodes(self.connections)
         unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
+            self._tell_of_waiting(unfinished, nodes, why)
             return self._leave(why)
         if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
             result = self._carried_out(self._rest(unfinished))
@@ -159,21 +169,34 @@ class _Pass:
     def _leave(self, why: str) -> ExitCode:
         return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
-    def _living_holder(self) -> str:
-        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to.
+    def _tell_of_waiting(self, unfinished: Unfinished, nodes: Sequence[Node], why: str) -> None:
+        """Notify once it has waited for people for a day; the memory keeps other passes from doing so again."""
+        settings, api, run = self.settings, self.connections.api, unfinished.run
+        now, memory = api.server_time(), gather.read_memory(self.connections, settings.namespace, quiet=True)
+        ends = (result["at"] for result in map(last_result, nodes) if result.get("run") == run)
+        latest = max(filter(None, map(moment, (unfinished.record.started_at, *ends))), default=None)
+        if now is None or latest is None or now - latest < _PATIENCE or memory.waited_for == run:
+            return
+        error = BlockedError(f"operate has begun nothing for a day: {why}")
+        tell_failed_pass(error, settings.process.notify, settings.cluster_name, self.lasting.news)
+        with suppress(ApiError):
+            change_memory(api, settings.namespace, partial(replace, waited_for=run))
 
-        A holder that may still renew it at the end of the pass counts as one that does.
-        """
+    def _refuse_beside_others(self) -> None:
+        """`LockedError` where somebody holds the lock and renews it, or may still do so at the end of the pass."""
         if self.settings.process.lock.force_unlock:
-            return ""
+            return
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
             time.sleep(_LOOK_AGAIN)
-        return self.lasting.watch.holder if state in (Holder.ALIVE, Holder.UNKNOWN) else ""
+        if state is Holder.UNKNOWN:
+            raise LockedError(f"{self.lasting.watch.holder} holds the lock")
+        if state is Holder.ALIVE:
+            raise beside_living(self.connections.api, self.settings.namespace)
 
     def _look(self) -> Holder:
-        return self.lasting.watch.look(gather.read_lock(self.connections.api, self.settings.namespace))
+        return self.lasting.watch.look(read_lock(self.connections.api, self.settings.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
@@ -255,7 +278,7 @@ class _Pass:
             lasting.meter.observers,
             lasting.news,
             operating=True,
-            stale_lease=lasting.watch.stale,
+            watch=lasting.watch,
         )
 
     def _carried_out(self, run: Run) -> RunResult:
@@ -295,7 +318,8 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
     """
     if unfinished.is_garbled:
         raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
-    if unfinished.record.operating or not (unfinished.blocks or _waiting(unfinished, nodes)):
+    is_left = unfinished.blocks or _waiting(unfinished, nodes)
+    if unfinished.record.operating or not is_left or not has_begun(unfinished.run, nodes):
         return ""
     return f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.journal import runs_directory
+from rollout.adapters.output_file import open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.options.run import ProcessOptions
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run, RunSettings
 
 _MOST_CHANGES = 10
-_OWNER_ONLY = 0o600
 # A plan that was saved before these counts as another's: its rules are shown.
 _LATEST = 500
 _DECISIONS = logging.getLogger("rollout.decision")
@@ -85,9 +85,7 @@ def _read(path: Path) -> bytes:
 def note_saved(document: bytes) -> None:
     """Remember a plan by its digest; where nothing can be written it counts as another's."""
     with suppress(OSError):
-        path = _saved_list()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        descriptor = open_output(_saved_list(), os.O_WRONLY | os.O_APPEND, make_folders=True)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(f"{_digest(document)}\n".encode())
 

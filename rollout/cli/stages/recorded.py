@@ -1,12 +1,13 @@
 """Runs that were written down: which of them are the cluster's at hand, found by their journals, by id or by path."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rollout.adapters.journal import SUFFIX, Record, journals, read_journal, read_lines, runs_directory
+from rollout.adapters.journal import SUFFIX, Record, journals, read_journal, read_lines, read_log, runs_directory
 from rollout.cli import wiring
 from rollout.cli.consent import place
 from rollout.cli.options.cluster import RecordedOptions
@@ -14,6 +15,7 @@ from rollout.cli.terminal import say
 from rollout.errors import InputError, KubeconfigError
 from rollout.model.text import counted, printable, shortened
 
+_STDIN = Path("-")
 _ELSEWHERE = "A path is taken, too: a file that `apply --journal FILE` wrote."
 # A journal says in its first record which cluster it is of; that record may be torn.
 _HEAD = 20
@@ -97,21 +99,23 @@ def _changed(path: Path) -> float:
 def recorded_run(run: str, file: Path | None, options: RecordedOptions) -> RecordedRun:
     """The run of this id, of which the first letters are enough, or in this file; else the last one on the cluster.
 
-    `file` is the journal to look into instead of those that are kept here. `InputError` where there is no such run.
+    `file` is the journal to look into instead of those that are kept here, `-` a log on stdin with JSON lines in it.
+    `InputError` where there is no such run.
     """
     if file is None and _is_path(run):
         file, run = Path(run), ""
     path = file or _kept(run, options)
+    origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
-        lines = tuple(read_lines(path))
+        lines = tuple(read_log(sys.stdin.buffer) if path == _STDIN else read_lines(path))
     except OSError as error:
         raise InputError(f"cannot read the journal {printable(str(path))}: {error.strerror}") from error
-    records = _of_run(_runs(record for record in lines if record is not None), run if file else "", str(path))
-    return RecordedRun(records, lines.count(None), printable(str(path)))
+    records = _of_run(_runs(record for record in lines if record is not None), run if file else "", origin)
+    return RecordedRun(records, lines.count(None), origin)
 
 
 def _is_path(run: str) -> bool:
-    return "/" in run or run.endswith(SUFFIX)
+    return "/" in run or run.endswith(SUFFIX) or run == str(_STDIN)
 
 
 def _kept(run: str, options: RecordedOptions) -> Path:
@@ -142,7 +146,10 @@ def _last(kept: KeptRuns) -> Path:
 
 
 def _runs(records: Iterable[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
-    """Runs that stand in one file, with their ids: each command of one begins with a record that names it."""
+    """Runs that stand in one file, with their ids: each command of one begins with a record that names it.
+
+    In the JSON lines of an operating process a pass without a run stands between two: its lines are of no run.
+    """
     of_run: dict[str, list[Record]] = {}
     run = ""
     for record in records:
@@ -150,12 +157,16 @@ def _runs(records: Iterable[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
             run = str(record.get("run", ""))
             # the one that was worked on last comes last
             of_run[run] = of_run.pop(run, [])
+        elif record.get("type") == "version":
+            run = ""
         of_run.setdefault(run, []).append(record)
     yield from of_run.items()
 
 
 def _of_run(runs: Iterator[tuple[str, Sequence[Record]]], run: str, origin: str) -> tuple[Record, ...]:
-    matching = [records for name, records in runs if name.startswith(run)]
+    by_name = dict(runs)
+    # what is of no run counts where there is no other
+    matching = [records for name, records in by_name.items() if name.startswith(run) and (name or len(by_name) == 1)]
     if not matching:
         which = f" that begins with {run!r}" if run else ""
         raise InputError(f"no run{which} is recorded in {printable(origin)}", hint=_ELSEWHERE)

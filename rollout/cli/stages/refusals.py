@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli.log import stage
-from rollout.cli.stages.gather import Connections, glance_at_lock, with_patience
+from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.stages.lock import glance_at_lock
 from rollout.errors import (
     ApiError,
     ApiUnavailableError,
@@ -14,7 +15,7 @@ from rollout.errors import (
     UsageError,
 )
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.record import read_record
+from rollout.execution.record.record import has_begun, read_record
 from rollout.execution.record.unfinished import Unfinished, assess, word_of
 from rollout.execution.rollout.remains import Inheritance
 from rollout.gather.cluster.memory import memory_of
@@ -85,8 +86,11 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     """`LockedError` while another rollout is running or interrupted; `BlockedError` where that cannot be told."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        word = word_of(unfinished, alive=glance_at_lock(connections.api, namespace).alive)
-        raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
+        alive = glance_at_lock(connections.api, namespace).alive
+        # one that was killed before it had begun anything stands in nobody's way
+        if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
+            hint = f"If no process is working on it: {ways_out(unfinished)}."
+            raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
     _refuse_unknown_slots(connections.api, namespace)
 
 

@@ -6,6 +6,7 @@ from rollout.cli.stages import execute, gather, plan, refusals
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
+from rollout.cli.stages.lock import glance_at_lock
 from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
@@ -32,7 +33,7 @@ def planned_rest(
     situation = Situation(snapshot, targets.hosts, seen, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
-    lock = gather.glance_at_lock(connections.api, process.lease.lease_namespace)
+    lock = glance_at_lock(connections.api, process.lease.lease_namespace)
     if settings.as_json:
         _warn(unfinished, remainder)
     else:

@@ -45,7 +45,7 @@ def look(cluster: ClusterOptions, namespace: str) -> Seen:
 
 def _server(api: "ClusterApi", namespace: str) -> str:
     """Which FleetLock server holds the lock; empty where none does."""
-    from rollout.execution.lock import read_lease
+    from rollout.execution.lease import read_lease
     from rollout.model.fleetlock import is_fleetlock_run
 
     lease = with_patience(lambda: read_lease(api, namespace))

@@ -14,8 +14,8 @@ from rollout.cli import failures, wiring
 from rollout.cli.stages.operating import Lasting, PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.lock import read_lease
-from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.execution.lease import read_lease
+from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 

@@ -12,7 +12,7 @@ from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import error_console, is_forced, show
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lock import read_lease
+from rollout.execution.lease import read_lease
 from rollout.execution.rollout.watch import Standing, Watched, watch
 from rollout.model.progress import Notice, RunFinished, RunResult
 from rollout.model.text import printable

@@ -70,7 +70,7 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
     By owner, the most seconds that one of its pods took to end.
     """
     cluster, wakeup = task.cluster, Wakeup()
-    deadline = cluster.deadline(task.policy.timeout)
+    deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
     evicting = not task.policy.disable_eviction
     version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
     with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:

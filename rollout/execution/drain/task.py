@@ -15,9 +15,10 @@ from rollout.model.policy import DrainPolicy
 class DrainTask:
     """One node to empty, on behalf of a rollout, whose id is `rollout`.
 
-    `returning` takes up the UIDs of owners whose pods are left, for they come back however often they are evicted.
-    `precedence`, `moved` and `events` are what the drains of one process have in common; without `events` a drain has
-    its Events written beside it, and whoever ends the process does not wait for the last of them.
+    `spent` is how many seconds of its time-out another process has had. `returning` takes up the UIDs of owners whose
+    pods are left, for they come back however often they are evicted. `precedence`, `moved` and `events` are what the
+    drains of one process have in common; without `events` a drain has its Events written beside it, and whoever ends
+    the process does not wait for the last of them.
     """
 
     node: str
@@ -31,3 +32,4 @@ class DrainTask:
     precedence: Precedence = field(default_factory=Precedence)
     moved: MovedPods = field(default_factory=MovedPods)
     events: EventWriter | None = None
+    spent: float = 0.0

@@ -1,5 +1,6 @@
 """Where a rollout asks whether it may go on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,13 +45,29 @@ class Gates(NodeGates, Protocol):
         """Whether a node may begin now; asked again and again, so it never waits itself."""
         ...
 
+    def refusal(self, node: PlannedNode) -> str:
+        """Why a node may not begin now, empty where it may; asked right before its cordon, the slow questions first."""
+        ...
+
     def soak(self, wave: Wave) -> bool:
         """Let time pass after a wave; whether any was asked for."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a node has to meet to begin, and to be cordoned; `is_bounded`: it is waited for up to --gate-timeout."""
+
+    ask: Callable[[PlannedNode], Hold]
+    is_bounded: bool = False
+
+
 class Remembered(Protocol):
     """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
+
+    def expire(self) -> None:
+        """What was read until now does not count any more."""
+        ...
 
     def why_paused(self) -> str:
         """Why no node at all may begin; empty where they may."""
@@ -63,6 +80,9 @@ class Remembered(Protocol):
 
 class NothingRemembered:
     """Nothing is held against any node."""
+
+    def expire(self) -> None:
+        """Nothing was read."""
 
     def why_paused(self) -> str:
         """They may begin."""
@@ -86,6 +106,10 @@ class NoGates:
     def hold(self, node: PlannedNode) -> Hold:  # noqa: ARG002 - the protocol's
         """It may."""
         return OPEN
+
+    def refusal(self, node: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
+        """It may."""
+        return ""
 
     def before_node(self, context: NodeContext) -> None:
         """It may."""

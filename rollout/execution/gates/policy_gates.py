@@ -1,7 +1,8 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
@@ -10,7 +11,8 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.gates import OPEN, Hold, Later, NothingRemembered, Remembered
+from rollout.execution.gates.control_plane import why_not_away
+from rollout.execution.gates.gates import OPEN, Condition, Hold, Later, NothingRemembered, Remembered
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.gates.ports import AlertSource, GatePorts
 from rollout.execution.node.context import NodeContext
@@ -44,7 +46,11 @@ class Surroundings:
 
 
 class PolicyGates:
-    """All gates of one run. `hold` is asked by one thread, the rest of each node by its own."""
+    """All gates of one run. `hold` is asked by one thread, the rest of each node by its own.
+
+    What keeps untouched nodes from beginning is one list of conditions, asked when a node's turn comes and once more
+    right before its cordon.
+    """
 
     def __init__(self, around: Surroundings, ports: GatePorts) -> None:
         self._around = around
@@ -56,6 +62,17 @@ class PolicyGates:
         self._reported: dict[str, str] = {}
         self._alerts = ""
         self._alerts_until = float("-inf")
+        self._asking = threading.Lock()
+        # the cheapest first
+        self._conditions = (
+            Condition(self._too_late),
+            Condition(self._window),
+            Condition(self._remembered),
+            Condition(self._unasked_alerts),
+            Condition(self._blocking_pods, is_bounded=True),
+            Condition(self._control_plane, is_bounded=True),
+            Condition(self._alert, is_bounded=True),
+        )
 
     def before_rollout(self) -> None:
         """Ask the command; `BlockedError` where it does not let pass."""
@@ -77,26 +94,26 @@ class PolicyGates:
         return self._command("wave", _about(wave, self._around.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Ask the time left, the windows, the memory, the blocking pods and the alerts, the cheapest first."""
-        if late := self._too_late(node):
-            return Hold(late, final=True)
-        shut = self._window(node)
-        if shut.why:
-            return self._report_once("", shut)
-        if against := self._remembered(node):
-            return Hold(against, final=True)
-        if unasked := self._unasked_alerts():
-            return Hold(unasked, final=True)
-        alert = ""
-        if why := self._blocking_pods(node) or (alert := self._alert()):
-            return self._report_once(node.name, replace(self._bounded(node, why), is_general=bool(alert)))
+        """Ask all conditions, the cheapest first."""
+        for condition in self._conditions:
+            hold = condition.ask(node)
+            if hold.why and condition.is_bounded:
+                return self._report_once(node.name, self._bounded(node, hold))
+            if hold.why:
+                return self._report_once("", hold)
         self._held.pop(node.name, None)
         return OPEN
 
-    def _remembered(self, node: PlannedNode) -> str:
+    def refusal(self, node: PlannedNode) -> str:
+        """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
+        self._around.memory.expire()
+        holds = (condition.ask(node) for condition in reversed(self._conditions))
+        return next((hold.why for hold in holds if hold.why), "")
+
+    def _remembered(self, node: PlannedNode) -> Hold:
         """What is held against a node, or any; a pause leaves it for another time."""
         paused = self._around.memory.why_paused()
-        return Later(paused) if paused else self._around.memory.why_held(node)
+        return Hold(Later(paused) if paused else self._around.memory.why_held(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
@@ -182,44 +199,54 @@ class PolicyGates:
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
 
-    def _too_late(self, node: PlannedNode) -> str:
-        """Why this process has not the time to take a node; empty where it has."""
+    def _too_late(self, node: PlannedNode) -> Hold:
+        """Whether this process has not the time to take a node."""
         needed, end = self._estimated(node), self._ports.end
         if end is None or end.remaining >= needed:
-            return ""
+            return OPEN
         left, needs = Duration(round(end.remaining)), Duration(round(needed))
-        return Later(f"only {left} left until --active-deadline, and it is estimated to take {needs}")
+        why = Later(f"only {left} left until --active-deadline, and it is estimated to take {needs}")
+        return Hold(why, final=True)
 
-    def _blocking_pods(self, node: PlannedNode) -> str:
+    def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
             pods = self._around.cluster.ask(
                 lambda api: read_selected_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 names = shortened(running, _NAMED)
-                return f"pod {names} runs there (--blocking-pod-selector {selector})"
-        return ""
+                return Hold(f"pod {names} runs there (--blocking-pod-selector {selector})")
+        return OPEN
 
-    def _alert(self) -> str:
+    def _control_plane(self, node: PlannedNode) -> Hold:
+        """Whether others of the control plane are not well, beyond what the operator has accepted with the plan."""
+        plan = self._around.plan
+        accepted = {entry.object for entry in plan.blockers if entry.node == node.name}
+        return Hold(self._around.cluster.ask(lambda api: why_not_away(api, node.name, plan.policy, accepted)))
+
+    def _alert(self, _node: PlannedNode) -> Hold:
         if not self._policy.alerts.url or self._ports.alerts is None:
-            return ""
-        now = self._around.cluster.clock.monotonic()
-        if now >= self._alerts_until:
-            self._alerts = _alerts_of(self._ports.alerts)
-            self._alerts_until = now + _FRESH_SECONDS
-        return self._alerts
+            return OPEN
+        clock = self._around.cluster.clock
+        with self._asking:
+            if clock.monotonic() >= self._alerts_until:
+                self._alerts = _alerts_of(self._ports.alerts)
+                self._alerts_until = clock.monotonic() + _FRESH_SECONDS
+            return Hold(self._alerts, is_general=bool(self._alerts))
 
-    def _unasked_alerts(self) -> str:
-        """Why no node begins in this process; empty where its rules want no alerts, or a server is asked for them."""
+    def _unasked_alerts(self, _node: PlannedNode) -> Hold:
+        """Whether the rules want alerts, and no server is asked for them in this process: then no node begins."""
         url = self._policy.alerts.url
-        is_asked = not url or self._ports.alerts is not None
-        return "" if is_asked else Later(f"alerts of {url} are not asked for: --prometheus-url does not name it")
+        if not url or self._ports.alerts is not None:
+            return OPEN
+        return Hold(Later(f"alerts of {url} are not asked for: --prometheus-url does not name it"), final=True)
 
-    def _bounded(self, node: PlannedNode, why: str) -> Hold:
+    def _bounded(self, node: PlannedNode, hold: Hold) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
-        if deadline.expired:
-            return Hold(Later(f"{why}, for longer than --gate-timeout {self._policy.timeout}"), final=True)
-        return Hold(why)
+        if not deadline.expired:
+            return hold
+        why = Later(f"{hold.why}, for longer than --gate-timeout {self._policy.timeout}")
+        return Hold(why, final=True, is_general=hold.is_general)
 
     def _report_once(self, about: str, hold: Hold) -> Hold:
         """Tell once what holds a node up, or all of them."""

@@ -66,6 +66,9 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
             f"the host did not reboot within --reboot-timeout {timeout}: same boot id as before",
             hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
         )
+    if host.shell.is_refused:
+        # it answers: what keeps us out is told with its fix, and the version is not to blame
+        return NodeFailure(Outcome.NOT_BACK, f"the host answers, and lets nobody in: {host.shell.error}")
     return NodeFailure(
         Outcome.NOT_BACK,
         f"the host is not back within --reboot-timeout {timeout} ({last})",

@@ -1,6 +1,6 @@
 """What the steps of one node's way through a rollout have at hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,10 +15,24 @@ from rollout.execution.events.writer import EventWriter
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.task import NodeTask
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.cluster import Node
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
+from rollout.planning.away import Room
+
+
+class NodeAdmission(Protocol):
+    """What an untouched node has to pass before it is cordoned, whatever admitted it before."""
+
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why it may not be begun now, empty where it may; the slow questions come first. May raise `ApiError`."""
+        ...
+
+    def room(self, nodes: Iterable[Node]) -> Room:
+        """How many of these, all there are, may be away."""
+        ...
 
 
 class NodeGates(Protocol):
@@ -58,6 +72,7 @@ class NodeContext:
     host: NodeHost
     policy: Policy
     gates: NodeGates
+    admission: NodeAdmission
     stop: StopRequest
     is_taken_up: bool = False
     returning: set[str] = field(default_factory=set)

@@ -8,7 +8,10 @@ from rollout.model.progress import Outcome, Phase
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.
 _WORKS = frozenset(
-    {Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK, Outcome.SKIPPED}
+    {
+        *(Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK),
+        *(Outcome.SKIPPED, Outcome.ABORTED),
+    }
 )
 
 
@@ -21,6 +24,14 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         super().__init__(message, hint=hint)
         self.outcome = outcome
         self.reason = reason
+
+
+class RefusedError(NodeFailure):
+    """Not admitted right before its cordon: nothing of ours stands on the node, and it waits for another turn."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Outcome.SKIPPED, f"not started: {why}")
+        self.why = why
 
 
 class GivenUpError(NodeFailure):
@@ -52,7 +63,10 @@ def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[P
     return outcome in _WORKS or (phase in before_reboot and outcome is not Outcome.FENCED)
 
 
-def blamed(planned: PlannedNode, outcome: Outcome, version: str) -> PlannedNode:
-    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did."""
+def blamed(planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool) -> PlannedNode:
+    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
+
+    Nor is any, where keys or credentials are why its host was not seen to be back (`is_refused`).
+    """
     is_taken = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
-    return replace(planned, staged_version="") if is_taken else planned
+    return replace(planned, staged_version="") if is_taken or is_refused else planned

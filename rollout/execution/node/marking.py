@@ -11,25 +11,24 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.task import NodeTask
-from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.host import HostFacts
-from rollout.model.node_marks import last_result, misunderstanding, unmoved_before
+from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.replaced import Values, replaced_on, replacing
+from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import announced, own_names, proven
+from rollout.planning.announcements import own_names, proven
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
 _ATTEMPTS, _CONTENDED_SECONDS = 10, 30.0
+_MOVING = frozenset({Source.UPDATE_ENGINE, Source.RPM_OSTREE})
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
 _GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
 
@@ -38,67 +37,19 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(
-    task: NodeTask, staged_version: str, facts: HostFacts | None, *, detected: str = "", exclude: bool = False
-) -> Node:
-    """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
-
-    `detected` is the mark of what asked for the reboot.
-
-    A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
-    from now on; one that they left out before stays marked as not ours to give back to them. `facts` are what others
-    are told of its host, where the rules ask for it. Returned is the Node as it was before.
-    """
-    fields = announced(task.courtesy, facts, task.report.now)
-
-    def change(node: Node) -> dict[str, Any]:
-        _check_free(task, node)
-        excludes = exclude and _ours_to_include(node)
-        annotations = {
-            marks.RUN: task.rollout,
-            marks.PHASE: Phase.CORDONED.value,
-            marks.BOOT_ID_BEFORE: task.planned.boot_id,
-            marks.MACHINE_ID: task.planned.machine_id,
-            marks.STAGED_VERSION: staged_version or None,
-            marks.DETECTED: detected or None,
-            marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
-            marks.EXCLUDED_BY_US: "true" if excludes or _is_excluded_by_us(node) else None,
-            marks.REPLACED: replacing(node, fields),
-            marks.ANNOUNCED: None,
-            **fields.annotations,
-        }
-        labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
-        body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
-        return {**body, "spec": {"unschedulable": True, **_soft_taint(node)}}
-
-    return _write(task, change)
-
-
-def _ours_to_undo(node: Node) -> bool:
-    """Whether the cordon is ours, of whichever run: one that a failed node was left with stays ours until it is undone.
-
-    A claim whose answer was lost stands on the Node already, and must not be taken for somebody else's.
-    """
-    return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
-
-
-def _ours_to_include(node: Node) -> bool:
-    """The same for the load balancers' label."""
-    return _is_excluded_by_us(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
-
-
-def _is_excluded_by_us(node: Node) -> bool:
+def is_excluded(node: Node) -> bool:
+    """Whether load balancers leave it out because we have asked for it."""
     return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
 
 
 def is_excluded_by_us(task: NodeTask) -> bool:
     """Whether load balancers leave the node out because we have asked for it."""
-    return _is_excluded_by_us(task.cluster.ask(lambda api: read_node(api, task.name)))
+    return is_excluded(task.cluster.ask(lambda api: read_node(api, task.name)))
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase that begins."""
-    return _write(task, lambda node: _annotations(_ours(task, node), {marks.PHASE: phase.value}))
+    return write(task, lambda node: _annotations(ours(task, node), {marks.PHASE: phase.value}))
 
 
 def mark_granted(task: NodeTask) -> None:
@@ -108,12 +59,12 @@ def mark_granted(task: NodeTask) -> None:
     """
 
     def change(node: Node) -> dict[str, Any]:
-        phase = _ours(task, node).annotations.get(marks.PHASE)
+        phase = ours(task, node).annotations.get(marks.PHASE)
         if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
             raise DrainError(f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}")
         return _annotations(node, {marks.PHASE: Phase.REBOOTING.value})
 
-    _write(task, change)
+    write(task, change)
 
 
 def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
@@ -126,22 +77,38 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels, annotations = _for_others(task, node, outcome, version)
-        unmoved = _unmoved(task, node, outcome, version)
-        taken = _TAKEN_AWAY | _result(task, outcome, version, unmoved) | _fulfilled(node, outcome)
-        body = _annotations(_ours(task, node), taken)
+        unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
+        more = {"unmoved": str(unmoved)} if unmoved else {}
+        labels_taken_back, taken_back = _fulfilled(node, outcome)
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **taken_back}
+        body = _annotations(ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
-        body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
+        body["metadata"]["labels"] = {
+            **labels_taken_back,
+            **labels,
+            **_hook_label(node),
+            **_balancers_label(node),
+            **_deferral(node),
+        }
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
-        return {**body, "spec": {**uncordoned, **_soft_taint(node)}}
+        return {**body, "spec": {**uncordoned, **without_taint(node)}}
 
-    return _write(task, change)
+    return write(task, change)
 
 
-def _fulfilled(node: Node, outcome: Outcome) -> dict[str, str | None]:
-    """The annotation by which a person asked for this reboot, taken away; others' are theirs to change."""
+def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
+    """The labels and annotations by which this reboot was asked for, taken back: a person's, and others' as by them.
+
+    Where an agent of theirs runs, it has done so: see the proof.
+    """
     targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
-    is_done = outcome is Outcome.SUCCEEDED and Source.ANNOTATION in targets
-    return {marks.REBOOT_NEEDED: None} if is_done else {}
+    if outcome is not Outcome.SUCCEEDED or Source.ANNOTATION not in targets:
+        return {}, {}
+    labels, annotations = (
+        {name: "false" for name in marks.OTHERS_REQUESTS if words.get(name) == "true"}
+        for words in (node.labels, node.annotations)
+    )
+    return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
 def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
@@ -164,14 +131,14 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     annotations = {**_result(task, outcome, version, {}), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(_ours(task, node), annotations)
+        body = _annotations(ours(task, node), annotations)
         body["metadata"]["labels"] = _hook_label(node) | _deferral(node)
-        return {**body, "spec": _soft_taint(node)}
+        return {**body, "spec": without_taint(node)}
 
-    return _write(task, change)
+    return write(task, change)
 
 
-def _soft_taint(node: Node) -> dict[str, Any]:
+def without_taint(node: Node) -> dict[str, Any]:
     """The node's taints without ours, which is for nodes that wait; nothing to write where it has none of ours."""
     taints = without_soft_taint(node)
     return {} if taints is None else {"taints": taints or None}
@@ -184,7 +151,7 @@ def _deferral(node: Node) -> dict[str, None]:
 
 def _balancers_label(node: Node) -> dict[str, None]:
     """The label that we had set to have load balancers leave the node out, taken away."""
-    is_ours = _is_excluded_by_us(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
+    is_ours = is_excluded(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
     return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
 
 
@@ -202,13 +169,19 @@ def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, s
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 
-def _unmoved(task: NodeTask, node: Node, outcome: Outcome, version: str) -> dict[str, str]:
-    """How many reboots in a row a host has asked for without another version; what it had staged is not known."""
-    running = task.planned.running_version
-    has_rebooted = outcome in (Outcome.SUCCEEDED, Outcome.ROLLED_BACK)
-    if not (is_fleetlock_run(task.rollout) and has_rebooted and version == running):
-        return {}
-    return {"unmoved": str(1 + unmoved_before(node, running, task.cluster.api.server_time()))}
+def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
+    """How many proven reboots in a row, with this one, were asked for and brought no other version.
+
+    0 where this one has, where its own proof is another version or deployment, and where nothing had asked for it.
+    `node` is as it was before it was given back.
+    """
+    if _given_back_already(task, node):
+        return unmoved_reboots(node)
+    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    is_asked_for = is_fleetlock_run(task.rollout) or (bool(targets) and not _MOVING & targets.keys())
+    if not is_asked_for or version != task.planned.running_version:
+        return 0
+    return 1 + unmoved_before(node, version, task.cluster.api.server_time())
 
 
 def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
@@ -216,24 +189,8 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
     return {"metadata": {"annotations": present}}
 
 
-def _check_free(task: NodeTask, node: Node) -> None:
-    """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
-    if why := misunderstanding(node):
-        message = f"not started: its marks are not understood: {why}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
-    if node.uid != task.planned.node_uid:
-        raise NodeFailure(Outcome.SKIPPED, "not started: the Node was deleted and created again since it was planned")
-    if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
-        raise NodeFailure(Outcome.SKIPPED, "not started: its kubelet has reported another boot since it was planned")
-    run = node.annotations.get(marks.RUN)
-    if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
-        raise NodeFailure(Outcome.SKIPPED, f"not started: it is marked by the unfinished rollout {run}")
-    if node.unschedulable and not task.planned.cordoned and run != task.rollout:
-        message = "not started: it was cordoned outside this rollout after it was planned"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
-
-
-def _ours(task: NodeTask, node: Node) -> Node:
+def ours(task: NodeTask, node: Node) -> Node:
+    """The Node, which bears this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
     run = node.annotations.get(marks.RUN)
     if run == task.rollout:
         return node
@@ -282,27 +239,30 @@ def stays_cordoned(task: NodeTask) -> bool:
         return True
 
 
-def _write(task: NodeTask, change: Callable[[Node], dict[str, Any] | None]) -> Node:
-    """Read, decide, write; again where the Node changed in between. No change: no write."""
+def write(
+    task: NodeTask,
+    change: Callable[[Node], dict[str, Any] | None],
+    read: Callable[[ClusterApi], Node] | None = None,
+) -> Node:
+    """Read, decide, write; again where the Node changed in between. No change: no write.
+
+    An outage repeats all three: what was read before it may be true no longer. `read` may read more than the Node.
+    """
     deadline, contended = task.cluster.deadline(), task.cluster.deadline(_CONTENDED_SECONDS)
-    for attempt in count(1):
+
+    def attempt(api: ClusterApi) -> Node:
         task.guard.check()
-        node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
-        body = change(node)
-        if body is None:
-            return node
-        body["metadata"]["resourceVersion"] = node.resource_version
-        try:
-            task.cluster.ask(lambda api: _patch(api, task, body), deadline)  # noqa: B023 - called at once
-        except ApiConflictError as error:
-            if attempt >= _ATTEMPTS and contended.expired:
-                raise StepError(f"the Node {task.name} changes too often to be written") from error
-            continue
+        node = read(api) if read else read_node(api, task.name)
+        if (body := change(node)) is not None:
+            body["metadata"]["resourceVersion"] = node.resource_version
+            task.guard.check()
+            api.patch(node_path(task.name), body)
         return node
+
+    for number in count(1):
+        try:
+            return task.cluster.ask(attempt, deadline)
+        except ApiConflictError as error:
+            if number >= _ATTEMPTS and contended.expired:
+                raise StepError(f"the Node {task.name} changes too often to be written") from error
     raise AssertionError("attempts do not end by themselves")
-
-
-def _patch(api: ClusterApi, task: NodeTask, body: dict[str, Any]) -> bytes:
-    """One attempt. An outage that is waited out may have cost us the Lease: whether we still may is asked each time."""
-    task.guard.check()
-    return api.patch(f"/api/v1/nodes/{task.name}", body)

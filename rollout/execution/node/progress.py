@@ -15,8 +15,8 @@ class Progress:
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
     `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
-    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds. `endings` are those
-    of the last drain, in seconds by owner.
+    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` as of a
+    `NodeResult`. `endings` are those of the last drain, in seconds by owner.
     """
 
     phase: Phase = Phase.PENDING
@@ -27,6 +27,7 @@ class Progress:
     drains: int = 0
     targets: Mapping[Source, str] = field(default_factory=dict)
     note: str = ""
+    unmoved: int = 0
     endings: tuple[tuple[str, float], ...] = ()
 
     def to(self, phase: Phase) -> "Progress":

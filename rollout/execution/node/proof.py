@@ -1,7 +1,8 @@
 """The last part of the proof: whatever asked for the reboot asks for it no more, each source by its own sign.
 
 A version, a deployment and a marker file are settled with the boot. An operator's command and another's annotation may
-take a while to follow it, and are waited for. What is not proven is a failure of a node that works as it did before.
+take a while to follow it, and are waited for; the annotation only where its agent runs, as nobody else would take it
+back. What is not proven is a failure of a node that works as it did before.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.readiness import check_version
-from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.cluster.snapshot import read_node, read_node_pods
 from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe_command import Probe
@@ -26,8 +27,9 @@ from rollout.model.reboot_request import requests
 _PROOF_SECONDS = 120.0
 _PAUSE = 2.0
 _ON_HOST = frozenset({Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND})
+_AGENTS = frozenset({"flatcar-linux-update-agent", "container-linux-update-agent"})
 _HINTS = {
-    Source.ANNOTATION: "See its agent's logs; where none runs: kubectl annotate node {node} {name}-",
+    Source.ANNOTATION: "See its agent's logs.",
     Source.REBOOT_REQUIRED: "See what writes /run/reboot-required at boot.",
     Source.RPM_OSTREE: "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host.",
     Source.COMMAND: "Run the --detect-command on the host.",
@@ -47,16 +49,16 @@ def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) ->
     while missing := next(_missing(context, progress, boot), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
-            raise _unproven(context, source, why)
+            raise _unproven(source, why)
         if why != reported:
             reported = why
             context.report.step(context.name, Phase.READY, f"waiting for its proof: {why}")
         deadline.pause(_PAUSE)
 
 
-def _unproven(context: NodeContext, source: Source, why: str) -> NodeFailure:
-    hint = _HINTS.get(source, "").format(node=context.name, name=why.rpartition(" ")[2])
-    return NodeFailure(Outcome.ROLLED_BACK, f"the host rebooted, not proven by {source}: {why}", hint=hint)
+def _unproven(source: Source, why: str) -> NodeFailure:
+    message = f"the host rebooted, not proven by {source}: {why}"
+    return NodeFailure(Outcome.ROLLED_BACK, message, hint=_HINTS.get(source, ""))
 
 
 _Missing = tuple[Source, str, bool]
@@ -71,7 +73,15 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
         # what --annotate-compat writes there is told of the reboot, and changes with the node's end
         others = tuple(name for name in marks.OTHERS_REQUESTS if not (is_told and name.startswith(marks.FLUO_PREFIX)))
         names = requests(node, others)
+        if names and not _runs_agent(context):
+            names = ()
         yield from ((Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names)
+
+
+def _runs_agent(context: NodeContext) -> bool:
+    """Whether FLUO's or CLUO's agent runs on the node, as the name of its pod's owner or a label tells."""
+    pods = context.cluster.ask(lambda api: read_node_pods(api, context.name)).pods
+    return any(not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()}) for pod in pods)
 
 
 def _missing_on_host(context: NodeContext, progress: Progress, boot: BootFacts) -> Iterator[_Missing]:

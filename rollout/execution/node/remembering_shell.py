@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from rollout.errors import SshError
+from rollout.errors import HostKeyError, SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult, HostShell
 
@@ -11,11 +11,15 @@ T = TypeVar("T")
 
 
 class RememberingShell:
-    """Passes everything on. `error` says why the host did not answer when it was last asked, empty where it did."""
+    """Passes everything on. `error` says why the host did not answer when it was last asked, empty where it did.
+
+    `is_refused`: keys or credentials are why, the host's or ours; that tells nothing of how the host is.
+    """
 
     def __init__(self, shell: HostShell) -> None:
         self._shell = shell
         self.error = ""
+        self.is_refused = False
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the shell does."""
@@ -31,7 +35,7 @@ class RememberingShell:
         try:
             answer = ask()
         except SshError as error:
-            self.error = str(error)
+            self.error, self.is_refused = str(error), isinstance(error, HostKeyError | SshAuthError)
             raise
-        self.error = ""
+        self.error, self.is_refused = "", False
         return answer

@@ -49,6 +49,6 @@ def _by_boot(host: NodeHost, node: Node, phase: Phase) -> Phase:
     rebooted = facts is not None and not in_boot_before(host, facts)
     if rebooted or (facts is None and phase is Phase.FAILED):
         return Phase.REBOOTING
-    if phase is Phase.FAILED and not node.unschedulable:
+    if phase is Phase.PENDING or (phase is Phase.FAILED and not node.unschedulable):
         return Phase.PENDING
     return Phase.CORDONED

@@ -8,20 +8,22 @@ from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
+from rollout.execution.node.claim import check_node, claim
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
-from rollout.execution.node.failures import NodeFailure, blamed, may_be_given_back, outcome_of
+from rollout.execution.node.failures import NodeFailure, RefusedError, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
     MarksGoneError,
-    claim,
     give_back,
     is_marked,
     leave_failed,
     mark_phase,
     stays_cordoned,
+    unmoved_by_now,
     why_lost,
 )
+from rollout.execution.node.own_pods import await_own_pods
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
 from rollout.execution.node.readiness import await_ready
@@ -39,11 +41,10 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure
-from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.planning.eligibility import reason_of
-from rollout.planning.rivals import marks_on
+from rollout.planning.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
 
@@ -67,11 +68,14 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
             context.report.step(context.name, progress.phase, endings=endings)
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
+    except RefusedError as error:
+        return NodeResult(context.name, error.outcome, Phase.PENDING, context.task.seconds, error.why, waits=True)
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, _explained(context, progress, error)))
     context.report.step(context.name, progress.phase)
     seconds = context.task.seconds
-    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note, version=progress.version)
+    end = (Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note)
+    return NodeResult(context.name, *end, version=progress.version, unmoved=progress.unmoved)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -84,12 +88,14 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
+    if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
+        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     check_node(context, node)
     context.gates.before_node(context)
     detection = facts.detection if context.planned.staged else Detection()
     staged_version, targets = detection.version, detection.targets
     exclude = bool(context.policy.exclude_from_load_balancers)
-    before = claim(context.task, staged_version, facts, detected=targets_text(targets), exclude=exclude)
+    before = claim(context, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
@@ -101,8 +107,6 @@ def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
     except ApiNotFoundError as error:
         message = "not started: its Node was deleted since it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING) from error
-    if node.deleting:
-        raise NodeFailure(Outcome.SKIPPED, "not started: its Node is being deleted", reason=ExclusionReason.DELETING)
     return node, facts
 
 
@@ -129,22 +133,6 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
     if facts.shutdown_pending:
         message = f"not started: {facts.shutdown_pending}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
-
-
-def check_node(context: NodeContext, node: Node) -> None:
-    """`NodeFailure` where a node that nobody has begun may not be begun any more."""
-    if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
-        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
-    if not node.is_ready:
-        message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
-    if why := why_paused(node, context.cluster.api.server_time()):
-        message = f"not started: since it was planned it has been {why}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
-    ignored = context.policy.gates.ignored_rivals
-    if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
-        message = f"not started: since it was planned {held}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
 
 
 def _without_update(facts: HostFacts) -> NodeFailure:
@@ -235,9 +223,25 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     prove_detected(context, progress, boot)
     context.gates.after_reboot(context, boot)
-    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    return succeed(context, progress)
+
+
+def succeed(context: NodeContext, progress: Progress) -> Progress:
+    """Give the node back once its own pods are; one whose reboots change nothing is told, for it may ask for ever."""
+    version = _boot(progress).version
+    await_own_pods(context.task, context.policy.settle_timeout)
+    before = give_back(context.task, Outcome.SUCCEEDED, version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
-    return progress.to(Phase.DONE)
+    unmoved = unmoved_by_now(context.task, before, version)
+    return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(Phase.DONE)
+
+
+def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
+    """What is told of it: once is no news where a sign that tells of no version has asked for it."""
+    name, same = context.name, f"runs {context.planned.running_version} as before"
+    if reboots >= MOST_UNMOVED:
+        return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
+    return f"{same}: no update has taken, or none was staged" if reboots and not progress.targets else ""
 
 
 def _boot(progress: Progress) -> BootFacts:
@@ -276,7 +280,8 @@ def _explained(context: NodeContext, progress: Progress, error: RolloutError) ->
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
-    context.remember(blamed(context.planned, outcome, progress.version), outcome, progress.phase)
+    is_refused = context.host.shell.is_refused
+    context.remember(blamed(context.planned, outcome, progress.version, is_refused=is_refused), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:

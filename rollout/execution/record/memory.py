@@ -90,9 +90,15 @@ class RunMemory:
         self._pending: list[Change] = []
         self._seen = NO_MEMORY
         self._seen_at = float("-inf")
+        self._is_expired = False
         self._warned: set[str] = set()
         self._newly_held: dict[str, str] = {}
         self._unwritable = "" if not terms.needs_memory else None
+
+    def expire(self) -> None:
+        """Read it anew at the next question."""
+        with self._lock:
+            self._is_expired = True
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
@@ -123,12 +129,10 @@ class RunMemory:
                 self._pending.append(begun_by_hand)
                 self._write()
 
-    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
-        """Remember a node's end; a second time is none."""
-        terms = self._terms
-        end = Ended(
-            planned.name, planned.staged_version, outcome, phase, terms.run, terms.limit, terms.is_despite(planned.name)
-        )
+    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
+        """Remember a node's end, with the reboots in a row that have changed nothing; a second time is none."""
+        terms, name, version = self._terms, planned.name, planned.staged_version
+        end = Ended(name, version, outcome, phase, terms.run, terms.limit, terms.is_despite(name), unmoved)
         with self._lock:
             self._pending.append(partial(noted, end=end, now=self._now))
             before, after = self._seen, self._with_pending(self._seen)
@@ -137,7 +141,7 @@ class RunMemory:
                 return
             self._write()
         version = planned.staged_version
-        if (why := why_held(self._seen, version)) and not why_held(before, version):
+        if version in self._seen.versions and (why := why_held(self._seen, version)) and not why_held(before, version):
             with self._lock:
                 self._newly_held[version] = why
 
@@ -173,8 +177,9 @@ class RunMemory:
     def _read(self) -> Memory:
         """As it stands now; what was seen last where that cannot be told."""
         now = self._cluster.clock.monotonic()
-        if now - self._seen_at < _FRESH:
+        if now - self._seen_at < _FRESH and not self._is_expired:
             return self._seen
+        self._is_expired = False
         try:
             memory = self._cluster.ask(lambda api: read_standing(api, self._terms.namespace)).memory
         except ApiError as error:

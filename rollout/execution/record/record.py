@@ -10,7 +10,7 @@ Reading it takes bounded memory, and it is understood as a whole or not at all: 
 import base64
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,8 +30,11 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.health import Health
 from rollout.execution.record.rewriting import swapped
 from rollout.gather.cluster.documents import Document
+from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.names import is_run_id
+from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import ClusterApi
@@ -111,6 +114,11 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
     def parts(self) -> frozenset[str]:
         """The names of what it holds."""
         return frozenset({*(self.data or {}), *(self.binary_data or {})})
+
+
+def has_begun(run: str, nodes: Iterable[Node]) -> bool:
+    """Whether a run has begun any node, as marks or a last result of it say; whose other marks are, is not asked."""
+    return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
 
 
 class _NotUnderstoodError(Exception):
@@ -246,7 +254,7 @@ class RunRecord:
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
 
-        A record of this very run is one whose answer was lost.
+        One that has begun nothing stands in nobody's way. A record of this very run is one whose answer was lost.
         """
         body = self._body(plan, holder)
         try:
@@ -265,7 +273,7 @@ class RunRecord:
             return
         if standing.problem:
             raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
-        if not standing.ended and standing.run != run:
+        if not standing.ended and standing.run != run and has_begun(standing.run, self._cluster.ask(read_nodes)):
             raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
         if standing.held_by:
             # written over, it would lose them, and be gone

@@ -19,8 +19,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.boot import in_boot_before, look_once
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.marking import give_back
@@ -67,11 +66,17 @@ def abort(
         options.lease_seconds,
         options.api_patience,
         options.unlock,
-        options.stale_lease,
     )
     cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     lease = LeaseLock(
-        ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice, silence=cluster.silence
+        ports.api,
+        ports.clock,
+        terms,
+        cluster.notice,
+        stop=stop,
+        notice=report.notice,
+        silence=cluster.silence,
+        watch=options.watch,
     )
     with lease as lock:
         _free_slots(cluster, options.lease_namespace, report)

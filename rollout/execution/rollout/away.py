@@ -1,4 +1,4 @@
-"""Which nodes use up the limit besides those of this rollout, asked of the cluster before a node is begun."""
+"""Which nodes use up the limit, asked of the cluster before a node is begun."""
 
 from collections.abc import Container
 
@@ -8,14 +8,14 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.progress import Phase
-
-_IN_FLIGHT = frozenset(Phase) - {Phase.PENDING, Phase.DONE, Phase.FAILED}
+from rollout.planning.away import is_away
 
 
 class Away:
-    """Nodes that are not Ready, and those that another rollout has in flight: it holds a lock that this one cannot see.
+    """Those that count as away, in the hands of whatever rollout.
 
-    `runs` are this rollout's own, with those that it goes on with.
+    `runs` are this rollout's own, with those that it goes on with: another that has nodes in flight holds a lock that
+    this one cannot see.
     """
 
     def __init__(self, cluster: PatientApi, runs: Container[str], report: Reporter) -> None:
@@ -35,8 +35,8 @@ class Away:
                     f"warning: the rollout {run} has {name} in flight, under a lock in another --lease-namespace: its "
                     "nodes count as unavailable here. Give every command the same --lease-namespace"
                 )
-        return frozenset({*others, *(node.name for node in nodes if not node.is_ready)})
+        return frozenset(node.name for node in nodes if is_away(node))
 
     def _is_anothers(self, node: Node) -> bool:
         run = node.annotations.get(marks.RUN)
-        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) in _IN_FLIGHT
+        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) != Phase.FAILED

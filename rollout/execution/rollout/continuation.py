@@ -128,7 +128,9 @@ def continuation(
         include_held=rules.include_held or include_held,
     )
     retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
-    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried)
+    # those that are stranded keep their places, too, and are told of as what they are
+    own = frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear})
+    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).max_failures.of(selected)
     back_again = _retried(unfinished, begun)
@@ -216,6 +218,7 @@ def _planned_anew(
     selected: int,
     policy: Policy,
     retried: frozenset[str],
+    begun: frozenset[str],
 ) -> RolloutPlan:
     """A plan of the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
     pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
@@ -238,6 +241,7 @@ def _planned_anew(
             own_node=situation.own_node,
             unattended=situation.unattended,
             retried=retried,
+            begun=begun,
         )
     )
 

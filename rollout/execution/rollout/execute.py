@@ -18,9 +18,8 @@ from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
-from rollout.execution.node.context import NodeContext
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.node.context import NodeAdmission, NodeContext
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.remembering_shell import RememberingShell
@@ -30,10 +29,10 @@ from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.no_record import NoRecord, Record
-from rollout.execution.record.record import RunRecord
+from rollout.execution.record.record import RunRecord, has_begun
 from rollout.execution.rollout.away import Away
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.pool_rooms import PoolRooms
+from rollout.execution.rollout.node_admission import RunAdmission
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.remains import Inheritance
 from rollout.execution.rollout.rolling import RollingAdmission
@@ -45,6 +44,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.announcements import waiting
+from rollout.planning.away import Room
 from rollout.planning.pools import pools_of
 
 
@@ -67,6 +67,7 @@ class _Run:
     memory: RunMemory
     events: EventWriter
     precedence: Precedence = field(default_factory=Precedence)
+    is_new: bool = True
 
     @property
     def tainting(self) -> Tainting:
@@ -99,6 +100,7 @@ def execute(
         stop=stop,
         notice=report.notice,
         silence=cluster.silence,
+        watch=options.watch,
     )
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
@@ -112,14 +114,16 @@ def execute(
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         at_hand = (gates, record, moved, memory, events.writer)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand, is_new=inherited is None)
         with _soft_taints(run) as kept:
             _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
+        is_over = False
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=_is_over(run, ledger))
-        result = _result(run, ledger)
+            is_over = _is_over(run, ledger)
+            record.end(complete=is_over)
+        result = replace(_result(run, ledger), resumable=not is_over)
     report.finished(result)
     return result
 
@@ -127,7 +131,17 @@ def execute(
 def _is_over(run: _Run, ledger: Ledger) -> bool:
     """Whether nothing is left that this rollout could be gone on with: neither here, nor once a trouble has passed."""
     left = {node.node for node in excluded_by_trouble(run.plan.excluded)} & set(run.inherited.left_over)
-    return ledger.complete and not (run.inherited.failed or left)
+    return (ledger.complete and not (run.inherited.failed or left)) or not _has_begun(run, ledger)
+
+
+def _has_begun(run: _Run, ledger: Ledger) -> bool:
+    """Whether any node was: a rollout that has begun nothing leaves nothing, and is begun anew."""
+    if not run.is_new or ledger.finished:
+        return True
+    try:
+        return has_begun(run.plan.plan_id, run.cluster.ask(read_nodes))
+    except ApiError:
+        return True
 
 
 def _result(run: _Run, ledger: Ledger) -> RunResult:
@@ -152,9 +166,7 @@ def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
         options.lease_seconds,
         options.api_patience,
         options.unlock,
-        options.stale_lease,
-        waits=not options.operating,
-        process=options.process,
+        options.process,
     )
 
 
@@ -307,40 +319,50 @@ def _any_finished(wave: Wave, ledger: Ledger) -> bool:
 
 def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
     policy = run.plan.policy
-    return WaveRunner(
-        run_one=lambda node: _run_one(run, node),
+    runner = WaveRunner(
+        run_one=lambda node: _run_one(run, node, admission),
         unavailable=Away(run.cluster, {run.plan.plan_id, *run.inherited.begun.values()}, run.report),
-        pools=PoolRooms.of(run.plan, run.cluster.ask(read_nodes)) if policy.pools else PoolRooms(),
         clock=run.ports.clock,
         stop=run.stop,
         allowance=Allowance(
-            nodes=policy.max_unavailable.of(run.options.selected),
             failures=max(1, policy.max_failures.of(run.options.selected)),
             settle_timeout=policy.settle_timeout,
         ),
+        room=Room.of(run.plan, run.options.selected, run.cluster.ask(read_nodes) if policy.pools else ()),
         ledger=ledger,
         notice=run.report.notice,
         begun=frozenset(run.inherited.begun),
         gates=run.gates,
     )
+    admission = RunAdmission(run.plan, run.options.selected, run.gates, runner.reason_to_stop)
+    return runner
 
 
 def _settler(run: _Run) -> Settler:
     return Settler(run.cluster, run.report, run.plan.policy)
 
 
-def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
-    result = _run_safely(_context(run, planned))
+def _run_one(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeResult:
+    context = _context(run, planned, admission)
+    result = _run_safely(context)
+    if result.waits:
+        run.report.notice(f"{planned.name} is not cordoned: {result.message}")
+        return result
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
+    run.memory.note(
+        blamed(planned, result.outcome, result.version, is_refused=context.host.shell.is_refused),
+        result.outcome,
+        result.phase,
+        result.unmoved,
+    )
     run.report.node_finished(result)
     run.memory.report_held()
     return result
 
 
-def _context(run: _Run, planned: PlannedNode) -> NodeContext:
+def _context(run: _Run, planned: PlannedNode, admission: NodeAdmission) -> NodeContext:
     ports, options, begun = run.ports, run.options, run.inherited.begun
     rollout = begun.get(planned.name, run.plan.plan_id)
     courtesy, started = run.plan.policy.courtesy, ports.clock.monotonic()
@@ -360,6 +382,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         ),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,
+        admission,
         run.stop,
         is_taken_up=planned.name in begun,
         precedence=run.precedence,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from rollout.execution.gates.ports import GatePorts
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model import marks
@@ -28,8 +29,8 @@ class RunOptions:
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
-    `operating`: nobody watches, and the next pass goes on with what is left. `stale_lease` is the version of a Lease
-    that was seen to go unrenewed, or whose process has ended on this machine. `sentinel` is the operator's
+    `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
+    before there was a plan. `sentinel` is the operator's
     `--detect-command`, empty where there is none. `process` is a word that no other process has.
     """
 
@@ -45,6 +46,6 @@ class RunOptions:
     pods: frozenset[str] = frozenset()
     own_node: OwnNode | None = None
     operating: bool = False
-    stale_lease: str = ""
+    watch: LeaseWatch | None = None
     sentinel: str = ""
     process: str = ""

@@ -18,11 +18,11 @@ from rollout.execution.base.live_view import LiveView, watch_node_events, watch_
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.lock import NO_LEASE, StandingLease, read_lease
+from rollout.execution.lease import NO_LEASE, StandingLease, read_lease
+from rollout.execution.lock_holder import Holder, LeaseWatch, glance
 from rollout.execution.record.record import StandingRecord, read_record
 from rollout.execution.record.unfinished import RunWord, Unfinished, assess, word_of
 from rollout.execution.rollout.account import Account, Look
-from rollout.execution.rollout.lock_holder import Holder, LeaseWatch, glance
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.node_events import NodeEvent
 from rollout.model.cluster import Node
@@ -166,9 +166,8 @@ class _Watch:
         self._standing = standing
         self._has_gone = has_gone
         self._waits = waits
-        self._lock = LeaseWatch(cluster.clock)
+        self._lock = LeaseWatch(cluster.clock, has_gone)
         self._lease = NO_LEASE
-        self._gone = ""
         self._record: StandingRecord | None = None
         self._record_of: tuple[str, Holder] | None = None
         self._record_at = float("-inf")
@@ -209,7 +208,7 @@ class _Watch:
     def _away(self, error: ApiError) -> None:
         """No renewal that went unseen tells anything of a holder: it is watched anew when the server is back."""
         self._cluster.notice(error)
-        self._lock = LeaseWatch(self._cluster.clock)
+        self._lock = LeaseWatch(self._cluster.clock, self._has_gone)
         if self._told is not None:
             self._tell(replace(self._told, away=True))
 
@@ -245,15 +244,8 @@ class _Watch:
         """Whether a process holds the lock; None where it should have been renewed by now, and may still be."""
         if self._lock.state in (Holder.NOBODY, Holder.GONE):
             return False
-        seen = glance(self._lease, self._now, has_ended=self._has_ended_here())
-        return seen.alive or (None if self._lock.state is Holder.ALIVE and not seen.has_ended else seen.alive)
-
-    def _has_ended_here(self) -> bool:
-        """Whether its process surely is no more: it stays so, whoever goes on with its journal."""
-        process = self._lease.process
-        if process and process != self._gone and self._has_gone(self._lease):
-            self._gone = process
-        return bool(process) and process == self._gone
+        seen = glance(self._lease, self._now)
+        return seen.alive or (None if self._lock.state is Holder.ALIVE else seen.alive)
 
     def _has_ended(self, unfinished: Unfinished | None) -> bool:
         """Whether its run is over, and whoever worked on it has let go; where there is none, whether none will be."""

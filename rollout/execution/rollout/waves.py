@@ -14,9 +14,9 @@ from rollout.execution.gates.gates import Gates, NoGates
 from rollout.execution.rollout.admission import Admission, SideBySide
 from rollout.execution.rollout.lanes import Lanes, ThreadLanes
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
+from rollout.planning.away import Room
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
@@ -25,22 +25,22 @@ _LOOK_AGAIN_AT_HEALTH = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much may go wrong or be away: `nodes` unavailable at once, `failures` before no further node is started.
+    """How much may go wrong: `failures` before no further node is started.
 
     `settle_timeout` bounds, in seconds, how long a node's turn waits for other nodes to come back.
     """
 
-    nodes: int
     failures: int
     settle_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
 class WaveRunner:
-    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready.
+    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
     `notice` hears why nothing goes on.
-    Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says.
+    Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One that is
+    not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -48,12 +48,13 @@ class WaveRunner:
     clock: Clock
     stop: StopRequest
     allowance: Allowance
+    room: Room
     ledger: Ledger
     notice: Callable[[str], None]
     begun: frozenset[str] = frozenset()
     gates: Gates = field(default_factory=NoGates)
     lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
-    pools: PoolRooms = field(default_factory=PoolRooms)
+    _refused: set[str] = field(default_factory=set, init=False)
 
     def run(self, wave: Wave, admission: Admission | None = None) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
@@ -65,7 +66,8 @@ class WaveRunner:
                     waiting.remove(node)
                     running.begin(node)
                 if running.nodes:
-                    self._collect(running, admission, more=bool(waiting))
+                    refused = self._collect(running, admission, more=bool(waiting))
+                    waiting += (node for node in wave.nodes if node.name in refused)
                 elif waiting and not admission.unsettled:
                     has_reported = has_reported or self._report_limit(waiting)
                     self._be_patient(waiting, patience)
@@ -92,7 +94,7 @@ class WaveRunner:
         """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
-        taken_up = [node for node in waiting if node.name in self.begun]
+        taken_up = [node for node in waiting if node.name in self.begun - self._refused]
         if taken_up and not self.reason_to_halt():
             return taken_up
         try:
@@ -100,7 +102,7 @@ class WaveRunner:
                 self._give_up(waiting, why)
                 return []
             in_flight = running | admission.unsettled
-            if self._unasked(waiting, in_flight, admission, (), in_flight | self.ledger.away) is None:
+            if self._unasked(waiting, in_flight, admission, (), frozenset()) is None:
                 return []
             if admitted := self._admitted(waiting, in_flight, admission):
                 admission.begin(admitted)
@@ -113,21 +115,21 @@ class WaveRunner:
         self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: Admission
     ) -> list[PlannedNode]:
         """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
-        away = in_flight | self.ledger.away | self.unavailable()
-        room = self.allowance.nodes - len(away)
+        away = in_flight | self.unavailable()
         admitted: list[PlannedNode] = []
         asked = set[str]()
-        while room > 0 and (node := self._unasked(waiting, in_flight, admission, asked, away)):
+        while node := self._unasked(waiting, in_flight, admission, asked, away):
             asked.add(node.name)
             hold = self.gates.hold(node)
             if not hold.why:
                 admitted.append(node)
                 in_flight |= {node.name}
-                away |= {node.name}
             elif hold.final:
                 waiting.remove(node)
                 self.ledger.give_up([node], hold.why)
-            room -= not hold.why or hold.is_general
+            if not hold.why or hold.is_general:
+                # what holds any node is not asked about more of them than could go
+                away |= {node.name}
         return admitted
 
     def _unasked(
@@ -138,32 +140,32 @@ class WaveRunner:
         asked: Container[str],
         away: frozenset[str],
     ) -> PlannedNode | None:
-        """The next that may begin, has room in its pool while those are away, and no gate was asked about yet."""
+        """The next that may begin, for which there is room while those are away, and no gate was asked about yet."""
         left = [node for node in waiting if node.name not in in_flight]
         unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
-        return next((node for node in unasked if self.pools.has_room(node.name, away)), None)
+        return next((node for node in unasked if not self.room.why_full(node.name, away)), None)
 
     def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
         self.ledger.give_up(waiting, why)
         waiting.clear()
 
-    def _collect(self, running: Lanes, admission: Admission, *, more: bool) -> None:
-        pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
+    def _collect(self, running: Lanes, admission: Admission, *, more: bool) -> frozenset[str]:
+        """Take the ends of those that have ended; the nodes that were refused at their cordon, and wait again."""
+        pause, refused = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN, set[str]()
         for result in running.ended(pause if more else None):
-            self.ledger.take(result)
+            if result.waits:
+                refused.add(result.node)
+            else:
+                self.ledger.take(result)
             admission.end(result)
+        self._refused.update(refused)
+        return frozenset(refused)
 
     def _report_limit(self, waiting: Sequence[PlannedNode]) -> bool:
         """Say who uses up the limit; what gates hold is told by them."""
         with suppress(ApiError):
-            away = self.unavailable() | self.ledger.away
-            if len(away) >= self.allowance.nodes:
-                names = ", ".join(sorted(away))
-                self.notice(
-                    f"waiting for nodes to be Ready: --max-unavailable {self.allowance.nodes} is used up by {names}"
-                )
-            for why in self.pools.full(waiting, away):
-                self.notice(f"waiting for nodes to be Ready: {why}")
+            for why in self.room.full(waiting, self.unavailable()):
+                self.notice(f"waiting for nodes to be back: {why}")
         return True
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
@@ -171,13 +173,9 @@ class WaveRunner:
         if not patience.expired:
             self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
             return
-        away = self.unavailable() | self.ledger.away
-        if len(away) < self.allowance.nodes:
-            full = self.pools.full(waiting, away)
-            for why, nodes in full.items():
-                self.ledger.give_up(nodes, why)
-                waiting[:] = [node for node in waiting if node not in nodes]
-            if not full:
-                self.stop.wait(_LOOK_AGAIN)
-            return
-        self._give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {', '.join(sorted(away))}")
+        full = self.room.full(waiting, self.unavailable())
+        for why, nodes in full.items():
+            self.ledger.give_up(nodes, why)
+            waiting[:] = [node for node in waiting if node not in nodes]
+        if not full:
+            self.stop.wait(_LOOK_AGAIN)

@@ -151,6 +151,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     ready = _is_ready(status.conditions)
     owner = _owner(meta.owner_references, shared)
     mirror = MIRROR_ANNOTATION in (meta.annotations or {})
+    stays = _stays(owner, mirror=mirror)
     grace = spec.termination_grace_period_seconds
     return Pod(
         namespace=intern(meta.namespace or ""),
@@ -169,9 +170,10 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         finalizers=meta.finalizers or (),
         node_selector=shared.labels(spec.node_selector),
         claims=_claims(spec.volumes or ()),
-        placement=ANYWHERE if _stays(owner, mirror=mirror) else shared.placement(spec),
-        unready_since="" if ready else _unready_since(status.conditions),
+        placement=ANYWHERE if stays else shared.placement(spec),
+        unready_since="" if ready else _since(status.conditions),
         start_seconds=_start_seconds(status.conditions) if ready else None,
+        ready_since=_since(status.conditions) if ready and stays else "",
     )
 
 
@@ -185,7 +187,7 @@ def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
     return ready is not None and ready.status == ReadyState.TRUE
 
 
-def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
+def _since(conditions: Iterable[wire.Condition] | None) -> str:
     condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
     return (condition.last_transition_time or "") if condition else ""
 
@@ -266,10 +268,12 @@ def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
     return read.metadata.name, read.metadata.labels or {}
 
 
-def daemon_set(read: wire.Named) -> DaemonSet:
+def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
     """A DaemonSet."""
-    meta = read.metadata
-    return DaemonSet(meta.namespace or "", meta.name, meta.uid or "")
+    meta, template = read.metadata, (read.spec or wire.DaemonSetSpec()).template
+    spec = (template or wire.PodTemplate()).spec or wire.PodSpec()
+    placement = Shared().placement(spec)
+    return DaemonSet(meta.namespace or "", meta.name, meta.uid or "", spec.node_selector or {}, placement)
 
 
 def attachment(read: wire.WireAttachment) -> VolumeAttachment:

@@ -52,6 +52,7 @@ class _Document:
     versions: dict[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
     aborted: Pause | None = None
+    waited_for: str = ""
 
 
 def memory_of(namespace: str) -> Document:
@@ -79,7 +80,8 @@ def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
     """The ConfigMap with this memory, in the version that was read."""
-    document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), memory.pause, memory.aborted)
+    standing = (memory.pause, memory.aborted, memory.waited_for)
+    document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
 
 
@@ -94,7 +96,7 @@ def _memory(text: str, origin: str) -> Memory:
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(str(error))}")
     if wrong := next(_impossible(document), ""):
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(wrong)}")
-    return Memory(document.nodes, document.versions, document.pause, document.aborted)
+    return Memory(document.nodes, document.versions, document.pause, document.aborted, document.waited_for)
 
 
 def _impossible(document: _Document) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -149,12 +149,21 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     )
 
 
+def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What an operating process takes: a rollout's rights, but for what people alone do beside it."""
+    # `status --watch` reads Events, `abort` frees slots
+    unused = {("list", "events", ""), ("watch", "events", ""), ("update", "configmaps", marks.SLOTS_NAME)}
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+
+
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a FleetLock server takes: a rollout's rights, but for writing its record."""
+    """What a FleetLock server takes: a rollout's rights, but for writing its record, and reading Events."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    # events are read by `status --watch` alone
     unused = {("list", "events", ""), ("watch", "events", ""), *of_record}
-    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+
+
+def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
 
 

@@ -29,7 +29,14 @@ _OPERATORS = {
     "kubernetes_reboot_manager": _KRM,
     "fleetlock": _FLEETLOCK,
     _UPGRADE: _UPGRADE,
+    "machine-config-controller": "mco",
+    "machine-config-operator": "mco",
+    "bottlerocket-update-operator": "brupop",
+    "brupop-controller-deployment": "brupop",
+    "tuppr": "tuppr",
 }
+# Of the same image as a coordinator, and no harm without it.
+_HARMLESS = "brupop-apiserver"
 # Of these only the image is proof: others have workloads of this name.
 _OPERATORS_BY_IMAGE = {"airlock": _FLEETLOCK}
 # Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
@@ -104,7 +111,7 @@ def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
     for item in read_list(api, DEPLOYMENTS, _Item, _whole).items:
         rival = _rival_of(item, _OPERATORS) or _rival_by_image(item)
         replicas = item.spec.replicas if item.spec else None
-        if rival and replicas != 0 and not _is_ours(item):
+        if rival and replicas != 0 and item.metadata.name != _HARMLESS and not _is_ours(item):
             yield Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
 
 

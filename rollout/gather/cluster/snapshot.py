@@ -162,7 +162,7 @@ def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
     """Every DaemonSet."""
-    return read_list(api, DAEMON_SETS, wire.Named, decode.daemon_set).items
+    return read_list(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set).items
 
 
 def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAttachment, ...]:

@@ -150,6 +150,19 @@ class WirePod(msgspec.Struct, frozen=True, gc=False):
     status: PodStatus | None = None
 
 
+class PodTemplate(msgspec.Struct, frozen=True, gc=False):
+    spec: PodSpec | None = None
+
+
+class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
+    template: PodTemplate | None = None
+
+
+class WireDaemonSet(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta
+    spec: DaemonSetSpec | None = None
+
+
 class Expression(msgspec.Struct, frozen=True, gc=False):
     key: str
     operator: str

@@ -1,12 +1,12 @@
 """What planning says, as verdicts: rivals, nodes that cannot take part, and drains that are bound to fail. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.node_marks import UNCLEAR_HINT
 from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan
-from rollout.model.rivals import IF_REMOVED, Rival
+from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
@@ -19,9 +19,10 @@ _FIXES = {
 _UNPAUSE_FIX = "Once it may be rebooted: rollout unpause {node}"
 _RIVAL_PAUSE_FIX = "Once it may be rebooted: kubectl annotate node {node} {annotation}-"
 # By the name that each sentence on a rival ends with.
-_RIVAL_FIXES = {
+_RIVAL_FIXES: Mapping[str, str] = {
     "locksmithd": "On the host: sudo systemctl mask --now locksmithd; or --exclude the node.",
     "zincati": "Have it ask rollout fleetlock; or on the host: sudo systemctl mask --now zincati; or --exclude it.",
+    **{rival: f"On the host: {way_out}; or --exclude the node." for rival, (_, way_out) in SELF_REBOOTS.items()},
     "system-upgrade-controller": "Wait until its pod has ended, or --exclude the node.",
 }
 _RIVAL_FIX = "Stop the other coordinator, or --exclude the node; if it was removed: {command}"

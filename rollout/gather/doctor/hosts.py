@@ -16,6 +16,7 @@ from rollout.model.host import (
     ProbeFailure,
     ProbeFailureKind,
 )
+from rollout.model.rivals import SELF_REBOOTS
 from rollout.model.unasked import way_to_judge
 
 SKEW_SECONDS = 30.0
@@ -89,6 +90,8 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
     yield _shutdown(node, facts)
     if facts.zincati:
         yield _zincati(node, facts)
+    for rival in facts.reboots_itself:
+        yield failed(CheckName.RIVAL, node, *SELF_REBOOTS[rival])
     yield _operating_system(node, facts)
     yield from _sources(node, facts, own_command=own_command)
 

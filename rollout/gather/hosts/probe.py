@@ -4,7 +4,7 @@ Everything that can stand in such an answer is a fixture file of the tests; a ne
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint, sections
 from rollout.gather.hosts.boot import machine_id
@@ -27,6 +27,7 @@ from rollout.model.host import (
     UpdateOperation,
     UpdateStatus,
 )
+from rollout.model.rivals import SelfReboot
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
@@ -34,7 +35,7 @@ __all__ = ["PROBE_COMMAND", "REBOOT_COMMAND", "parse_probe"]
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
-_RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
+_RUNNING_UNIT = (["active"], ["activating"], ["reloading"])
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
@@ -60,8 +61,9 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
-        locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
+        locksmithd_active=_runs(answers, 0),
         zincati=zincati_strategy(answers.get("zincati", "")),
+        reboots_itself=tuple(_reboots_itself(answers)),
         may_reboot=may_reboot,
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
@@ -71,6 +73,18 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         users=logged_in(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
     )
+
+
+def _runs(answers: Mapping[str, str], number: int) -> bool:
+    """Whether a unit runs, by its place among those that are asked."""
+    return answers.get("units", "").split()[number : number + 1] in _RUNNING_UNIT
+
+
+def _reboots_itself(answers: Mapping[str, str]) -> Iterator[SelfReboot]:
+    if assignments(answers.get("unattended-upgrades", "")).get("REBOOTS") == "true":
+        yield SelfReboot.UNATTENDED_UPGRADES
+    if _runs(answers, 1):
+        yield SelfReboot.BOOTC
 
 
 def _word(text: str) -> str:

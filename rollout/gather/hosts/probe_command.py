@@ -25,6 +25,8 @@ _CLIENT_CALL = "update_engine_client -status"
 _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
 )
+# Apt itself knows which of its files counts; a boolean has several spellings, of which this prints one.
+_APT_CALL = "apt-config shell REBOOTS Unattended-Upgrade::Automatic-Reboot/b"
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 
 # Who is logged in, and the terminal of the one who asks. A `who` that hangs, as where names come from a directory that
@@ -61,7 +63,9 @@ for dir in /usr/share/coreos /usr/share/flatcar /etc/coreos /etc/flatcar
 do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
-mark locksmithd; run 5 systemctl is-active locksmithd
+mark units; run 5 systemctl is-active locksmithd bootc-fetch-apply-updates.timer
+mark unattended-upgrades
+if [ -x /usr/bin/unattended-upgrade ]; then run 5 {_APT_CALL}; fi
 mark zincati
 if [ -d /usr/lib/zincati ] || [ -d /etc/zincati ]; then
   run 5 systemctl is-active zincati

@@ -59,7 +59,7 @@ def read_inventory(path: Path, defaults: SshDefaults) -> Inventory:
     except (OSError, UnicodeDecodeError) as error:
         raise InventoryError(f"inventory {path}: variable files cannot be read: {error}") from error
     if not tree.hosts:
-        raise InventoryError(f"inventory {path} names no host", hint="See inventory/hosts.yaml for an example.")
+        raise InventoryError(f"inventory {path} names no host", hint="See docs/examples/hosts.yaml for an example.")
     builder = _Builder(defaults, tree.warnings)
     built = (builder.host(name, variables) for name, variables in tree.resolved().items())
     hosts = tuple(host for host in built if host is not None)

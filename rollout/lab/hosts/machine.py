@@ -207,11 +207,12 @@ class Machine:
         if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
             self.continue_update()
 
-    def spawn(self, work: Coroutine[object, object, object]) -> None:
+    def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
         """Run something that outlives the command that started it, but not the host."""
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
         self.background.add(task)
         task.add_done_callback(self.background.discard)
+        return task
 
     def continue_update(self) -> None:
         """Let an attempt that is under way go on."""

@@ -17,7 +17,12 @@ from rollout.lab.hosts.release import System
 Program: TypeAlias = "Callable[[Process], Awaitable[int]]"
 
 NOT_FOUND: Final = 127
-_ONLY_ON: Final = {"update_engine_client": System.FLATCAR, "rpm-ostree": System.FEDORA_COREOS}
+_ONLY_ON: Final = {
+    "apt-config": System.UBUNTU,
+    "rpm-ostree": System.FEDORA_COREOS,
+    "unattended-upgrade": System.UBUNTU,
+    "update_engine_client": System.FLATCAR,
+}
 
 
 class Sink(Protocol):

@@ -116,11 +116,18 @@ class Zincati:
         self.answers: list[Answer] = []
         self._machine = machine
         self._rng = rng
+        self._life: asyncio.Task[object] | None = None
         machine.observers.append(self)
 
     def start(self) -> None:
         """Begin: report the steady state first, as after every start of the unit."""
-        self._machine.spawn(self._live())
+        self._life = self._machine.spawn(self._live())
+
+    def restart(self) -> None:
+        """As the unit is restarted on a host that stays up: what it was granted is forgotten."""
+        if self._life is not None:
+            self._life.cancel()
+        self.start()
 
     def machine_up(self, _machine: Machine) -> None:
         """The host has booted."""

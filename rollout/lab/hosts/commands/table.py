@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.commands import basic, condition, text, users
+from rollout.lab.hosts.commands.apt import apt_config
 from rollout.lab.hosts.commands.busctl import busctl
 from rollout.lab.hosts.commands.rpm_ostree import rpm_ostree
 from rollout.lab.hosts.commands.sudo import sudo
@@ -16,6 +17,7 @@ from rollout.lab.hosts.shell import sh
 HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         "[": condition.test,
+        "apt-config": apt_config,
         "bash": sh,
         "busctl": busctl,
         "cat": text.cat,
@@ -48,6 +50,7 @@ HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "true": basic.constant(0),
         "tty": users.tty,
         "uname": basic.uname,
+        "unattended-upgrade": basic.constant(0),
         "update_engine_client": update_engine_client,
         "uptime": basic.uptime,
         "wall": users.wall,

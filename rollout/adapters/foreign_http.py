@@ -1,0 +1,168 @@
+"""HTTP exchanges with servers that are none of ours: one deadline for the whole exchange, and one largest answer.
+
+A time-out of the library's counts from one byte to the next: whoever sends a byte now and then holds it for ever. So
+the connection is cut at the deadline, whatever goes on there: connecting, TLS, headers or body. No redirect is
+followed: what is meant for one address goes to no other. Not by urllib3, which logs whole URLs where an answer is
+garbled.
+"""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+
+
+class ExchangeError(Exception):
+    """There was no answer; the message holds nothing of the URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`body` is its beginning where it `is_cut`: there was more than was asked for."""
+
+    status: int
+    body: bytes
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds for the whole exchange, and bytes of its answer; with 0 the answer's body is not waited for."""
+
+    seconds: float
+    largest: int = 0
+
+
+def exchange(
+    request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False, deadline: float | None = None
+) -> Answer:
+    """What is answered, whatever its status is; `ExchangeError`. `by_proxy`: through those of the environment.
+
+    `deadline` is one of `time.monotonic`, for what shares it with other exchanges.
+    """
+    line = _Line(time.monotonic() + bounds.seconds if deadline is None else deadline)
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
+        opener.add_handler(handler)
+    try:
+        with opener.open(request, timeout=line.seconds_left()) as response:
+            return _read(response, bounds.largest, line)
+    except (OSError, HTTPException, ValueError) as error:
+        raise ExchangeError(_why(TimeoutError() if line.is_cut else error)) from error
+    finally:
+        line.close()
+
+
+def _read(response: HTTPResponse, largest: int, line: "_Line") -> Answer:
+    body = response.read(largest + 1) if largest else b""
+    if line.is_cut:
+        raise TimeoutError
+    if len(body) <= largest and largest and response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    return Answer(response.status, body[:largest], len(body) > largest)
+
+
+class _Line:
+    """A connection that is cut at the deadline, also in the middle of a handshake."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._end: socket.socket | None = None
+        self._timer: threading.Timer | None = None
+        self.is_cut = False
+
+    def seconds_left(self) -> float:
+        """`TimeoutError` where there are none."""
+        if (left := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left
+
+    def connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
+        """As `socket.create_connection` does, with one deadline for all the addresses of a name."""
+        trouble: OSError = ConnectionError()
+        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.settimeout(self.seconds_left())
+                connection.connect(place)
+            except OSError as error:
+                connection.close()
+                trouble = error
+            else:
+                self._watch(connection)
+                return connection
+        raise trouble
+
+    def _watch(self, connection: socket.socket) -> None:
+        # a further descriptor: TLS takes the first one over
+        self._end = connection.dup()
+        self._timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._cut, (self._end,))
+        self._timer.name, self._timer.daemon = "deadline", True
+        self._timer.start()
+
+    def _cut(self, end: socket.socket) -> None:
+        self.is_cut = True
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._end is not None:
+            self._end.close()
+
+
+class _Handler(urllib.request.AbstractHTTPHandler):
+    """Opens URLs over one line; nothing but http and https is known to it."""
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._plain, request)  # type: ignore[arg-type]
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(self._secure, request)  # type: ignore[arg-type]
+
+    http_request = urllib.request.AbstractHTTPHandler.do_request_
+    https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+    def _plain(self, host: str, timeout: float) -> HTTPConnection:
+        return self._over_line(HTTPConnection(host, timeout=timeout))
+
+    def _secure(self, host: str, timeout: float) -> HTTPConnection:
+        return self._over_line(HTTPSConnection(host, timeout=timeout))
+
+    def _over_line(self, connection: Any) -> HTTPConnection:
+        connection._create_connection = self._line.connect  # noqa: SLF001 - the library's own seam, without a public name
+        bounded: HTTPConnection = connection
+        return bounded
+
+
+def request_to(
+    url: str, headers: Mapping[str, str], body: bytes | None = None, method: str = "GET"
+) -> urllib.request.Request:
+    """A request; the URL's scheme is http or https."""
+    return urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310
+
+
+def _why(error: BaseException) -> str:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    match reason:
+        case TimeoutError():
+            return "it did not answer in time"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not valid: {reason.verify_message}"
+        case OSError() if reason.strerror:
+            return f"it cannot be reached: {reason.strerror}"
+        case _:
+            return f"it does not answer like a web server ({type(reason).__name__})"

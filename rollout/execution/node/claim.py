@@ -1,0 +1,194 @@
+"""Taking an untouched node: it is marked, admitted once more by what stands on all Nodes, and only then cordoned.
+
+Between admission and cordon there is one write, and nothing slow: what is slow is asked first, and an outage of the API
+server has all of it asked again. The mark comes before the look, so that of two rollouts that do not know each other
+the later one to mark sees both. Whoever sees more nodes away than may be does not cordon: of nodes that are only marked
+the last by name give way, and the first wait until they have. So never both go, and never neither.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure, RefusedError
+from rollout.execution.node.marking import is_excluded, ours, without_taint, write
+from rollout.execution.node.own_pods import ready_now
+from rollout.execution.node.task import NodeTask
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.host import HostFacts
+from rollout.model.node_marks import misunderstanding
+from rollout.model.own_pods import ready_before, ready_text
+from rollout.model.pause import why_paused
+from rollout.model.plan import ExclusionReason
+from rollout.model.progress import Outcome, Phase
+from rollout.model.replaced import replacing
+from rollout.planning.announcements import announced
+from rollout.planning.away import is_away, is_claimed
+from rollout.planning.rivals import marks_on
+from rollout.ports import ClusterApi
+
+# Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.
+_PATIENCE, _PAUSE = 10.0, 0.2
+
+
+def claim(
+    context: NodeContext, staged_version: str, facts: HostFacts | None, *, detected: str = "", exclude: bool = False
+) -> Node:
+    """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
+
+    A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
+    from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
+    what asked for the reboot; `facts` are what others are told of its host, where the rules ask for it. Returned is the
+    Node as it was before the cordon. `RefusedError` where it is not admitted now: nothing is left on it.
+    """
+    task = context.task
+    if why := context.admission.refusal(context.planned):
+        raise RefusedError(why)
+    fields, ready = announced(task.courtesy, facts, task.report.now), ready_now(task)
+    before = _marked(task)
+
+    def change(node: Node) -> dict[str, Any]:
+        _check_free(task, ours(task, node))
+        _check_cordon(before, node)
+        excludes = exclude and _ours_to_include(node)
+        annotations = {
+            **_mark(task, Phase.CORDONED),
+            marks.STAGED_VERSION: staged_version or None,
+            marks.DETECTED: detected or None,
+            marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
+            marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
+            marks.REPLACED: replacing(node, fields),
+            marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
+            marks.ANNOUNCED: None,
+            **fields.annotations,
+        }
+        labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
+        body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
+        return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
+
+    patience = context.cluster.deadline(_PATIENCE)
+    try:
+        return write(task, change, partial(_admitted, context, patience))
+    except NodeFailure as error:
+        if error.outcome is Outcome.SKIPPED:
+            _withdraw(task, before)
+        raise
+
+
+def _mark(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
+    return {
+        marks.RUN: task.rollout,
+        marks.PHASE: phase.value,
+        marks.BOOT_ID_BEFORE: task.planned.boot_id,
+        marks.MACHINE_ID: task.planned.machine_id,
+    }
+
+
+def _marked(task: NodeTask) -> Node:
+    """The Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
+    seen: list[Node] = []
+
+    def change(node: Node) -> dict[str, Any]:
+        _check_free(task, node)
+        seen[:] = seen if _is_marked(task, node) and seen else [node]
+        return {"metadata": {"annotations": _mark(task, Phase.PENDING)}}
+
+    write(task, change)
+    return seen[0]
+
+
+def _is_marked(task: NodeTask, node: Node) -> bool:
+    return node.annotations.get(marks.RUN) == task.rollout and is_claimed(node)
+
+
+def _withdraw(task: NodeTask, before: Node) -> None:
+    """Put back what stood there before the mark; the mark of an earlier process stays for whoever goes on with it."""
+    annotations = {name: before.annotations.get(name) for name in _mark(task, Phase.PENDING)}
+
+    def change(node: Node) -> dict[str, Any] | None:
+        return {"metadata": {"annotations": annotations}} if _is_marked(task, node) else None
+
+    write(task, change)
+
+
+def _admitted(context: NodeContext, patience: Deadline, api: ClusterApi) -> Node:
+    """The Node as it is when it may be cordoned, `RefusedError` where it may not be."""
+    name = context.name
+    while True:
+        if why := context.admission.refusal(context.planned):
+            raise RefusedError(why)
+        nodes = {node.name: node for node in read_nodes(api)}
+        if name not in nodes:
+            message = "not started: its Node was deleted since it was planned"
+            raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
+        check_node(context, nodes[name])
+        room = context.admission.room(nodes.values())
+        away = {node.name for node in nodes.values() if is_away(node)}
+        giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
+        if why := room.why_full(name, away - giving_way):
+            raise RefusedError(why)
+        if not (why := room.why_full(name, away)):
+            return nodes[name]
+        if patience.expired:
+            raise RefusedError(why)
+        patience.pause(_PAUSE)
+
+
+def check_node(context: NodeContext, node: Node) -> None:
+    """`NodeFailure` where a node may not be begun any more for what stands on it."""
+    if node.deleting:
+        raise NodeFailure(Outcome.SKIPPED, "not started: its Node is being deleted", reason=ExclusionReason.DELETING)
+    if not node.is_ready:
+        message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
+    if why := why_paused(node, context.cluster.api.server_time()):
+        message = f"not started: since it was planned it has been {why}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
+    ignored = context.policy.gates.ignored_rivals
+    if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
+        message = f"not started: since it was planned {held}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
+
+
+def _ours_to_undo(node: Node) -> bool:
+    """Whether the cordon is ours, of whichever run: one that a failed node was left with stays ours until it is undone.
+
+    A claim whose answer was lost stands on the Node already, and must not be taken for somebody else's.
+    """
+    return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
+
+
+def _ours_to_include(node: Node) -> bool:
+    """The same for the load balancers' label."""
+    return is_excluded(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
+
+
+def _check_free(task: NodeTask, node: Node) -> None:
+    """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
+    if why := misunderstanding(node):
+        message = f"not started: its marks are not understood: {why}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
+    if node.uid != task.planned.node_uid:
+        raise NodeFailure(Outcome.SKIPPED, "not started: the Node was deleted and created again since it was planned")
+    if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
+        raise NodeFailure(Outcome.SKIPPED, "not started: its kubelet has reported another boot since it was planned")
+    run = node.annotations.get(marks.RUN)
+    if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
+        raise NodeFailure(Outcome.SKIPPED, f"not started: it is marked by the unfinished rollout {run}")
+    if node.unschedulable and not task.planned.cordoned and run != task.rollout:
+        raise _cordoned_meanwhile()
+
+
+def _check_cordon(before: Node, node: Node) -> None:
+    """`NodeFailure` where another party has cordoned it after it was marked."""
+    if node.unschedulable and not before.unschedulable and is_claimed(node):
+        raise _cordoned_meanwhile()
+
+
+def _cordoned_meanwhile() -> NodeFailure:
+    message = "not started: it was cordoned outside this rollout after it was planned"
+    return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)

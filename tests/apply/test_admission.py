@@ -1,0 +1,162 @@
+"""What comes up between a node's admission and its cordon: it is asked once more in the step that cordons."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.store import Change, Json
+from rollout.lab.lab import Lab
+from rollout.lab.world.objects import is_ready
+from rollout.model import marks
+from tests.apply.conftest import Rollout, command
+from tests.ended import Ended, HeardProcess, end_of
+from tests.operate.conftest import open_now
+from tests.server.test_clocks import STEPPED
+from tests.waiting import wait_until
+
+Started = Callable[[str, int], Lab]
+HALF_A_DAY = 43_200
+APPLY = (
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--health-checks", "1"),
+    *("--settle-timeout", "3s", "--no-prefer-no-schedule-taint"),
+)
+WAITS = """
+import os, pathlib, sys, time
+place, node = pathlib.Path(sys.argv[1]), os.environ.get("ROLLOUT_GATE_NODE")
+if node:
+    (place / f"{node} is asked").touch()
+    while not (place / "go").exists():
+        time.sleep(0.02)
+"""
+
+
+def gate(place: Path) -> tuple[str, str]:
+    """A gate command that holds each node until `go`."""
+    place.mkdir(exist_ok=True)
+    script = place / "gate.py"
+    script.write_text(WAITS)
+    return "--gate-command", shlex.join([sys.executable, str(script), str(place)])
+
+
+def is_asked(place: Path, node: str) -> bool:
+    return (place / f"{node} is asked").exists()
+
+
+def go(place: Path) -> None:
+    (place / "go").touch()
+
+
+def assert_untouched(lab: Lab, node: str) -> None:
+    score = lab.scoreboard()
+    left = {name for names in score.annotations_left.values() for name in names if not name.startswith(marks.PAUSED)}
+    assert (score.reboots[node], score.cordons_left, left) == (0, (), set())
+
+
+def nodes(lab: Lab) -> list[Json]:
+    return lab.call(lambda: list(lab.store.items(NODES)))
+
+
+def cordons(lab: Lab) -> list[str]:
+    """Who was cordoned from now on."""
+    seen: list[str] = []
+
+    def changed(change: Change) -> None:
+        if change.resource is NODES and change.obj["spec"].get("unschedulable"):
+            seen.append(change.obj["metadata"]["name"])
+
+    lab.call(lambda: lab.store.subscribe(changed))
+    return seen
+
+
+def pause_it(lab: Lab, rollout: Rollout) -> None:
+    assert rollout(lab, "pause", "worker-1").code == 0
+
+
+def pause_all(lab: Lab, rollout: Rollout) -> None:
+    assert rollout(lab, "pause", "--all").code == 0
+
+
+def take_another_away(lab: Lab, _rollout: Rollout) -> None:
+    lab.call(lab.machines["worker-2"].cut_power)
+    wait_until(lambda: not any(is_ready(node) for node in nodes(lab) if node["metadata"]["name"] == "worker-2"))
+
+
+MEANWHILE = {
+    "the node is paused": (pause_it, "skipped", 0, "it has been paused by"),
+    "all nodes are paused": (pause_all, "not_started", 4, "all nodes are paused"),
+    "another node turns NotReady": (take_another_away, "not_started", 4, "--max-unavailable 1 is used up by worker-2"),
+}
+
+
+@pytest.mark.parametrize("case", MEANWHILE)
+def test_what_happens_while_its_gate_command_runs_leaves_a_node_untouched(
+    case: str, started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    happen, where, code, why = MEANWHILE[case]
+    lab, place = started("default", 5), tmp_path / "gate"
+    seen = cordons(lab)
+    process = command(lab, tmp_path, *APPLY, "--node", "worker-1", *gate(place))
+    wait_until(lambda: is_asked(place, "worker-1"))
+    happen(lab, rollout)
+    go(place)
+    ended = end_of(process)
+    assert (ended.code, ended.summary[where]) == (code, ["worker-1"]), ended.stderr
+    assert why in ended.summary["reasons"]["worker-1"]
+    assert_untouched(lab, "worker-1")
+    assert not seen
+
+
+@pytest.mark.timeout(240)
+def test_a_window_that_closes_while_its_gate_command_runs_leaves_a_node_untouched(
+    started: Started, tmp_path: Path
+) -> None:
+    lab, place, ahead = started("default", 5), tmp_path / "gate", tmp_path / "ahead"
+    ahead.write_text("0")
+    seen = cordons(lab)
+    process = stepped(lab, tmp_path, ahead, *APPLY, "--node", "worker-1", *gate(place), "--window", open_now())
+    wait_until(lambda: is_asked(place, "worker-1"))
+    ahead.write_text(str(HALF_A_DAY))
+    go(place)
+    ended = end_of(process)
+    assert (ended.code, ended.summary["not_started"]) == (4, ["worker-1"]), ended.stderr
+    assert "outside the maintenance window" in ended.summary["reasons"]["worker-1"]
+    assert_untouched(lab, "worker-1")
+    assert not seen
+
+
+def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> HeardProcess[str]:
+    """The real program, by a clock that is as many seconds ahead as this file says."""
+    return HeardProcess(
+        [sys.executable, "-c", STEPPED, str(ahead), *arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), **lab.environment},
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_two_rollouts_that_do_not_see_each_others_lock_only_one_goes_at_a_time(
+    started: Started, tmp_path: Path
+) -> None:
+    lab, place = started("default", 5), tmp_path / "gate"
+    places = {"worker-1": "kube-system", "worker-2": "default"}
+    rollouts = [
+        command(lab, tmp_path, *APPLY, "--node", node, *gate(place), "--lease-namespace", namespace)
+        for node, namespace in places.items()
+    ]
+    for node in places:
+        wait_until(lambda: is_asked(place, node))  # noqa: B023 - called at once
+    go(place)
+    ends: list[Ended] = [end_of(process) for process in rollouts]
+    score = lab.scoreboard()
+    assert score.most_unavailable == 1
+    assert [end.code for end in ends].count(0) >= 1, [end.stderr for end in ends]
+    assert sum(score.reboots.values()) == [end.code for end in ends].count(0)
+    assert (score.cordons_left, score.annotations_left) == ((), {})

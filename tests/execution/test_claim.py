@@ -1,0 +1,222 @@
+"""Two who do not know of each other, each about to cordon a node: whatever the order, one goes and never both."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.gates import NoGates
+from rollout.execution.node.claim import claim
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure, RefusedError
+from rollout.execution.node.marking import give_back
+from rollout.execution.node.task import NodeTask
+from rollout.gather.cluster.snapshot import read_node
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.store import Change
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import Policy
+from rollout.model.progress import Outcome
+from rollout.planning.away import Room
+from rollout.ports import ClusterApi
+from tests.execution.drains import Json, put
+from tests.standalone_api import StandaloneApi
+
+pytestmark = pytest.mark.in_memory
+NAMES = ("n1", "n2", "n3", "n4")
+CALLS = ("get", "pages", "patch")
+
+
+@dataclass
+class Allowed:
+    """A limit, and what holds the node up."""
+
+    most: int
+    why: Callable[[], str] = lambda: ""
+
+    def refusal(self, planned: PlannedNode) -> str:
+        return self.why()
+
+    def room(self, nodes: Iterable[Node]) -> Room:
+        return Room(self.most)
+
+
+class Anybody:
+    """May act."""
+
+    def check(self) -> None:
+        pass
+
+
+@dataclass
+class Interrupted:
+    """A client of the API before whose `number`-th request something else happens."""
+
+    api: ClusterApi
+    number: int
+    happen: Callable[[], object]
+    requests: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in CALLS:
+            self.requests += 1
+            if self.requests == self.number:
+                self.happen()
+        return getattr(self.api, name)
+
+
+@dataclass
+class Seen:
+    """The most nodes that were cordoned at once."""
+
+    cordoned: set[str] = field(default_factory=set)
+    most: int = 0
+
+    def changed(self, change: Change) -> None:
+        if change.resource is NODES:
+            name = change.obj["metadata"]["name"]
+            (self.cordoned.add if change.obj["spec"].get("unschedulable") else self.cordoned.discard)(name)
+            self.most = max(self.most, len(self.cordoned))
+
+
+@pytest.fixture
+def seen(server: StandaloneApi) -> Seen:
+    for name in NAMES:
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"bootID": "b", "machineID": "m"}}
+        put(server, NODES, {"metadata": {"name": name}, "status": status})
+    witness = Seen()
+    server.call(lambda: server.store.subscribe(witness.changed))
+    return witness
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.execution.node.claim._PATIENCE", 0.2)
+    monkeypatch.setattr("rollout.execution.node.claim._PAUSE", 0.01)
+
+
+def context(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> NodeContext:
+    clock = SystemClock()
+    cluster, report = PatientApi(cast("ClusterApi", api), clock), Reporter(Observers(()), clock)
+    uid = read_node(cast("ClusterApi", getattr(api, "api", api)), name).uid
+    planned = PlannedNode(name, "b", uid, "1", "2", 0, 0, cordoned=cordoned, machine_id="m")
+    task = NodeTask(planned, f"run-{name}", cluster, Anybody(), report)
+    return NodeContext(task, cast("Any", None), Policy(), NoGates(), admission, StopRequest())
+
+
+def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:
+    try:
+        claim(context(api, name, admission, cordoned=cordoned), "2", None)
+    except RefusedError:
+        return False
+    return True
+
+
+def node_of(server: StandaloneApi, name: str) -> Json:
+    found = server.call(lambda: server.store.get(NODES, name))
+    assert found is not None
+    return found
+
+
+def is_unmarked(server: StandaloneApi, name: str) -> bool:
+    node = node_of(server, name)
+    return not (node["metadata"].get("annotations") or node["spec"].get("unschedulable"))
+
+
+@pytest.mark.parametrize(("first", "second"), [("n1", "n2"), ("n2", "n1")])
+@pytest.mark.parametrize("number", range(1, 7))
+def test_at_whichever_request_another_comes_one_of_the_two_goes(
+    first: str, second: str, number: int, server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    others: list[bool] = []
+    interrupted = Interrupted(api, number, lambda: others.append(claimed(api, second, Allowed(1))))
+    went = {first: claimed(interrupted, first, Allowed(1))}
+    went[second] = others[0] if others else claimed(api, second, Allowed(1))
+    assert (seen.most, sorted(went.values())) == (1, [False, True])
+    assert seen.cordoned == {name for name, has_gone in went.items() if has_gone}
+    assert all(is_unmarked(server, name) for name, has_gone in went.items() if not has_gone)
+
+
+def test_many_at_once_all_get_their_turn_and_never_more_than_may(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    turns: list[str] = []
+
+    def take(name: str) -> None:
+        while len([turn for turn in turns if turn == name]) < 5:
+            if claimed(api, name, Allowed(2)):
+                turns.append(name)
+                give_back(context(api, name, Allowed(2)).task, Outcome.SUCCEEDED, "2")
+
+    threads = [threading.Thread(target=take, args=(name,)) for name in NAMES]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(turns), seen.most <= 2, seen.cordoned) == (5 * len(NAMES), True, set())
+
+
+def test_an_outage_before_the_cordon_has_all_of_it_asked_again(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    """The mark is written; the cordon is not, and meanwhile all nodes are paused."""
+    asked: list[str] = []
+
+    def why() -> str:
+        asked.append("paused" if len(asked) == 2 else "")
+        return asked[-1]
+
+    fault = ApiFault(answer=FaultAnswer.DROP, verb="patch", resource="nodes", requests=1)
+    interrupted = Interrupted(api, 4, lambda: server.call(lambda: server.server.faults.add(fault)))
+    assert not claimed(interrupted, "n1", Allowed(1, why))
+    assert (asked, seen.most) == (["", "", "paused"], 0)
+    assert is_unmarked(server, "n1")
+
+
+def test_an_answer_to_the_mark_that_is_lost_leaves_no_mark(server: StandaloneApi, api: ClusterApi, seen: Seen) -> None:
+    asked: list[str] = []
+
+    def why() -> str:
+        asked.append("paused" if asked else "")
+        return asked[-1]
+
+    fault = ApiFault(answer=FaultAnswer.LOSE_ANSWER, verb="patch", resource="nodes", requests=1)
+    server.call(lambda: server.server.faults.add(fault))
+    assert not claimed(api, "n1", Allowed(1, why))
+    assert (seen.most, is_unmarked(server, "n1")) == (0, True)
+
+
+def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    old = {marks.RUN: "old", marks.PHASE: "failed", marks.BOOT_ID_BEFORE: "a", marks.CORDONED_BY_US: "true"}
+    body = {"metadata": {"annotations": old}, "spec": {"unschedulable": True}}
+    api.patch("/api/v1/nodes/n1", body)
+    asked: list[str] = []
+
+    def why() -> str:
+        asked.append("paused" if asked else "")
+        return asked[-1]
+
+    assert not claimed(api, "n1", Allowed(1, why), cordoned=True)
+    assert node_of(server, "n1")["metadata"]["annotations"] == old
+
+
+def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
+    server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    def cordon() -> None:
+        api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+
+    with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
+        claim(context(Interrupted(api, 3, cordon), "n1", Allowed(1)), "2", None)
+    assert not node_of(server, "n1")["metadata"].get("annotations")
