@@ -39,11 +39,11 @@ def _verdict(scores: Scoreboard) -> str:
         ("budget broken", [budget.name for budget in scores.budgets_broken]),
         ("rebooted, and on its old version", unmoved),
     )
-    told = "; ".join(f"{word}: {shortened(names)}" for word, names in troubles if names)
+    sentence = "; ".join(f"{word}: {shortened(names)}" for word, names in troubles if names)
     if not scores.clean or scores.hosts_down:
-        return f"Not clean. {told}."
-    if told:
-        return f"Nothing is left behind. {told[:1].upper()}{told[1:]}."
+        return f"Not clean. {sentence}."
+    if sentence:
+        return f"Nothing is left behind. {sentence[:1].upper()}{sentence[1:]}."
     return "Clean: nothing was harmed, and nothing is left behind."
 
 
