@@ -29,7 +29,6 @@ def scoreboard_text(scores: Scoreboard) -> str:
 
 def _verdict(scores: Scoreboard) -> str:
     """Whether it went well, and what did not."""
-    unmoved = [name for name, seen in scores.versions.items() if scores.reboots.get(name) and seen.now == seen.before]
     troubles = (
         ("host down", scores.hosts_down),
         ("still cordoned", scores.cordons_left),
@@ -37,7 +36,7 @@ def _verdict(scores: Scoreboard) -> str:
         ("still out of load balancers", scores.exclusions_left),
         ("killed without eviction", scores.killed),
         ("budget broken", [budget.name for budget in scores.budgets_broken]),
-        ("rebooted, and on its old version", unmoved),
+        ("rebooted, and on its old version", scores.rolled_back),
     )
     sentence = "; ".join(f"{word}: {shortened(names)}" for word, names in troubles if names)
     if not scores.clean or scores.hosts_down:

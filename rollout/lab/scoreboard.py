@@ -62,7 +62,7 @@ class Scoreboard:
     them. `moved_twice` are evictions of pods that came after the start: mostly replacements of pods that were evicted
     before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start. `taints_left` and
     `exclusions_left` are nodes that have rollout's soft taint, or have since the start got the label that keeps them
-    out of load balancers.
+    out of load balancers. `rolled_back` are hosts that a boot did not bring to the version that was staged for it.
     """
 
     reboots: dict[str, int]
@@ -80,6 +80,7 @@ class Scoreboard:
     rebooted_undrained: tuple[str, ...]
     taints_left: tuple[str, ...] = ()
     exclusions_left: tuple[str, ...] = ()
+    rolled_back: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -103,6 +104,8 @@ class _Tally:
     # Budgets that a disruption brought below and that have not recovered since.
     below_now: set[str] = field(default_factory=set)
     versions: dict[str, str] = field(default_factory=dict)
+    # The version that was staged for a host's last boot, empty for none.
+    staged: dict[str, str] = field(default_factory=dict)
     evictions: int = 0
     moved_twice: int = 0
     deletions: int = 0
@@ -179,6 +182,11 @@ class ScoreKeeper:
                 for node in nodes
                 if _is_excluded(node) and node["metadata"]["name"] not in self._tally.excluded_before
             ),
+            rolled_back=tuple(
+                name
+                for name, staged in sorted(self._tally.staged.items())
+                if staged and name in hosts and name not in self._down and hosts[name].os_version != staged
+            ),
         )
 
     def host_joined(self, host: HostState) -> None:
@@ -194,6 +202,7 @@ class ScoreKeeper:
         self._down.add(host.name)
         if not self._started:
             return
+        self._tally.staged[host.name] = host.staged_version
         for name, budget in budgets.items():
             self._compare(budget, before[name], self._healthy_of(budget))
         victims = [_full_name(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]

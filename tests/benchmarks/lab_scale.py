@@ -32,6 +32,7 @@ class PlainHost:
     running: bool = True
     os_image: str = "Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
     os_version: str = "4081.2.0"
+    staged_version: str = ""
     kernel_version: str = "6.6.60-flatcar"
 
 

@@ -43,6 +43,10 @@ class RealHost:
         return self._version
 
     @property
+    def staged_version(self) -> str:
+        return ""
+
+    @property
     def kernel_version(self) -> str:
         return "6.6.74-flatcar"
 

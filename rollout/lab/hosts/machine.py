@@ -126,6 +126,11 @@ class Machine:
         return self.release.version
 
     @property
+    def staged_version(self) -> str:
+        """The version that its next boot is to bring; empty where none is staged."""
+        return self.engine.staged or ""
+
+    @property
     def os_image(self) -> str:
         """What a kubelet reports as the OS image."""
         return self.release.pretty_name

@@ -38,6 +38,10 @@ class HostState(Protocol):
         """VERSION_ID of the running system."""
 
     @property
+    def staged_version(self) -> str:
+        """The version that its next boot is to bring; empty where none is staged."""
+
+    @property
     def kernel_version(self) -> str:
         """`uname -r`."""
 

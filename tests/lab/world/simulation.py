@@ -40,6 +40,7 @@ class PlainHost:
     machine_id: str = "00000000000000000000000000000001"
     os_image: str = OLD_IMAGE
     os_version: str = "4081.2.0"
+    staged_version: str = ""
     kernel_version: str = "6.6.60-flatcar"
 
 
