@@ -304,6 +304,25 @@ def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path)
         assert {exchange.query["fieldSelector"] for exchange in server.exchanges} == {"spec.nodeName=n"}
 
 
+def test_the_next_page_is_asked_for_while_the_one_before_is_read(tmp_path: Path) -> None:
+    """And what is wrong with it is raised where it is wanted."""
+    asked = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        if exchange.query.get("continue"):
+            asked.set()
+            exchange.json(status_body(410, "Expired", "the token is too old"), 410)
+        else:
+            exchange.json({"metadata": {"continue": "1"}, "items": []})
+
+    with scripted(script) as server:
+        pages = client(tmp_path, server.url).pages("/api/v1/pods")
+        next(pages)
+        assert asked.wait(10)
+        with pytest.raises(ApiGoneError):
+            next(pages)
+
+
 def test_a_page_that_is_no_json_names_its_path(tmp_path: Path) -> None:
     with (
         scripted(lambda exchange: exchange.answer(200, b"<html>Welcome</html>")) as server,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -146,29 +146,33 @@ class Others:
     @contextmanager
     def about(self) -> Iterator[None]:
         """One thing befalls the cluster meanwhile, and is over then."""
-        act = self.rng.choice((self.pause, self.silence, self.crash))
-        thread = Thread(target=act, args=(self.rng.uniform(0, 1.5), self.rng.randint(1, 3)))
+        act, over = self.rng.choice((self.pause, self.silence, self.crash)), Event()
+        after, number = self.rng.uniform(0, 1.5), self.rng.randint(1, 3)
+
+        def befall() -> None:
+            if not over.wait(after):
+                act(over, number)
+
+        thread = Thread(target=befall)
         thread.start()
         try:
             yield
         finally:
+            over.set()
             thread.join()
 
-    def pause(self, after: float, number: int) -> None:
-        time.sleep(after)
+    def pause(self, over: Event, number: int) -> None:
         node = ("", f"cp-{number}", f"worker-{number}")[number - 1]
         self.trouble.set_pause(node, paused=True)
-        time.sleep(1.0)
+        over.wait(1.0)
         self.trouble.set_pause(node, paused=False)
 
-    def silence(self, after: float, number: int) -> None:
-        time.sleep(after)
+    def silence(self, _over: Event, number: int) -> None:
         self.trouble.silence(f"worker-{number}", 120)
 
-    def crash(self, after: float, number: int) -> None:
-        time.sleep(after)
+    def crash(self, over: Event, number: int) -> None:
         self.trouble.set_well(f"cp-{number}", "etcd", well=False)
-        time.sleep(1.0)
+        over.wait(1.0)
         self.trouble.set_well(f"cp-{number}", "etcd", well=True)
 
     @property

@@ -6,12 +6,16 @@ here, because that says nothing about the server.
 """
 
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -40,6 +44,8 @@ _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
 _WATCH_SLACK = 10.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +142,17 @@ class KubeApi:
         return self._fetch(self._request("GET", path, query))
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between."""
+        """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between.
+
+        The next page is fetched while the one before is read.
+        """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
-        token = ""
-        while True:
-            request = self._request("GET", path, {**parameters, "continue": token} if token else parameters)
-            body, token = self._believed(request)
+        body, token = self._believed(self._request("GET", path, parameters))
+        while token:
+            following = _ahead(partial(self._believed, self._request("GET", path, {**parameters, "continue": token})))
             yield body
-            if not token:
-                return
+            body, token = following.result()
+        yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a POST of `body` as JSON."""
@@ -282,6 +290,20 @@ class KubeApi:
         retry_after = response.headers.get("Retry-After", "")
         error = failure(response.status, body, request=str(request), retry_after=retry_after)
         return self._recovery.judge(error, request.right)
+
+
+def _ahead(fetch: Callable[[], T]) -> "Future[T]":
+    """What a thread fetches that nobody waits for at the program's end."""
+    fetched = Future[T]()
+
+    def run() -> None:
+        try:
+            fetched.set_result(fetch())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            fetched.set_exception(error)
+
+    threading.Thread(target=run, name="next page", daemon=True).start()
+    return fetched
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:

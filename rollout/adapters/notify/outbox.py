@@ -1,7 +1,7 @@
 """Sends notifications beside the work: whoever posts one never waits, and nobody waits long at the end.
 
 A thread a destination, so that one that hangs holds up no other. Threads are daemons: one that hangs in a call ends
-with the process.
+with the process, and where that stands for long, a few that hang are the most that one destination costs.
 """
 
 import logging
@@ -17,6 +17,8 @@ from rollout.model.text import counted
 _LOG = logging.getLogger("rollout.notify")
 # What a destination that hangs leaves waiting; the rest is dropped, and counted.
 _MOST_WAITING = 100
+# Threads of earlier outboxes, by destination, that may hang while another is begun.
+_MOST_HANGING = 3
 # Seconds before each attempt.
 _PAUSES = (0.0, 1.0, 4.0)
 _AT_THE_END = 5.0
@@ -53,14 +55,20 @@ class _Lane:
         self._pending = 0
         self._has_warned = False
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._send_all, name=f"notify {destination.name}", daemon=True)
-        self._thread.start()
+        name = f"notify {destination.name}"
+        self._hangs = sum(thread.name == name for thread in threading.enumerate()) >= _MOST_HANGING
+        self._thread = threading.Thread(target=self._send_all, name=name, daemon=True)
+        if not self._hangs:
+            self._thread.start()
 
     def put(self, note: AnyNote) -> None:
         with self._lock:
             self._pending += 1
             is_full = self._pending > _MOST_WAITING
-        if is_full:
+        if self._hangs:
+            self._ended()
+            self._complain("earlier ones have not been answered yet")
+        elif is_full:
             self._ended()
             self._complain("too many are waiting, as it is slow")
         else:
@@ -72,7 +80,8 @@ class _Lane:
 
     def end(self, deadline: float) -> None:
         """Wait for the thread; from then on it is not heard of any more."""
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if not self._hangs:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
         self._over.set()
         with self._lock:
             pending = self._pending
