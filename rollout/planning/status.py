@@ -8,16 +8,20 @@ from rollout.model.cluster import Node
 from rollout.model.detection import Source
 from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
-from rollout.model.node_marks import deferral, is_deferred
+from rollout.model.node_marks import deferral, is_deferred, last_result
 from rollout.model.own_node import OwnNode
-from rollout.model.plan import ExclusionReason
+from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import Policy, Pool, Selection
-from rollout.model.progress import Phase
+from rollout.model.progress import Outcome, Phase
+from rollout.model.text import elapsed
 from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules, resting_until
 from rollout.planning.naming import natural_key
 from rollout.planning.pools import Pools, pools_of
+from rollout.planning.timestamps import seconds_since
+
+_ROLLED_BACK = "rolled back from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,12 @@ class NodeStatus:
     def is_paused(self) -> bool:
         """Whether a pause is what keeps it out of a plan."""
         return self.reason.startswith(f"{ExclusionReason.PAUSED}: ")
+
+    @property
+    def rollback(self) -> str:
+        """From which version it was rolled back, and when, where it still stands so; empty where it does not."""
+        sentence = self.reason.removeprefix(f"{ExclusionReason.NO_UPDATE}: ")
+        return sentence if sentence.startswith(_ROLLED_BACK) else ""
 
     @property
     def is_rebooting(self) -> bool:
@@ -117,8 +127,7 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         running_version=facts.running_version if facts else "",
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
-        # a pause says the word by itself
-        reason=f"{objection.reason}: {objection.message.removeprefix('paused ')}" if objection else "",
+        reason=_reason(candidate, objection) if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
@@ -131,6 +140,24 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         judged=facts is not None and not detection.unanswered,
         shows=unasked(node, facts) if facts else (),
     )
+
+
+def _reason(candidate: Candidate, objection: Exclusion) -> str:
+    """Why it would be left out; of a node with nothing staged, that its last update was rolled back, if it was."""
+    message = objection.message.removeprefix("paused ")  # a pause says the word by itself
+    if objection.reason is ExclusionReason.NO_UPDATE:
+        message = _rollback(candidate) or message
+    return f"{objection.reason}: {message}"
+
+
+def _rollback(candidate: Candidate) -> str:
+    """From which version it was rolled back to the one that it runs; empty where it was not, or runs another now."""
+    result, facts, now = last_result(candidate.node), candidate.facts, candidate.remembering.now
+    is_there_still = facts is not None and facts.running_version == result.get("version")
+    if not (is_there_still and result.get("outcome") == Outcome.ROLLED_BACK and result.get("from")):
+        return ""
+    ago = f", {elapsed(seconds_since(result.get('at', ''), now))} ago" if now else ""
+    return f"{_ROLLED_BACK} {result['from']}{ago}"
 
 
 def _deferred(node: Node) -> str:

@@ -178,6 +178,9 @@ def _next_step(result: RunResult) -> str:
         return f"See: {look}; once you know the cause: {release}; then: {go_on}"
     if is_trouble:
         return f"See: rollout doctor; then: {go_on}"
+    if stuck := [node for node in result.failed if node.outcome is Outcome.DRAIN_FAILED]:
+        hint = next((printable(node.hint).rstrip(".") for node in stuck if node.hint), "")
+        return f"{hint}; once nothing holds its pods: {go_on}" if hint else f"Once its pods can leave: {go_on}"
     return _over(result) if result.complete else f"Go on: {go_on}"
 
 

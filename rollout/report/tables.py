@@ -167,7 +167,7 @@ def _status_sign(status: NodeStatus) -> str:
     """Whether apply would take it, or something keeps it that an operator has to see to; empty of all others."""
     # what a rollout does to a node keeps it from another, and is nothing to see to
     word = "" if status.under_way else status.reason.partition(":")[0]
-    if (status.error and not status.is_rebooting) or (word and _reason_sign(ExclusionReason(word))):
+    if status.rollback or (status.error and not status.is_rebooting) or (word and _reason_sign(ExclusionReason(word))):
         return "! "
     return "~ " if status.needs_reboot and not word else ""
 
@@ -178,6 +178,8 @@ def _worth_telling(status: NodeStatus) -> str:
         ExclusionReason.NO_UPDATE,
         *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if status.under_way else ()),
     )
+    if status.rollback:
+        return status.rollback
     is_annotated = Source.ANNOTATION in status.shows
     if status.reason and (is_annotated or not status.reason.startswith(known)):
         return status.reason

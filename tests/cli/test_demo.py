@@ -16,6 +16,12 @@ def test_estimates_and_time_outs_are_as_much_shorter_as_the_lab_is_faster(comman
     (estimate,) = set(re.findall(r"It takes about (\S+?):", ended.stdout))
     assert re.fullmatch(r"\d\ds|\ds", estimate)
     assert "after --drain-timeout 10s" in ended.stdout
+    # what has just failed is not proposed before what held it is looked at
+    ending = (
+        r"^See: kubectl describe pod -n shop stubborn-\S+; once nothing holds its pods: rollout resume --retry-failed$"
+    )
+    assert re.search(ending, ended.stdout, re.MULTILINE)
+    assert "Go on: " not in ended.stdout
     # ten minutes it would wait for the pod that never ends, at an operator's time-outs
     assert time.monotonic() - began < 100
     assert not list(home.rglob("*.jsonl"))

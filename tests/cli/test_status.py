@@ -95,7 +95,8 @@ def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab)
     assert [row["node"] for row in json.loads(pending.stdout)] == waiting
     text = command("status", "--pending", lab=mixed).stdout
     assert [line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))] == waiting
-    assert f"{len(waiting)} nodes of {len(rows)} wait for a reboot" in text
+    paused = sum(row["reason"].startswith("paused: ") for row in rows if row["needs_reboot"])
+    assert f"{len(waiting) - paused} nodes of {len(rows)} wait for a reboot, {paused} paused." in text
 
 
 def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> None:

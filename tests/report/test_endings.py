@@ -17,6 +17,7 @@ from tests.report.builders import AT, plan, planned
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
 ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
+STUCK = NodeResult("node-1", Outcome.DRAIN_FAILED, Phase.DRAINING, 30.0, "1 pod left")
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
 HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
@@ -98,6 +99,11 @@ def test_signs_say_at_a_glance_how_each_ended() -> None:
             RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
             "Go on: rollout resume --retry-failed",
         ),
+        (
+            RunResult((replace(STUCK, hint="Delete all but one of the budgets."),)),
+            "Delete all but one of the budgets; once nothing holds its pods: rollout resume --retry-failed",
+        ),
+        (RunResult((STUCK,)), "Once its pods can leave: rollout resume --retry-failed"),
         (
             RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",
@@ -248,5 +254,8 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
     assert lines[0].startswith("worker-97 failed (drain-failed")
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    assert lines[-2:] == ["96 nodes succeeded, 1 failed, 103 not started.", "Go on: rollout resume --retry-failed"]
+    assert lines[-2:] == [
+        "96 nodes succeeded, 1 failed, 103 not started.",
+        "look at it; once nothing holds its pods: rollout resume --retry-failed",
+    ]
     assert len(summary_text(of_many, result).splitlines()) > 200

@@ -77,10 +77,8 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels, annotations = _for_others(task, node, outcome, version)
-        unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
-        more = {"unmoved": str(unmoved)} if unmoved else {}
         labels_taken_back, taken_back = _fulfilled(node, outcome)
-        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, more), **taken_back}
+        taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
         body = _annotations(ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {
@@ -182,6 +180,15 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
     if not is_asked_for or version != task.planned.running_version:
         return 0
     return 1 + unmoved_before(node, version, task.cluster.api.server_time())
+
+
+def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
+    """What the result of a node that is given back tells besides: what it was rolled back from, or has not moved."""
+    if outcome is Outcome.ROLLED_BACK:
+        staged = node.annotations.get(marks.STAGED_VERSION, "")
+        return {"from": staged} if staged and staged != version else {}
+    unmoved = unmoved_by_now(task, node, version) if outcome is Outcome.SUCCEEDED else 0
+    return {"unmoved": str(unmoved)} if unmoved else {}
 
 
 def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
