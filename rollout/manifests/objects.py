@@ -6,7 +6,7 @@ from typing import assert_never
 from rollout.manifests.fleetlock import fleetlock_objects
 from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
 from rollout.manifests.network import network_policy
-from rollout.manifests.pod import KNOWN_HOSTS_FILE, METRICS_PORT_NAME, SETTINGS_FILE, config_name, labels, pod_template
+from rollout.manifests.pod import METRICS_PORT_NAME, config_name, labels, pod_template, settings_data
 from rollout.manifests.roles import bindings, roles
 
 # Every cluster has them: others live there, too.
@@ -39,15 +39,12 @@ def objects(installation: Installation) -> Sequence[Json]:
 
 
 def config_map(installation: Installation) -> Json:
-    """What the pod reads that is no secret; the FleetLock server trusts no hosts, and always has its settings."""
-    files, serves = installation.files, installation.kind is Kind.FLEETLOCK
-    settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
-    known_hosts = {} if serves else {KNOWN_HOSTS_FILE: files.known_hosts}
+    """What the pod reads that is no secret."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {**_metadata(installation), "name": config_name(installation)},
-        "data": {**settings, **known_hosts},
+        "data": {**settings_data(installation), **{file.key: file.text for file in installation.files.carried}},
     }
 
 

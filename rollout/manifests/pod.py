@@ -4,7 +4,7 @@ It meets the Pod Security Standard `restricted`. Its root cannot be written: wha
 Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen, Service
@@ -12,6 +12,8 @@ from rollout.model import marks
 
 _USER = 65532
 _SETTINGS, _SSH, _TLS = "/etc/rollout/settings", "/etc/rollout/ssh", "/etc/rollout/tls"
+# In the volume of the settings.
+_FILES = "files"
 _SCRATCH = "/tmp"  # noqa: S108 - a volume of its own
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
@@ -38,6 +40,27 @@ def labels(installation: Installation) -> Json:
 def config_name(installation: Installation) -> str:
     """The ConfigMap's name; not that of the record, which may stand in the same namespace."""
     return f"{installation.access.name}-config"
+
+
+def settings_data(installation: Installation) -> Mapping[str, str]:
+    """Settings and host keys; the FleetLock server trusts no hosts, and always has its settings."""
+    files, serves = installation.files, installation.kind is Kind.FLEETLOCK
+    settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
+    return settings if serves else {**settings, KNOWN_HOSTS_FILE: files.known_hosts}
+
+
+def _settings_volume(installation: Installation) -> Json:
+    """Keys have no slashes: where files of folders go along, each says where it stands."""
+    volume: Json = {"name": config_name(installation)}
+    if carried := installation.files.carried:
+        volume["items"] = [
+            *({"key": name, "path": name} for name in settings_data(installation)),
+            *(
+                {"key": file.key, "path": f"{_FILES}/{file.path}", **({"mode": 0o555} if file.is_program else {})}
+                for file in carried
+            ),
+        ]
+    return {"name": "settings", "configMap": volume}
 
 
 def pod_template(installation: Installation) -> Json:
@@ -83,7 +106,7 @@ def digest(text: str) -> str:
 def _pod(installation: Installation, own: Json, *mounted: Json) -> Json:
     """What all pods have in common; `own` fields of the container, further volumes with the path of each."""
     volumes: list[Json] = [
-        {"name": "settings", "configMap": {"name": config_name(installation)}},
+        _settings_volume(installation),
         *(item["volume"] for item in mounted),
         {"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}},
     ]
@@ -202,6 +225,7 @@ def _environment(installation: Installation) -> list[Json]:
     values = {
         **settings,
         **({} if serves else ssh),
+        **{variable: f"{_SETTINGS}/{_FILES}/{place}" for variable, place in installation.files.places.items()},
         "ROLLOUT_LEASE_NAMESPACE": installation.access.lease_namespace,
         "HOME": _SCRATCH,
         "TMPDIR": _SCRATCH,

@@ -108,14 +108,14 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("max-unavailble = 1", "Did you mean max-unavailable?"),
         ("[[pool]]\nname = 'web'", "it has no selector"),
         ("kubeconfig = 'admin.conf'", "kubeconfig (the pod has its own account)"),
-        ("inventory = 'hosts.ini'", "inventory = 'hosts.ini' (a file of this machine"),
+        ("inventory = 'hosts.ini'", "inventory = 'hosts.ini' is no file or folder of this machine"),
         ("interactive = true", "interactive (no operator is there to be asked)"),
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
         ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
         ("metrics-pushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:1 may hold a secret"),
         ("metrics-pushgateway = 'me:hunter22@pushgateway'", "metrics-pushgateway: 'pushgateway' is not the address"),
-        ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
+        ("notify-file = 'urls'", "notify-file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
         ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
         ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
@@ -130,6 +130,21 @@ def test_settings_that_cannot_be_a_pods_are_refused(
     ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
     assert reason in refused(ended)
     assert "hunter22" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable"),
+    [
+        ("prometheus-url = 'https://me:hunter22@prometheus'", "ROLLOUT_PROMETHEUS_URL"),
+        ("notify = [\n'https://hooks.example/?token=abc',\n]", "ROLLOUT_NOTIFY"),
+    ],
+)
+def test_what_is_told_of_a_secret_names_its_own_variable(
+    settings: str, variable: str, command: Command, known_hosts: Path, home: Path
+) -> None:
+    (home / "cluster.toml").write_text(settings)
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    assert f"give a Secret the key {variable}, name that Secret with --env-secret" in refused(ended)
 
 
 def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts: Path, home: Path) -> None:

@@ -122,19 +122,32 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_settings import refuse_uncarried
+    from rollout.cli.stages.pod_files import carried_files
+    from rollout.cli.stages.pod_settings import refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
-    for text, origin in ((settings.text, settings.origin), (known_hosts, options.known_hosts)):
+    places, carried = carried_files({} if kind is Kind.ROLES else settings.written, settings.origin)
+    for file in carried:
+        refuse_secrets(file.text, file.origin)
+    texts = ((settings.text, settings.origin), (known_hosts, options.known_hosts))
+    for text, origin in (*texts, *((file.text, file.origin) for file in carried)):
         refuse_uncarried(text, origin, tab_first=options.format is not Format.KUSTOMIZE)
-    size = len(settings.text.encode()) + len(known_hosts.encode())
+    files = Files(settings.text, known_hosts, options.ssh_secret, options.env_secret, carried, places)
+    _refuse_large(files)
+    return files
+
+
+def _refuse_large(files: "Files") -> None:
+    size = sum(files.sizes.values())
     if size > _MOST_BYTES:
+        origin, most = max(files.sizes.items(), key=lambda item: item[1])
+        smaller = "Name a folder with less in it."
+        keys = "Leave one key a host (ssh-ed25519), or trust an authority: a line @cert-authority."
         raise InputError(
-            f"settings and known_hosts have {size} bytes, and a ConfigMap holds {_MOST_BYTES}",
-            hint="Leave one key a host (ssh-ed25519), or trust an authority: a line @cert-authority.",
+            f"what the pod reads has {size} bytes, {origin} {most} of them, and a ConfigMap holds {_MOST_BYTES}",
+            hint=keys if origin == "known_hosts" else smaller,
         )
-    return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
 
 
 def _known_hosts(file: Path | None) -> str:
@@ -232,7 +245,7 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
         return ()
     namespace = installation.access.namespace
     files = installation.files
-    side = "--server-side " if len(files.settings) + len(files.known_hosts) > _MOST_APPLIED_BYTES else ""
+    side = "--server-side " if sum(files.sizes.values()) > _MOST_APPLIED_BYTES else ""
     what = f"-k {options.out}" if options.out else "-f -"
     apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
     if options.format is Format.HELM:

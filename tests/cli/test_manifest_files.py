@@ -1,0 +1,144 @@
+"""Files that a pod's settings name: in its ConfigMap, at their relative paths, found by the program; or refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from tests.cli.conftest import Command
+from tests.cli.test_manifests import IMAGE, KEY, helm, pod, printed, refused
+from tests.conftest import StartLab
+from tests.ended import end_of, start
+
+MOUNTED = "/etc/rollout/settings"
+BEFORE = """
+- hosts: all
+  gather_facts: false
+  roles: [look]
+  tasks:
+    - ansible.builtin.include_tasks: further.yml
+"""
+LOOK = "- name: Look at {{ word }}\n  ansible.builtin.assert: {that: word == 'here' and rollout_node == 'worker-1'}\n"
+FURTHER = "- name: Go further\n  ansible.builtin.raw: cat /proc/sys/kernel/random/boot_id\n"
+SITE = {
+    "site/hosts.yaml": "all: {hosts: {worker-1: {ansible_host: 10.0.0.1}}}\n",
+    "site/group_vars/all.yml": "word: here\n",
+    "site/before.yml": BEFORE,
+    "site/further.yml": FURTHER,
+    "site/roles/look/tasks/main.yml": LOOK,
+    "site/roles/look/files/check.sh": "#!/bin/sh\ntrue\n",
+    "site/.git/config": "[core]\n",
+    "site/unnamed.yml": "other: true\n",
+    "ssh_config": "Host *\n  ConnectTimeout 9\n",
+}
+SETTINGS = """
+executor = "ansible"
+inventory = "site/hosts.yaml"
+[operate]
+pre-reboot-playbook = "site/before.yml"
+ssh-config = "ssh_config"
+"""
+ARGUMENTS = ("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+
+
+@pytest.fixture
+def site(home: Path) -> Path:
+    for name, text in {**SITE, "cluster.toml": SETTINGS, "known_hosts": f"10.0.0.1 ssh-ed25519 {KEY}\n"}.items():
+        file = home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (home / "site/roles/look/files/check.sh").chmod(0o755)
+    return home
+
+
+def lay_out(documents: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The volume as a kubelet makes it, with its links; the container's variables, as if it stood here."""
+    spec = pod(documents["CronJob"])
+    volume = next(each["configMap"] for each in spec["volumes"] if each["name"] == "settings")
+    data = documents["ConfigMap"]["data"]
+    items = volume.get("items", [{"key": key, "path": key} for key in data])
+    for item in items:
+        file = folder / "..2026" / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(data[item["key"]])
+        file.chmod(item.get("mode", 0o644))
+    (folder / "..data").symlink_to("..2026")
+    for name in {Path(item["path"]).parts[0] for item in items}:
+        (folder / name).symlink_to(f"..data/{name}")
+    values = {entry["name"]: entry.get("value", "") for entry in spec["containers"][0]["env"]}
+    return {name: value.replace(MOUNTED, str(folder)) for name, value in values.items() if MOUNTED in value}
+
+
+def test_each_named_file_is_where_the_pods_settings_look_for_it(command: Command, site: Path, tmp_path: Path) -> None:
+    """With what Ansible reads beside it, at the same relative paths; and nothing else of that folder."""
+    variables = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
+    playbook, inventory = (Path(variables[f"ROLLOUT_{name}"]) for name in ("PRE_REBOOT_PLAYBOOK", "INVENTORY"))
+    assert inventory.parent == playbook.parent
+    laid = {str(file.relative_to(playbook.parent)): file for file in playbook.parent.rglob("*") if file.is_file()}
+    expected = {name.removeprefix("site/"): text for name, text in SITE.items() if name.startswith("site/")}
+    for left in (".git/config", "unnamed.yml"):
+        del expected[left]
+    assert {name: file.read_text() for name, file in laid.items()} == expected
+    assert [name for name, file in laid.items() if file.stat().st_mode & 0o111] == ["roles/look/files/check.sh"]
+    assert Path(variables["ROLLOUT_SSH_CONFIG"]).read_text() == SITE["ssh_config"]
+    assert Path(variables["ROLLOUT_CONFIG"]).read_text() == SETTINGS
+
+
+def test_a_chart_carries_the_same(command: Command, site: Path) -> None:
+    """Ansible's templates look like Helm's."""
+    assert command(*ARGUMENTS, "--format", "helm", "--out", "chart").code == ExitCode.OK
+    made = helm("template", "x", str(site / "chart"), "--namespace", "node-rollout")
+    documents = {document["kind"]: document for document in yaml.safe_load_all(made)}
+    expected = printed(command(*ARGUMENTS))
+    assert documents["ConfigMap"]["data"] == expected["ConfigMap"]["data"]
+    assert documents["CronJob"]["spec"] == expected["CronJob"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reasons"),
+    [
+        (
+            "site/group_vars/all.yml",
+            "word: x\ndb_password: hunter22\n",
+            ("all.yml:2 may hold a secret", "lookup('env'"),
+        ),
+        ("site/roles/look/files/big", "x\n" * 600_000, ("look/files/big 1200000 of them", "hint: Name a folder with")),
+        ("site/roles/look.tasks/main.yml", "[]\n", ("would both be the key", "hint: Rename one")),
+        ("site/further.yml", "# a\u0085b\n", ("site/further.yml:1:4 has the character U+0085",)),
+    ],
+)
+def test_what_cannot_go_along_is_refused(
+    name: str, text: str, reasons: tuple[str, ...], command: Command, site: Path
+) -> None:
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_text(text)
+    ended = command(*ARGUMENTS)
+    assert all(reason in refused(ended) for reason in reasons), ended.stderr
+    assert "hunter22" not in ended.stderr
+
+
+def test_what_ansible_takes_from_elsewhere_is_no_secret(command: Command, site: Path) -> None:
+    (site / "site/group_vars/all.yml").write_text("db_password: \"{{ lookup('env', 'DB') }}\"\n")
+    printed(command(*ARGUMENTS))
+
+
+def test_the_program_finds_them_in_the_volume(
+    command: Command, site: Path, tmp_path: Path, start_lab: StartLab
+) -> None:
+    """One pass with the printed variables, in a folder where the files are not."""
+    lab: Lab = start_lab("default", nodes=5, speed=30)
+    (site / "site/hosts.yaml").write_text(lab.inventory.read_text())
+    (site / "known_hosts").write_text(lab.known_hosts.read_text())
+    (site / "ssh_config").write_text("")
+    variables = {**lab.environment, **lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ended = end_of(start(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json")))
+    assert ended.code == ExitCode.OK, ended
+    assert lab.scoreboard().reboots["worker-1"] == 1
+    said = [detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail]
+    assert any("Look at here" in detail for detail in said), ended
+    assert any("Go further" in detail for detail in said), ended
