@@ -219,7 +219,9 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: R
     assert (applied.code, applied.outcomes) == (4, {})
     assert all(f"version {BAD} is held" in why for why in applied.summary["reasons"].values())
     assert harmed(lab) == ["worker-1"]
-    despite = rollout(lab, "resume", "--yes", "-o", "json", "--include-held")
+    # neither began a node, so no record is left to be resumed
+    chosen = ("--node", "worker-2,worker-3", "--include-held")
+    despite = rollout(lab, "apply", "--yes", "-o", "json", *chosen)
     assert len(despite.outcomes) == 1
     assert len(harmed(lab)) == 2
 

@@ -27,7 +27,7 @@ USAGE = [
     (("apply", "a", "b"), "b", ""),
     (("--yes", "apply"), "Flags stand after the command", "rollout --help"),
     (("-o", "json", "status"), "Flags stand after the command", "rollout --help"),
-    (("plan", "worker-1"), "Nodes are chosen with --node NAME", "rollout plan --help"),
+    (("status", "worker-1"), "Nodes are chosen with --node NAME", "rollout status --help"),
     (("plan", "--canary", "10%"), "'10%' is not a whole number", "--canary"),
     (("plan", "--grace-period", "30s"), "'30s' is not a whole number", "--grace-period"),
     (("status", "-l", "role==worker,"), "is not a label selector: it ends too early", "--selector"),

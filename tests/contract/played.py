@@ -51,6 +51,8 @@ class Kubelet:
         self._beat = self._reported = 0.0
         self._booted = True
         self._ending: dict[str, float] = {}
+        # pods by uid; a boot starts them all again
+        self._running: set[str] = set()
 
     def machine_stopping(self, machine: Machine) -> None:
         """A kubelet runs until its host is off."""
@@ -60,6 +62,7 @@ class Kubelet:
 
     def machine_up(self, machine: Machine) -> None:
         self._up_at, self._booted = time.monotonic() + _KUBELET_START, True
+        self._running.clear()
 
     def machine_changed(self, machine: Machine) -> None:
         """Faults of a host are nothing to Kubernetes."""
@@ -105,12 +108,13 @@ class Kubelet:
                 return
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
             self._cluster.send("DELETE", where, options)
-        elif not _is_ready(pod):
+        elif pod["metadata"]["uid"] not in self._running:
             address = self.machine.address
             running = started(
                 pod, datetime.now(UTC), host_ip=address, pod_ip=address, ready=True, restarts=0, starting=timedelta()
             )
-            self._cluster.send("PUT", f"{where}/status", running)
+            if self._cluster.send("PUT", f"{where}/status", running).status == 200:
+                self._running.add(pod["metadata"]["uid"])
 
 
 def _is_ready(pod: Json) -> bool:

@@ -67,9 +67,12 @@ class Alerts:
 
 
 class NoApi:
-    """No gate here asks the API server."""
+    """An API server of which the gates here ask for no more than a node, which is none of a control plane."""
 
     server = "https://127.0.0.1:1"
+
+    def get(self, _path: str, _query: object = None) -> bytes:
+        return b'{"metadata":{"name":"w-1"}}'
 
     def __getattr__(self, name: str) -> object:
         raise AssertionError(name)
