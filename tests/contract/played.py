@@ -28,7 +28,7 @@ from rollout.lab.manifests import workload_objects
 from rollout.lab.scenario import Scenario, Workload
 from rollout.lab.simulation import LabFiles
 from rollout.lab.world.node_status import micro_time, new_node, registered, reported
-from rollout.lab.world.pod_status import started
+from rollout.lab.world.pod_status import started, with_readiness
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
 
 SPEED = 30.0
@@ -109,10 +109,9 @@ class Kubelet:
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
             self._cluster.send("DELETE", where, options)
         elif pod["metadata"]["uid"] not in self._running:
-            address = self.machine.address
-            running = started(
-                pod, datetime.now(UTC), host_ip=address, pod_ip=address, ready=True, restarts=0, starting=timedelta()
-            )
+            address, now = self.machine.address, datetime.now(UTC)
+            down = with_readiness(pod, now, ready=False)
+            running = started(down, now, host_ip=address, pod_ip=address, ready=True, restarts=0, starting=timedelta())
             if self._cluster.send("PUT", f"{where}/status", running).status == 200:
                 self._running.add(pod["metadata"]["uid"])
 
