@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from rollout.lab.api.resources import NODES
+from rollout.model import marks
 from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 from tests.stateful.operators import GATES, Told, marked, stands, unfinished
@@ -215,8 +216,9 @@ class Misfortunes(Tale):
                 break
             self.operators.start()
             self.conclude()
-        # Beside a failed node of an earlier run there may be no room for the pods of the others.
-        is_lost = self.trouble.record_is_garbled or bool(self.left)
+        # Beside a failed node, of this run or an earlier one, there may be no room for the pods of the others.
+        has_failed = any(written.get(marks.PHASE) == "failed" for written in marked(self.running).values())
+        is_lost = self.trouble.record_is_garbled or bool(self.left) or has_failed
         assert is_lost or not unfinished(self.running), self.told("it cannot be gone on with")
         if marked(self.running) or is_lost:
             # What may be rebooting has had all the time it needs: every machine is well.
