@@ -197,7 +197,7 @@ def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) 
         ((*IMAGE, "--schedule", "0 1 * * mon;fri"), "is not a schedule"),
         ((*IMAGE, "--image-pull-secret", "My_Secret"), "is not the name of a Secret"),
         ((*IMAGE, "--requests", "cpu=much"), "'much' in 'cpu=much' is not a quantity"),
-        ((*IMAGE, "--known-hosts", "known_hosts", "--requests", "memory=2Gi"), "--requests memory=2Gi is more than --limits memory=1Gi"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--requests", "memory=2Gi"), "is more than --limits memory=1Gi"),
         ((*IMAGE, "--limits", "memory=0"), "'0' in 'memory=0' is not a quantity"),
         ((*IMAGE, "--limits", "gpu=1"), "'gpu' in 'gpu=1' is not a resource"),
         ((*IMAGE, "--node-selector", "disk"), "'disk' is not a label"),
