@@ -278,6 +278,7 @@ def test_the_servers_settings_are_judged_as_the_server_will(
         printed(ended)
 
 
+@pytest.mark.sample
 @pytest.mark.kubectl
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
@@ -333,6 +334,7 @@ def arguments_of(kind: str) -> tuple[str, ...]:
     return ("manifests", kind, *IMAGE, *(reached if kind == "fleetlock" else ("--known-hosts", "known_hosts")))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 @pytest.mark.parametrize("namespace", ["node-rollout", "kube-system"])
 def test_helm_makes_the_same_of_it(kind: str, namespace: str, command: Command, known_hosts: Path, home: Path) -> None:
