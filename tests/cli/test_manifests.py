@@ -309,6 +309,7 @@ def test_the_servers_settings_are_judged_as_the_server_will(
         printed(ended)
 
 
+@pytest.mark.sample
 @pytest.mark.kubectl
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
