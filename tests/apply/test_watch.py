@@ -155,6 +155,7 @@ def test_an_abort_is_how_it_ended(started: Start, rollout: Rollout, tmp_path: Pa
     assert re.match(r"No rollout is running .* The last was [0-9a-f]{16}, until \S+: 1 aborted", watching.lines[-1])
 
 
+@pytest.mark.exhaustive
 def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tmp_path: Path) -> None:
     lab = started("default", 5)
     inflicted: list[ApiFault] = []
@@ -264,6 +265,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return home
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("last", ["its process is alive", "no process is working on it"])
 def test_status_of_a_run_has_one_word_at_once_and_confirms_it(
     started: Start, tmp_path: Path, elsewhere: Path, last: str
@@ -314,6 +316,7 @@ def test_of_a_process_that_has_ended_on_this_machine_nothing_is_watched(
     assert holder_of(lab) == holder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", ["process", "machine", "living"])
 def test_what_only_looks_like_a_dead_process_of_this_machine_is_none(
     started: Start, rollout: Rollout, tmp_path: Path, change: str
