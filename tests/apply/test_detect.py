@@ -9,7 +9,7 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from rollout.lab.hosts.commands.rpm_ostree import checksum_of
+from rollout.lab.hosts.services import checksum_of
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab

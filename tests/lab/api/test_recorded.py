@@ -1,4 +1,4 @@
-"""The lab's API against ninety exchanges recorded from a real kube-apiserver 1.36, replayed in order.
+"""The lab's API against eighty-four exchanges recorded from a real kube-apiserver 1.36, replayed in order.
 
 What differs by nature is normalised, and nothing else:
 
@@ -45,7 +45,6 @@ EXCHANGES: list[Json] = [json.loads(line) for line in DATA.read_text().splitline
 EARLY = "watch from version 1"
 DISCOVERY = frozenset(
     {
-        "api groups",
         "resources of /api/v1",
         "resources of /apis/policy/v1",
         "resources of /apis/apps/v1",
@@ -164,6 +163,10 @@ def _three_nodes(replay: Replay) -> None:
     _node(replay, "rec-3")
 
 
+def _labelled_meanwhile(replay: Replay) -> None:
+    replay.prepare("PATCH", "/api/v1/nodes/rec-2", {"metadata": {"labels": {"x": "y"}}}, STRATEGIC)
+
+
 def _node_controller_annotates(replay: Replay) -> None:
     patch = {"metadata": {"annotations": {"node.alpha.kubernetes.io/ttl": "0"}}}
     for name in ("rec-1", "rec-2", "rec-3"):
@@ -226,6 +229,7 @@ def _node_controller_untaints(replay: Replay) -> None:
 
 PREPARATION: dict[str, Callable[[Replay], None]] = {
     "list nodes by label": _three_nodes,
+    "taint by strategic patch": _labelled_meanwhile,
     "status patch cannot change spec": _node_controller_annotates,
     "create lease": _namespace,
     "pods of a node": _running_pods,
