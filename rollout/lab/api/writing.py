@@ -12,9 +12,10 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import deleted_form, is_due, settle
+from rollout.lab.api.managers import with_lease_time, with_node_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from rollout.lab.api.statuses import (
     Cause,
     already_exists,
@@ -126,7 +127,7 @@ class Writer:
         if resource.namespaced:
             self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
         if resource is LEASES:
-            obj = _with_writer({}, obj, manager, timestamp(self._store.now()))
+            obj = with_lease_time({}, obj, manager, timestamp(self._store.now()))
         return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
 
     def _place(self, metadata: Json, target: Target) -> None:
@@ -218,7 +219,9 @@ class Writer:
         obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
         check_update(resource, obj, current)
         if resource is LEASES:
-            obj = _with_writer(current, obj, manager, timestamp(self._store.now()))
+            obj = with_lease_time(current, obj, manager, timestamp(self._store.now()))
+        elif resource is NODES:
+            obj = with_node_time(current, obj, manager, timestamp(self._store.now()))
         if dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
@@ -250,20 +253,6 @@ class Writer:
             return after
         stored = settle(self._store, resource, after)
         return after if stored is None else stored
-
-
-def _with_writer(current: Json, lease: Json, manager: str, now: str) -> Json:
-    """The Lease with the managed fields by which a reader learns when, by the server's clock, its spec was written."""
-    before = current.get("metadata", {})
-    entries = before.get("managedFields") or []
-    written = {"manager": manager or "unknown", "operation": "Update", "apiVersion": "coordination.k8s.io/v1"}
-    written |= {"time": now, "fieldsType": "FieldsV1"}
-    if lease.get("spec") != current.get("spec"):
-        entries = [{**written, "fieldsV1": {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}}}]
-    elif any(lease["metadata"].get(kind) != before.get(kind) for kind in ("annotations", "labels")):
-        others = [entry for entry in entries if entry["manager"] != manager or "f:spec" in entry["fieldsV1"]]
-        entries = [*others, {**written, "fieldsV1": {"f:metadata": {}}}]
-    return {**lease, "metadata": {**lease["metadata"], "managedFields": entries}}
 
 
 def _scope(target: Target) -> Scope:
