@@ -1,10 +1,12 @@
-"""Labels to be set on nodes, as flags write them: `name=value`."""
+"""Labels to be set on nodes, as flags write them: `name=value`; and those that FLUO's agent keeps on them."""
 
 import re
 from collections.abc import Iterable, Mapping
 
 from rollout.errors import UsageError
 from rollout.model import marks
+from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.host import HostFacts
 from rollout.planning.selector import checked_label
 
 _VALUE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?[A-Za-z0-9]|")
@@ -25,6 +27,31 @@ def node_labels(written: Iterable[str]) -> Mapping[str, str]:
             raise UsageError(f"the label {name} is to be {labels[name]!r} and {value!r}", hint="Leave one of them.")
         labels[name] = value
     return labels
+
+
+def labels_of_turn(courtesy: CourtesyPolicy) -> Mapping[str, str]:
+    """Return what a node has from its cordon on until it is given back."""
+    return node_labels(courtesy.pre_reboot_node_labels)
+
+
+def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts | None) -> Mapping[str, str]:
+    """Return what FLUO's agent would say of this host; nothing where it is not asked for, or not known."""
+    said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group} if facts else {}
+    return _of_fluo(courtesy, {**said, marks.FLUO_VERSION: facts.running_version if facts else ""})
+
+
+def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
+    """Return what a node keeps that is rebooted and proven, and runs this version."""
+    return {
+        **_of_fluo(courtesy, {marks.FLUO_VERSION: version}),
+        **node_labels(courtesy.post_reboot_node_labels),
+    }
+
+
+def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:
+    """Of what a host said, what a label can hold."""
+    known = {name: value for name, value in said.items() if value and is_label_value(value)}
+    return known if courtesy.fluo_labels else {}
 
 
 def is_label_value(text: str) -> bool:

@@ -26,8 +26,8 @@ from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.replaced import replacing
-from rollout.planning.announcements import announced
 from rollout.planning.away import is_away, is_claimed
+from rollout.planning.node_labels import labels_of_turn, lasting_labels
 from rollout.planning.rivals import marks_on
 from rollout.ports import ClusterApi
 
@@ -48,7 +48,7 @@ def claim(
     task = context.task
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
-    fields, ready = announced(task.courtesy, facts, task.report.now), ready_now(task)
+    turn, ready = labels_of_turn(task.courtesy), ready_now(task)
     before = _marked(task)
 
     def change(node: Node) -> dict[str, Any]:
@@ -61,12 +61,11 @@ def claim(
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
-            marks.REPLACED: replacing(node, fields),
+            marks.REPLACED: replacing(node, turn),
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
-            marks.ANNOUNCED: None,
-            **fields.annotations,
         }
-        labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
+        excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
+        labels = {**excluding, **lasting_labels(task.courtesy, facts), **turn}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
 

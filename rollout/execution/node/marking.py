@@ -23,7 +23,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import own_names, proven
+from rollout.planning.node_labels import labels_of_turn, labels_when_proven
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
@@ -76,14 +76,12 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     def change(node: Node) -> dict[str, Any] | None:
         if _given_back_already(task, node):
             return None
-        labels, annotations = _for_others(task, node, outcome, version)
         labels_taken_back, taken_back = _fulfilled(node, outcome)
         taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
         body = _annotations(ours(task, node), taken)
-        body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {
             **labels_taken_back,
-            **labels,
+            **_labels_after(task, node, outcome, version),
             **_hook_label(node),
             **_balancers_label(node),
             **_deferral(node),
@@ -109,14 +107,11 @@ def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
     return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
-def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
-    """The labels and annotations of others' as they are to be after the node's turn."""
-    names = own_names(task.courtesy)
-    if outcome is not Outcome.SUCCEEDED:
-        return replaced_on(node).restoring(node, names)
-    labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
-    fields = proven(task.courtesy, version)
-    return {**labels, **fields.labels}, {**annotations, **fields.annotations}
+def _labels_after(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Values:
+    """Return the labels of others' as they are to be after the node's turn."""
+    restored = replaced_on(node).restoring(node, labels_of_turn(task.courtesy).keys())
+    is_proven = outcome is Outcome.SUCCEEDED
+    return {**restored, **labels_when_proven(task.courtesy, version)} if is_proven else restored
 
 
 def _given_back_already(task: NodeTask, node: Node) -> bool:

@@ -17,7 +17,6 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
-from rollout.model.courtesy import Compat
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import HostFacts
 from rollout.model.progress import Outcome, Phase
@@ -69,10 +68,7 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
     yield from _missing_on_host(context, progress, boot)
     if Source.ANNOTATION in progress.targets:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
-        is_told = Compat.FLUO in context.policy.courtesy.annotate_compat
-        # what --annotate-compat writes there is told of the reboot, and changes with the node's end
-        others = tuple(name for name in marks.OTHERS_REQUESTS if not (is_told and name.startswith(marks.FLUO_PREFIX)))
-        names = requests(node, others)
+        names = requests(node, marks.OTHERS_REQUESTS)
         if names and not _runs_agent(context):
             names = ()
         yield from ((Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names)

@@ -108,9 +108,7 @@ def _tidy_up(
     unfinished: Unfinished, cluster: PatientApi, lock: Guard, report: Reporter, options: RunOptions
 ) -> Mapping[str, str]:
     """Remove what stands of it beside its nodes' marks; the nodes on which the soft taint stays, each with why."""
-    plan = unfinished.record.plan
-    is_told = bool(unfinished.tainted or (plan and plan.policy.courtesy.annotate_compat))
-    left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
+    left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if unfinished.tainted else {}
     RunRecord(cluster, options.lease_namespace, report.notice).end(complete=True)
     return left_tainted
 

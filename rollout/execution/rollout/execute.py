@@ -43,7 +43,6 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
-from rollout.planning.announcements import waiting
 from rollout.planning.away import Room
 from rollout.planning.pools import pools_of
 
@@ -116,7 +115,6 @@ def execute(
         at_hand = (gates, record, moved, memory, events.writer)
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand, is_new=inherited is None)
         with _soft_taints(run) as kept:
-            _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
         is_over = False
@@ -178,14 +176,6 @@ def _soft_taints(run: _Run) -> AbstractContextManager[set[str]]:
         return run.tainting.standing((), planned | left.keys())
     deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
     return run.tainting.standing((planned - run.inherited.begun.keys()) | deferred, left)
-
-
-def _announce(run: _Run) -> None:
-    """Tell others of the nodes that wait, where the rules ask for it; what ends the soft taint ends that, too."""
-    courtesy, now = run.plan.policy.courtesy, run.report.now
-    nodes = (node for node in run.plan.nodes if node.name not in run.inherited.begun)
-    if courtesy.annotate_compat:
-        run.tainting.announce({node.name: waiting(courtesy, node, now) for node in nodes})
 
 
 def _deferred(run: _Run, ledger: Ledger) -> set[str]:
