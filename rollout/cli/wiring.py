@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rollout.cli.options.run import ProcessOptions
     from rollout.cli.options.ssh import PlaybookOptions
     from rollout.execution.base.deadline import Deadline
+    from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.gates.playbooks import NodePlaybooks
-    from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
@@ -153,7 +153,7 @@ def gates(
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.ports import GatePorts
+    from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Si
 from rollout.execution.lock_holder import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
-from rollout.execution.rollout.remains import Aborted, Inheritance
+from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.gates.gates import GatePorts
 from rollout.model.fleetlock import Groups
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from rollout.errors import ApiError
-from rollout.execution.record.slots import change_slots
+from rollout.execution.record.rewriting import change_slots
 from rollout.gather.cluster.slots import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Slots
 from rollout.ports import Clock, ClusterApi

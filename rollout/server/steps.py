@@ -15,13 +15,12 @@ from functools import partial
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.claim import check_node, claim
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
 from rollout.execution.node.marking import mark_phase
-from rollout.execution.node.progress import Progress
 from rollout.execution.node.steps import Step, drain_again, succeed
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -32,7 +31,7 @@ from rollout.model.memory import moment
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
-from rollout.server.nodes import version_of
+from rollout.server.nodes import facts_of, version_of
 from rollout.server.slots import SlotBook
 
 _PAUSE = 1.0
@@ -92,9 +91,10 @@ def steps_of(turn: Turn) -> Mapping[Phase, Step]:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
     context.guard.check()
-    check_node(context, _looked_at(context))
+    node = _looked_at(context)
+    facts = check_eligible(context, node, facts_of(node))
     context.gates.before_node(context)
-    before = claim(context, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context, "", facts, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 

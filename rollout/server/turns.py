@@ -6,18 +6,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, ApiNotFoundError, SshError
-from rollout.execution.base.guard import Guard
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import NodeHost
-from rollout.execution.node.remembering_shell import RememberingShell
+from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
-from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms, change_memory
 from rollout.execution.rollout.ledger import Ledger

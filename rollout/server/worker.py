@@ -12,8 +12,7 @@ from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.outage import OutageNotice
-from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.lock_holder import Holder

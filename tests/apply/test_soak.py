@@ -18,7 +18,7 @@ from rollout.cli.stages.gather import gather
 from rollout.cli.stages.plan import Intent, planned_run
 from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.gates.gates import GatePorts
 from rollout.execution.rollout.execute import execute
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.hosts.probe_command import USUAL_PROBE

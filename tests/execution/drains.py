@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import DrainTask
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.requests import RequestRecord

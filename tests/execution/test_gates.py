@@ -9,14 +9,12 @@ import pytest
 
 from rollout.errors import GateError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
-from rollout.execution.gates.gates import Later
+from rollout.execution.gates.gates import GatePorts, Later
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, _fitting
-from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy

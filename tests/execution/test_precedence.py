@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.execution.drain.drain import drain
-from rollout.execution.drain.precedence import Precedence, Standing
+from rollout.execution.drain.task import Precedence, Standing
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked

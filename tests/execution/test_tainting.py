@@ -7,9 +7,8 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES

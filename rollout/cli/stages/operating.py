@@ -25,6 +25,7 @@ from rollout.cli.terminal import is_terminal, say, show, show_lines, width
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
+from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.lock_holder import Holder, LeaseWatch
@@ -32,7 +33,6 @@ from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
-from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy

@@ -15,7 +15,7 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.drain.eviction_api import OLD
+from rollout.execution.drain.eviction import OLD
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
 from rollout.gather.cluster.listing import Listing, read_list

@@ -16,7 +16,7 @@ from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
-from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
+from rollout.execution.drain.eviction import CURRENT, find_eviction_version
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask

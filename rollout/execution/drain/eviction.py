@@ -5,15 +5,20 @@ matters: an API server spends the budget before it compares the UID.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
+import msgspec
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
-from rollout.execution.drain.eviction_api import CURRENT
-from rollout.gather.cluster.snapshot import pod_path, read_pod
+from rollout.gather.cluster import decode
+from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod
 from rollout.model.cluster import Pod
+from rollout.model.node_marks import deferral
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi
 
@@ -28,6 +33,10 @@ _BUDGET_CONFLICT = "PodDisruptionBudget"
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
+CORE = "/api/v1"
+CURRENT, OLD = "policy/v1", "policy/v1beta1"
+
+_SUBRESOURCE = "pods/eviction"
 
 
 class Answer(StrEnum):
@@ -145,3 +154,47 @@ def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     match = _BUDGET_NAME.search(message)
     budget = f"{pod.namespace}/{match[1]}" if match else ""
     return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str = ""
+    kind: str = ""
+    group: str = ""
+    version: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: tuple[_Resource, ...] = ()
+
+
+def find_eviction_version(api: ClusterApi) -> str:
+    """`policy/v1` where it is served, else `policy/v1beta1`; `DrainError` where pods cannot be evicted at all."""
+    served = decode.decode(api.get(CORE), _Resources, CORE).resources
+    evictions = [resource for resource in served if resource.name == _SUBRESOURCE and resource.kind == "Eviction"]
+    if not any(resource.group and resource.version for resource in evictions):
+        raise DrainError(
+            "the API server does not serve pods/eviction: pods cannot be evicted within their budgets",
+            hint="--disable-eviction deletes pods instead, ignoring their budgets.",
+        )
+    return CURRENT if any(f"{resource.group}/{resource.version}" == CURRENT for resource in evictions) else OLD
+
+
+def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]) -> None:
+    """Have the pod evicted that this process runs in, and say so before, for it may end at once. `ApiError`."""
+    pod = _own_pod(api, own)
+    if pod is None:
+        return
+    version = find_eviction_version(api)
+    say(f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller starts the next")
+    attempt = request_removal(api, pod, policy, version=version, certain=True)
+    if attempt.answer is not Answer.ACCEPTED:
+        say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
+
+
+def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
+    """The pod to be moved; None where its node waits for nothing, or nobody would start another."""
+    namespace, _, name = own.pod.partition("/")
+    if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
+        return None
+    pod = read_pod(api, namespace, name)
+    return None if pod is None or pod.owner is None or pod.terminating else pod

@@ -19,8 +19,7 @@ from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods, Reason
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
-from rollout.execution.drain.precedence import Standing
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.drain.task import DrainTask, Standing
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from rollout.errors import ApiConflictError
 from rollout.execution.base.live_view import watch_node
+from rollout.execution.node.context import NodeTask
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node

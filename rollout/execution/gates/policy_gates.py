@@ -1,30 +1,41 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rollout.errors import BlockedError, GateError, InterruptedRunError
+from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.control_plane import why_not_away
-from rollout.execution.gates.gates import OPEN, Condition, Hold, Later, NothingRemembered, Remembered
+from rollout.execution.gates.gates import (
+    OPEN,
+    AlertSource,
+    Condition,
+    GatePorts,
+    Hold,
+    Later,
+    NothingRemembered,
+    Remembered,
+)
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
-from rollout.execution.gates.ports import AlertSource, GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.gather.cluster.snapshot import read_selected_pods
+from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_selected_pods
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
+from rollout.planning.control_plane import ControlPlane
+from rollout.planning.eligibility import is_control_plane
 from rollout.planning.windows import Window, current, fits_ever, following
+from rollout.ports import ClusterApi
 
 OUTSIDE = "outside the maintenance window"
 _FRESH_SECONDS = 5.0
@@ -288,3 +299,19 @@ def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 def _fitting(names: str) -> str:
     """As many whole names as a system takes in one variable: a wave whose nodes follow one another may be the fleet."""
     return names if len(names) <= _LONGEST_VARIABLE else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
+
+
+def why_not_away(api: ClusterApi, name: str, policy: Policy, accepted: Collection[str]) -> str:
+    """Why this node may not be away now; empty where it may. `accepted` objects were in the way when it was planned.
+
+    Only the control plane's pods are read, and nothing of any other node.
+    """
+    try:
+        if not is_control_plane(read_node(api, name), policy):
+            return ""
+    except ApiNotFoundError:
+        return ""
+    nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
+    pods = [pod for node in nodes for pod in read_node_pods(api, node.name).pods]
+    blockers = ControlPlane.of(nodes, pods, policy).blockers(name)
+    return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")

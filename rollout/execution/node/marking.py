@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.node.task import NodeTask
+from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
 from rollout.model.cluster import Node
 from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint

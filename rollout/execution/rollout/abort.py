@@ -11,29 +11,23 @@ from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.guard import Guard
-from rollout.execution.base.heard_api import patient_api
-from rollout.execution.base.outage import OutageNotice
-from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.patience import PatientApi, patient_api
+from rollout.execution.base.reporting import OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.node.boot import in_boot_before, look_once
-from rollout.execution.node.host import NodeHost
+from rollout.execution.node.context import NodeTask
+from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
-from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord
-from rollout.execution.record.slots import change_slots
-from rollout.execution.record.stranded import stranded
-from rollout.execution.record.unfinished import Begun, Unfinished, look
+from rollout.execution.record.rewriting import change_slots
+from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
+from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.remains import Aborted
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.courtesy import CourtesyPolicy

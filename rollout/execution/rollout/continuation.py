@@ -9,9 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rollout.execution.record.stranded import stranded
-from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.remains import Inheritance
+from rollout.execution.record.unfinished import Begun, Unfinished, stranded
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode

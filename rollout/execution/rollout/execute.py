@@ -6,35 +6,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.guard import Guard
-from rollout.execution.base.heard_api import patient_api
-from rollout.execution.base.outage import OutageNotice
-from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.base.stop import StopRequest
-from rollout.execution.drain.moves import MovedPods
-from rollout.execution.drain.precedence import Precedence
+from rollout.execution.base.patience import PatientApi, patient_api
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.drain.task import MovedPods, Precedence
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.node.context import NodeAdmission, NodeContext
+from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
 from rollout.execution.node.failures import blamed
-from rollout.execution.node.host import NodeHost
-from rollout.execution.node.remembering_shell import RememberingShell
+from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.no_record import NoRecord, Record
 from rollout.execution.record.record import RunRecord, has_begun
-from rollout.execution.rollout.away import Away
-from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.node_admission import RunAdmission
+from rollout.execution.rollout.admission import Away, RunAdmission
+from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.remains import Inheritance
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner

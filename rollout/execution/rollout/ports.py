@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.gates.gates import GatePorts
 from rollout.execution.lock_holder import LeaseWatch
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command

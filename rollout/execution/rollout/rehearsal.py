@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError
 from rollout.execution.drain.drain import must_go
-from rollout.execution.drain.eviction import Answer, request_removal
-from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
+from rollout.execution.drain.eviction import CURRENT, Answer, find_eviction_version, request_removal
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
 from rollout.model.cluster import DaemonSet
 from rollout.model.plan import PlannedNode, RolloutPlan

@@ -15,9 +15,8 @@ from datetime import datetime
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.live_view import LiveView, watch_node_events, watch_nodes
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.lease import NO_LEASE, StandingLease, read_lease
 from rollout.execution.lock_holder import Holder, LeaseWatch, glance
 from rollout.execution.record.record import StandingRecord, read_record
