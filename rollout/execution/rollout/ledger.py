@@ -42,6 +42,10 @@ class Ledger:
         """Whether nothing is left that could be gone on with."""
         return not (self.cordoned_before or self.not_started or any(not result.succeeded for result in self.finished))
 
+    def has(self, node: str) -> bool:
+        """Tell whether this node has ended, or was given up."""
+        return any(entry.node == node for entry in (*self.finished, *self.skipped, *self.not_started))
+
     def take(self, result: NodeResult) -> None:
         """Note a node's end; one that was given back because this process is on it was not to be begun."""
         if result.outcome is Outcome.ABORTED and result.reason is None:
