@@ -16,7 +16,6 @@ from rollout.execution.base.live_view import LiveView, watch_node_pods
 from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
-from rollout.execution.drain.eviction import CURRENT, find_eviction_version
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
@@ -72,17 +71,16 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
     cluster, wakeup = task.cluster, Wakeup()
     deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
     evicting = not task.policy.disable_eviction
-    version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
     with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
+        with watch_budgets(cluster, namespaces, deadline, wakeup.wake) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
-                return _empty(task, deadline, pods, owners, budgets, wakeup, version)
+                return _empty(task, deadline, pods, owners, budgets, wakeup)
             finally:
                 task.precedence.leave(task.node)
 
@@ -124,14 +122,13 @@ def _empty(
     owners: _Owners,
     budgets: BudgetView,
     wakeup: Wakeup,
-    version: str,
 ) -> tuple[tuple[str, float], ...]:
     with (
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
         held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
-        evictor = Evictor(task, deadline, budgets, held, pool, wakeup, version)
+        evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()

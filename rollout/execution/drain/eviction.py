@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, TooManyRequestsError
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
-from rollout.gather.cluster import decode
 from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod
 from rollout.model.cluster import Pod
 from rollout.model.node_marks import deferral
@@ -33,10 +30,6 @@ _BUDGET_CONFLICT = "PodDisruptionBudget"
 _BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
-CORE = "/api/v1"
-CURRENT, OLD = "policy/v1", "policy/v1beta1"
-
-_SUBRESOURCE = "pods/eviction"
 
 
 class Answer(StrEnum):
@@ -79,7 +72,6 @@ def request_removal(
     pod: Pod,
     policy: DrainPolicy,
     *,
-    version: str = CURRENT,
     again: bool = False,
     certain: bool = False,
     dry_run: bool = False,
@@ -90,7 +82,6 @@ def request_removal(
         api: The API server.
         pod: As it was read; its UID and node are what identifies it.
         policy: Grace period, and whether to delete.
-        version: The API version of the eviction.
         again: It was asked for before: the pod is read once more first, whatever its name.
         certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
@@ -99,7 +90,7 @@ def request_removal(
         doubtful = again or (_may_have_a_namesake(pod) and not certain)
         if doubtful and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
-        _send(api, pod, policy, version, dry_run=dry_run)
+        _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         return _meaning(pod, error)
     return Attempt(pod, Answer.ACCEPTED)
@@ -115,7 +106,7 @@ def _still_there(api: ClusterApi, pod: Pod) -> bool:
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
 
-def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_run: bool) -> None:
+def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period
@@ -126,7 +117,7 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_r
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         return
     metadata = {"name": pod.name, "namespace": pod.namespace}
-    body = {"apiVersion": version, "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
     api.create(f"{path}/eviction", body)
 
 
@@ -156,37 +147,13 @@ def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)
 
 
-class _Resource(msgspec.Struct, frozen=True):
-    name: str = ""
-    kind: str = ""
-    group: str = ""
-    version: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    resources: tuple[_Resource, ...] = ()
-
-
-def find_eviction_version(api: ClusterApi) -> str:
-    """`policy/v1` where it is served, else `policy/v1beta1`; `DrainError` where pods cannot be evicted at all."""
-    served = decode.decode(api.get(CORE), _Resources, CORE).resources
-    evictions = [resource for resource in served if resource.name == _SUBRESOURCE and resource.kind == "Eviction"]
-    if not any(resource.group and resource.version for resource in evictions):
-        raise DrainError(
-            "the API server does not serve pods/eviction: pods cannot be evicted within their budgets",
-            hint="--disable-eviction deletes pods instead, ignoring their budgets.",
-        )
-    return CURRENT if any(f"{resource.group}/{resource.version}" == CURRENT for resource in evictions) else OLD
-
-
 def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]) -> None:
     """Have the pod evicted that this process runs in, and say so before, for it may end at once. `ApiError`."""
     pod = _own_pod(api, own)
     if pod is None:
         return
-    version = find_eviction_version(api)
     say(f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller starts the next")
-    attempt = request_removal(api, pod, policy, version=version, certain=True)
+    attempt = request_removal(api, pod, policy, certain=True)
     if attempt.answer is not Answer.ACCEPTED:
         say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
 

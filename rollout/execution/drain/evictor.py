@@ -104,7 +104,6 @@ class Evictor:
         held: HeldPods,
         pool: ThreadPoolExecutor,
         wakeup: Wakeup,
-        version: str,
     ) -> None:
         self._task = task
         self._deadline = deadline
@@ -112,7 +111,6 @@ class Evictor:
         self._held = held
         self._pool = pool
         self._wakeup = wakeup
-        self._version = version
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
@@ -228,7 +226,6 @@ class Evictor:
             self._task.cluster.api,
             pod,
             self._task.policy,
-            version=self._version,
             again=again,
             certain=certain,
         )

@@ -44,7 +44,8 @@ class Ledger:
 
     def has(self, node: str) -> bool:
         """Tell whether this node has ended, or was given up."""
-        return any(entry.node == node for entry in (*self.finished, *self.skipped, *self.not_started))
+        given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
+        return node in given_up or any(result.node == node for result in self.finished)
 
     def take(self, result: NodeResult) -> None:
         """Note a node's end; one that was given back because this process is on it was not to be begun."""
