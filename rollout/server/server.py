@@ -14,15 +14,11 @@ from rollout.model.fleetlock import Slots, UnaskedReboot
 from rollout.model.node_marks import unmoved_reboots
 from rollout.model.text import shortened, timestamp
 from rollout.server.admission import Admission
-from rollout.server.answers import Denied
-from rollout.server.ask_log import AskLog
-from rollout.server.grants import Grants
-from rollout.server.leadership import Leadership
-from rollout.server.machines import Machines
-from rollout.server.releases import Releases
-from rollout.server.service import Service
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
+from rollout.server.holders import Grants, Releases
+from rollout.server.nodes import Machines
+from rollout.server.protocol import Denied
+from rollout.server.service import AskLog, Service
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 from rollout.server.worker import Worker
 
 _PATIENCE = 10.0

@@ -32,7 +32,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
 from rollout.server.nodes import facts_of, version_of
-from rollout.server.slots import SlotBook
+from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
 # How often a drained node is looked at for pods that came since, and how long that look may take.

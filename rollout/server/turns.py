@@ -28,11 +28,10 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
-from rollout.server.grants import is_given_back
-from rollout.server.limits import TurnAdmission
+from rollout.server.admission import TurnAdmission
+from rollout.server.holders import is_given_back
 from rollout.server.nodes import plan_of, planned, staged_on, version_of
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
+from rollout.server.state import ServerSettings, SlotBook, World
 from rollout.server.steps import Turn, steps_of
 
 

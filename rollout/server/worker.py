@@ -19,9 +19,7 @@ from rollout.execution.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
-from rollout.server.leadership import Leadership
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 from rollout.server.turns import TurnRunner
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
