@@ -101,6 +101,11 @@ class Limits:
         limits = own_limits(self.policy, pools.sizes(meant)) if members else {}
         return Room(self.policy.max_unavailable.of(len(meant)), limits, members)
 
+    @property
+    def failures(self) -> int:
+        """How many failed nodes of one version are allowed before it is held."""
+        return max(1, self.policy.max_failures.of(len(selected(self.nodes.values(), self.selection))))
+
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
         if is_control_plane(node, rules) and is_control_plane(other, rules):
@@ -254,11 +259,6 @@ class Admission:
     def _limits(self, nodes: Mapping[str, Node]) -> Limits:
         return Limits(nodes, self._settings.selection, self._settings.policy)
 
-    @property
-    def _most_failures(self) -> int:
-        meant = selected(self._machines.nodes.values(), self._settings.selection)
-        return max(1, self._settings.policy.max_failures.of(len(meant)))
-
     def _check_memory(self) -> None:
         memory, now = self._memory.now(), self._api.server_time()
         if memory.pause is not None and not memory.pause.is_over(now):
@@ -269,7 +269,9 @@ class Admission:
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
         policy, facts, memory = self._settings.policy, facts_of(node), self._memory.now()
-        rules = Rules(self._api.server_time(), self._most_failures, policy.include_held, unattended=True)
+        rules = Rules(
+            self._api.server_time(), self._limits(self._machines.nodes).failures, policy.include_held, unattended=True
+        )
         pool, selection = pools_of(policy).rules_for(node.labels), self._settings.selection
         candidate = Candidate(node, facts, pool, selection, memory=memory, remembering=rules)
         if objection := exclusion(candidate):

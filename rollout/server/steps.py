@@ -157,11 +157,10 @@ def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waitin
 def _after_last_grant(turn: Turn, context: NodeContext, node: Node) -> Node:
     """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed.
 
-    Whichever server goes on watches for all of that time: by no clock but its own is a host given back that goes down.
-    An operator's word leaves a host that is down by then where it is.
+    The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An operator's
+    word leaves a host that is down by then where it is.
     """
-    deadline = context.cluster.deadline(min(_SAFE_SECONDS, turn.timeout))
-    turn.waited(context, Awaited.CALM)
+    deadline = turn.deadline(context, Awaited.CALM, min(_SAFE_SECONDS, turn.timeout))
     while (node.is_ready or turn.now.released) and not (_has_rebooted(context, node) or deadline.expired):
         context.guard.check()
         deadline.pause(_PAUSE)
@@ -210,8 +209,10 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
         if turn.now.released or (node.is_ready and turn.now.returned):
             raise GivenUpError("it is not expected any more")
+        if node.is_ready and turn.now.closing:
+            raise _not_rebooted(node, turn.timeout)
         deadline = deadline or turn.deadline(context, Awaited.BOOT, turn.timeout)
-        if deadline.expired or (node.is_ready and turn.now.closing):
+        if deadline.expired:
             raise _not_rebooted(node, turn.timeout)
         if node.is_ready:
             try:

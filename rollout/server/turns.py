@@ -18,7 +18,7 @@ from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms, change_memory
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
-from rollout.gather.cluster.snapshot import read_identity, read_node
+from rollout.gather.cluster.snapshot import read_identity, read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot
@@ -28,7 +28,7 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
-from rollout.server.admission import TurnAdmission
+from rollout.server.admission import Limits, TurnAdmission
 from rollout.server.holders import is_given_back
 from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.state import ServerSettings, SlotBook, World
@@ -162,7 +162,8 @@ class TurnRunner:
 
     def _processed(self, stage: _Stage) -> NodeResult:
         plan, world = stage.plan, self._world
-        limit = max(1, plan.policy.max_failures.of(1))
+        nodes = {node.name: node for node in stage.cluster.ask(read_nodes)}
+        limit = Limits(nodes, plan.selection, plan.policy).failures
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
