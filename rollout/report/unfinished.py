@@ -202,8 +202,6 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
 
 def _removed(unfinished: Unfinished) -> str:
     """What becomes of the record, in half a sentence."""
-    if finalizers := unfinished.record.finalizers:
-        return f"is deleted, and stays until its finalizers are gone: {printable(', '.join(finalizers))}"
     return "is removed" + (", with whatever in it is not understood" if unfinished.is_garbled else "")
 
 

@@ -73,6 +73,14 @@ def test_groups_are_known_by_name_once_one_is_named() -> None:
     assert (named.rules("a"), named.rules("default")) == (GroupRules(Count(1)), None)
 
 
+def test_a_share_of_failures_is_of_all_nodes_that_are_meant() -> None:
+    nodes = {name: node(name) for name in "abcdefgh"}
+    share = Policy(max_failures=Count(50, percent=True))
+    assert Limits(nodes, Selection(), share).failures == 4
+    assert Limits(nodes, Selection(exclude=("a", "b")), share).failures == 3
+    assert Limits(nodes, Selection(), Policy(max_failures=Count(0))).failures == 1
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["x", "y"])), max_size=20),
     st.integers(1, 3),

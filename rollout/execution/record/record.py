@@ -10,7 +10,7 @@ Reading it takes bounded memory, and it is understood as a whole or not at all: 
 import base64
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,7 +52,6 @@ _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
-_FREE_IT = "See what has set the finalizers; where that is gone, remove them with kubectl edit."
 _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
@@ -79,25 +78,11 @@ class StandingRecord:
     health: Health | None = None
     is_missing: bool = False
     operating: bool = False
-    finalizers: tuple[str, ...] = ()
-    deleted: bool = False
-
-    @property
-    def held_by(self) -> tuple[str, ...]:
-        """The finalizers that keep it there though it was deleted."""
-        return self.finalizers if self.deleted else ()
 
 
 class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
-
-    @property
-    def held_by(self) -> tuple[str, ...]:
-        """What keeps it there though it was deleted."""
-        return (self.finalizers or ()) if self.deletion_timestamp else ()
 
 
 class _ConfigMap(msgspec.Struct, rename="camel"):
@@ -177,8 +162,6 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
         resource_version=config_map.metadata.resource_version,
         health=health,
         operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
-        finalizers=config_map.metadata.finalizers or (),
-        deleted=bool(config_map.metadata.deletion_timestamp),
     )
 
 
@@ -275,11 +258,6 @@ class RunRecord:
             raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
         if not standing.ended and standing.run != run and has_begun(standing.run, self._cluster.ask(read_nodes)):
             raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
-        if standing.held_by:
-            # written over, it would lose them, and be gone
-            raise BlockedError(
-                f"the record of an earlier rollout is in the way: {self._held(standing.held_by)}", hint=_FREE_IT
-            )
         if standing.run != run:
             metadata = {**body["metadata"], "resourceVersion": standing.resource_version}
             self._cluster.ask(lambda api: api.replace(self._path, {**body, "metadata": metadata}))
@@ -311,9 +289,15 @@ class RunRecord:
 
     def end(self, *, complete: bool) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
-        why = self._why_left() if complete else ""
-        if complete and not why:
+        why = ""
+        try:
+            if complete:
+                self._cluster.ask(lambda api: api.delete(self._path))
+                return
+        except ApiNotFoundError:
             return
+        except ApiError as error:
+            why = error.message
         try:
             self._mark_ended(ended=True)
         except ApiNotFoundError:
@@ -323,19 +307,6 @@ class RunRecord:
         else:
             if why:
                 self._notice(f"warning: the record stays, as ended: {why}")
-
-    def _why_left(self) -> str:
-        """Delete it; why it stands all the same, empty where it does not."""
-        try:
-            left = _config_map(self._cluster.ask(lambda api: api.delete(self._path)))
-        except (ApiNotFoundError, _NotUnderstoodError):
-            return ""
-        except ApiError as error:
-            return error.message
-        return self._held(left.metadata.held_by) if left.metadata.held_by else ""
-
-    def _held(self, finalizers: Sequence[str]) -> str:
-        return f"{self._origin} was deleted, and finalizers hold it: {', '.join(finalizers)}"
 
     def _mark_ended(self, *, ended: bool) -> None:
         """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
