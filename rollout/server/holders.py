@@ -8,7 +8,6 @@ A slot is free once its reboot is proven, which the server that holds the Lease 
 reported; the answer waits a little for what comes of it.
 """
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -192,7 +191,7 @@ class Releases:
             node = self.machines.nodes.get(slot.node)
             if self.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
                 return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
-            time.sleep(_PAUSE)
+            self.world.clock.sleep(_PAUSE)
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
 
 

@@ -192,9 +192,9 @@ class Machines:
                 except ApiError as error:
                     if not is_passing(error):
                         self._cluster.notice(error)
-                    stop.wait(_AGAIN)
+                    self._cluster.clock.wait(stop, _AGAIN)
             before = self.nodes if self._view is not None else {}
-            while not stop.wait(_AGAIN):
+            while not self._cluster.clock.wait(stop, _AGAIN):
                 now = self.nodes
                 if moved := unasked(before, now):
                     self._rebooted([now[name] for name in moved])

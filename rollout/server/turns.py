@@ -214,4 +214,4 @@ class TurnRunner:
             timeout = stage.plan.policy.settle_timeout
             stage.report.notice(f"after {stage.slot.node} the cluster did not settle within {timeout}: {missing}")
         if soak := stage.plan.policy.gates.soak:
-            self._ending.wait(soak)
+            stage.cluster.deadline(soak).wait_for(self._ending)

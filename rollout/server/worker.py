@@ -104,7 +104,7 @@ class Worker:
             self._pause(_TICK if self._open() else _IDLE)
 
     def _pause(self, seconds: float) -> None:
-        self._woken.wait(seconds)
+        self._world.clock.wait(self._woken, seconds)
         self._woken.clear()
 
     def _look(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
+from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
@@ -24,10 +25,11 @@ from rollout.planning.away import Room
 LONGEST = 10_000_000.0
 
 
-class SimulatedClock:
+class SimulatedClock(SystemClock):
     """Passes when it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seconds = 0.0
 
     def monotonic(self) -> float:

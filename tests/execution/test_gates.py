@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.errors import GateError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
@@ -26,10 +27,11 @@ from rollout.planning.plan import build_plan
 from tests.planning.builders import inputs, node
 
 
-class MovedClock:
+class MovedClock(SystemClock):
     """A clock that a test moves."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.at = datetime(2026, 3, 2, 21, 59, tzinfo=UTC)
 
     def now(self) -> datetime:

@@ -3,7 +3,6 @@
 It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -189,7 +188,7 @@ class _Pass:
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
-            time.sleep(_LOOK_AGAIN)
+            wiring.system_clock().sleep(_LOOK_AGAIN)
         if state is Holder.UNKNOWN:
             raise LockedError(f"{self.lasting.watch.holder} holds the lock")
         if state is Holder.ALIVE:

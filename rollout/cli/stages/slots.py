@@ -77,7 +77,7 @@ def release(cluster: ClusterOptions, namespace: str, node: str) -> bool:
                 f"the slot of {node} is to be freed, and no server has done it yet",
                 hint="The first server that runs does; without one: rollout abort",
             )
-        time.sleep(_PAUSE)
+        wiring.system_clock().sleep(_PAUSE)
     return True
 
 

@@ -41,12 +41,12 @@ class Reporter:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
-        self._clock = clock
+        self.clock = clock
 
     @property
     def now(self) -> datetime:
         """The time that an event made now would carry."""
-        return self._clock.now()
+        return self.clock.now()
 
     def plan(self, plan: RolloutPlan) -> None:
         """The plan that begins."""

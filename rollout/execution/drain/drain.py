@@ -5,6 +5,7 @@ a pod that another party removes simply disappears, and one that arrives late is
 that none is touched.
 """
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
-from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
@@ -68,16 +68,16 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
 
     By owner, the most seconds that one of its pods took to end.
     """
-    cluster, wakeup = task.cluster, Wakeup()
+    cluster, wakeup = task.cluster, threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
     evicting = not task.policy.disable_eviction
-    with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
+    with watch_node_pods(cluster, task.node, deadline, wakeup.set) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(cluster, namespaces, deadline, wakeup.wake) as budgets:
+        with watch_budgets(cluster, namespaces, deadline, wakeup.set) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
                 return _empty(task, deadline, pods, owners, budgets, wakeup)
@@ -121,7 +121,7 @@ def _empty(
     pods: LiveView[Pod],
     owners: _Owners,
     budgets: BudgetView,
-    wakeup: Wakeup,
+    wakeup: threading.Event,
 ) -> tuple[tuple[str, float], ...]:
     with (
         _events(task) as writer,
@@ -142,14 +142,17 @@ def _empty(
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
-            wakeup.wait(min(_TICK, deadline.remaining))
+            task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
+            wakeup.clear()
         held.keep_only(frozenset())
         return waiting.endings.of_all(task.cluster.clock.monotonic())
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
     """What writes them: that of the run outlives the drain, which waits for nothing."""
-    return EventWriter(task.cluster.api, task.rollout) if task.events is None else nullcontext(task.events)
+    if task.events is not None:
+        return nullcontext(task.events)
+    return EventWriter(task.cluster.api, task.rollout, task.cluster.clock)
 
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:

@@ -7,6 +7,7 @@ Pods behind a closed budget are asked for all the same, once where it can never 
 webhooks that move a pod in a way of their own when they see that it should go, and the view of a budget may be old.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,6 @@ from typing import assert_never
 
 from rollout.errors import DrainError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods, Reason
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
@@ -103,7 +103,7 @@ class Evictor:
         budgets: BudgetView,
         held: HeldPods,
         pool: ThreadPoolExecutor,
-        wakeup: Wakeup,
+        wakeup: threading.Event,
     ) -> None:
         self._task = task
         self._deadline = deadline
@@ -230,7 +230,7 @@ class Evictor:
             certain=certain,
         )
         self._running[pod.uid] = future
-        future.add_done_callback(lambda _done: self._wakeup.wake())
+        future.add_done_callback(lambda _done: self._wakeup.set())
 
     def _take(self, attempt: Attempt) -> None:
         now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)

@@ -52,7 +52,7 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[s
             if missing != reported:
                 reported = missing
                 task.report.step(task.name, phase, f"waiting for checks: {missing}")
-            view.wait(min(_TICK, max(0.1, deadline.remaining)))
+            task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
     _thank(task, label, annotations)
 
 

@@ -167,7 +167,7 @@ class PolicyGates:
         if not self._policy.soak:
             return False
         self._around.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
-        self._around.stop.wait(self._policy.soak)
+        self._around.cluster.deadline(self._policy.soak).wait_for(self._around.stop)
         return True
 
     def _stopped(self) -> bool:

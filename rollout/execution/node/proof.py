@@ -139,7 +139,7 @@ def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
             if missing != reported:
                 reported = missing
                 task.report.step(task.name, Phase.BOOTED, missing)
-            view.wait(min(5.0, deadline.remaining))
+            task.cluster.clock.wait(view, min(5.0, deadline.remaining))
     raise NodeFailure(
         Outcome.NOT_READY,
         f"the Node is not Ready within --ready-timeout {timeout}: {reported}",

@@ -167,7 +167,7 @@ class _Undoing:
             over = deadline.expired
             if not over:
                 self.report.step(task.name, Phase.REBOOTING, "its reboot may have been requested: watching it")
-                self.stop.wait(min(_PAUSE, deadline.remaining))
+                self.cluster.clock.wait(self.stop, min(_PAUSE, deadline.remaining))
                 self._check_stop()
 
     def _check_stop(self) -> None:

@@ -136,7 +136,7 @@ class RollingAdmission:
         """Wait until nothing is left to settle; why no further wave may begin, empty where one may."""
         while self._ended and not (self.look(frozenset()) or stop.requested):
             if self._ended:
-                stop.wait(_PAUSE)
+                self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
 
     def _judge(self, name: str, ended: _Ended, missing: str) -> None:

@@ -117,7 +117,7 @@ class Settler:
             if missing and missing != reported:
                 reported = missing
                 self.report.settling(index, missing)
-            stop.wait(_PAUSE)
+            self.cluster.clock.wait(stop, _PAUSE)
 
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]

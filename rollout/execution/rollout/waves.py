@@ -132,7 +132,7 @@ class WaveRunner:
                     self._be_patient(waiting, patience)
                     continue
                 elif waiting:
-                    self.stop.wait(_LOOK_AGAIN_AT_HEALTH)
+                    self.clock.wait(self.stop, _LOOK_AGAIN_AT_HEALTH)
                 patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
 
     def reason_to_halt(self) -> str:
@@ -230,11 +230,11 @@ class WaveRunner:
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
         if not patience.expired:
-            self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
+            self.clock.wait(self.stop, min(_LOOK_AGAIN, patience.remaining))
             return
         full = self.room.full(waiting, self.unavailable())
         for why, nodes in full.items():
             self.ledger.give_up(nodes, why)
             waiting[:] = [node for node in waiting if node not in nodes]
         if not full:
-            self.stop.wait(_LOOK_AGAIN)
+            self.clock.wait(self.stop, _LOOK_AGAIN)
