@@ -32,7 +32,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.control_plane import ControlPlane
+from rollout.planning.away import ControlPlane
 from rollout.planning.eligibility import is_control_plane
 from rollout.planning.windows import Window, current, fits_ever, following
 from rollout.ports import ClusterApi

@@ -14,7 +14,7 @@ from typing import Any
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.failures import NodeFailure, RefusedError
-from rollout.execution.node.marking import is_excluded, ours, without_taint, write
+from rollout.execution.node.marking import is_excluded, labels_of_turn, lasting_labels, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
@@ -29,7 +29,6 @@ from rollout.model.replaced import replacing
 from rollout.planning.away import is_away, is_claimed
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules
-from rollout.planning.node_labels import labels_of_turn, lasting_labels
 from rollout.ports import ClusterApi
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.

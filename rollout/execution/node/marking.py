@@ -15,15 +15,17 @@ from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.node_labels import labels_of_turn, labels_when_proven
+from rollout.planning.selector import is_label_value, node_labels
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
@@ -129,6 +131,28 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
         return {**body, "spec": without_taint(node)}
 
     return write(task, change)
+
+
+def labels_of_turn(courtesy: CourtesyPolicy) -> Mapping[str, str]:
+    """Return what a node has from its cordon on until it is given back."""
+    return node_labels(courtesy.pre_reboot_node_labels)
+
+
+def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, str]:
+    """Return what FLUO's agent would say of this host; nothing where it is not asked for."""
+    said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group, marks.FLUO_VERSION: facts.running_version}
+    return _of_fluo(courtesy, said)
+
+
+def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
+    """Return what a node keeps that is rebooted and proven, and runs this version."""
+    return {**_of_fluo(courtesy, {marks.FLUO_VERSION: version}), **node_labels(courtesy.post_reboot_node_labels)}
+
+
+def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:
+    """Return, of what a host said, what a label can hold."""
+    known = {name: value for name, value in said.items() if value and is_label_value(value)}
+    return known if courtesy.fluo_labels else {}
 
 
 def without_taint(node: Node) -> dict[str, Any]:

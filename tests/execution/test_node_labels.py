@@ -3,8 +3,9 @@
 import pytest
 
 from rollout.errors import UsageError
+from rollout.execution.node.marking import labels_when_proven, lasting_labels
 from rollout.model.courtesy import CourtesyPolicy
-from rollout.planning.node_labels import is_label_value, labels_when_proven, lasting_labels, node_labels
+from rollout.planning.selector import is_label_value, node_labels
 from tests.planning.builders import NEW, OLD, facts
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
@@ -25,7 +26,6 @@ def test_fluos_labels_say_what_the_host_says_as_far_as_a_label_can_hold_it() -> 
     assert lasting_labels(rules, facts("w-1", running_version="1+2", group="")) == {FLUO + "id": "flatcar"}
     assert labels_when_proven(rules, NEW) == {FLUO + "version": NEW}
     assert not labels_when_proven(rules, "1+2")
-    assert not lasting_labels(rules, None)
 
 
 @pytest.mark.parametrize("value", ["", "a", "a.b_c-9", "x" * 63])
