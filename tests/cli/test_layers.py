@@ -161,6 +161,7 @@ SWITCHES = [
     "alert-firing-only",
     "interactive",
     "wall",
+    "fluo-labels",
 ]
 SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 
