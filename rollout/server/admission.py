@@ -16,7 +16,7 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, closed
-from rollout.execution.record.record import StandingRecord, read_record
+from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.rivals import read_coordinators

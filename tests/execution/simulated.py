@@ -12,7 +12,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.health import Health
+from rollout.execution.record.standing import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Before

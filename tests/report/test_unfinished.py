@@ -3,7 +3,7 @@
 import pytest
 
 from rollout.execution.lock_holder import Glance
-from rollout.execution.record.record import StandingRecord
+from rollout.execution.record.standing import StandingRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.progress import Phase

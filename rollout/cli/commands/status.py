@@ -180,7 +180,7 @@ def _rollout_beside(
     """
     from rollout.cli.stages.lock import glance_at_lock
     from rollout.errors import ApiError
-    from rollout.execution.record.record import read_record
+    from rollout.execution.record.standing import read_record
     from rollout.execution.record.unfinished import RunWord, assess, word_of
     from rollout.report.unfinished import heading, under_way
 

@@ -29,7 +29,7 @@ from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.record import has_begun
+from rollout.execution.record.standing import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.gather.doctor.cluster import clocks_apart

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rollout.execution.record.record import StandingRecord, read_record
+from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node

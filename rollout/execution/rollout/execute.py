@@ -12,8 +12,8 @@ from rollout.execution.drain.task import MovedPods
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.memory import RunMemory, Terms
-from rollout.execution.record.no_record import NoRecord, Record
-from rollout.execution.record.record import RunRecord, has_begun
+from rollout.execution.record.record import NoRecord, Record, RunRecord
+from rollout.execution.record.standing import has_begun
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.run import Run

@@ -15,9 +15,9 @@ from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.no_record import Record
+from rollout.execution.record.record import Record
+from rollout.execution.record.standing import Health
 from rollout.execution.rollout.admission import Away, RunAdmission
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions

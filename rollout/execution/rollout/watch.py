@@ -19,7 +19,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.lease import NO_LEASE, StandingLease, read_lease
 from rollout.execution.lock_holder import Holder, LeaseWatch, glance
-from rollout.execution.record.record import StandingRecord, read_record
+from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.execution.record.unfinished import RunWord, Unfinished, assess, word_of
 from rollout.execution.rollout.account import Account, Look
 from rollout.gather.cluster.memory import read_memory
