@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 from typing_extensions import override
 
-from rollout.ports import Event
-
 
 class LabClock:
     """Wall time, and simulated seconds that pass `speed` times faster."""
@@ -35,14 +33,6 @@ class LabClock:
     def scaled(self, seconds: float) -> float:
         """How many real seconds that many simulated seconds take."""
         return seconds / self.speed
-
-    def sleep(self, seconds: float) -> None:
-        """Let that many simulated seconds pass."""
-        time.sleep(self.scaled(seconds))
-
-    def wait(self, event: Event, seconds: float) -> bool:
-        """Return once it has happened, or after that many simulated seconds; whether it has."""
-        return event.wait(self.scaled(seconds))
 
     def skip(self, seconds: float) -> None:
         """Let the machines believe that it is that much later, as after a night in which nobody looked."""

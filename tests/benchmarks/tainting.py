@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -23,7 +24,6 @@ from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import NODES
-from rollout.lab.clock import LabClock
 from rollout.model.progress import StepEvent
 from rollout.model.soft_taint import AWAITING_REBOOT
 from tests.execution.drains import Unfenced, add_node
@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, standalone_api(Path(name)) as server:
         for node in names:
             add_node(server, node)
-        clock = LabClock()
+        clock = SystemClock()
         cluster = PatientApi(connect(server.kubeconfig, None), clock)
         tainting = Tainting(cluster, Unfenced(), Reporter(Deaf(), clock), StopRequest())
         for title, fault in (("at ease", None), ("under flow control", FLOW_CONTROL)):

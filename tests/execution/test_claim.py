@@ -11,7 +11,6 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import NoGates
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.failures import NodeFailure, RefusedError
@@ -28,6 +27,7 @@ from rollout.model.progress import Outcome
 from rollout.planning.away import Room
 from rollout.ports import ClusterApi
 from tests.execution.drains import Json, put
+from tests.execution.simulated import NoGates
 from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
 

@@ -145,7 +145,8 @@ def _empty(
             task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
             wakeup.clear()
         held.keep_only(frozenset())
-        return waiting.endings.of_all(task.cluster.clock.monotonic())
+        waiting.see_endings(())
+        return tuple(sorted(waiting.endings.longest.items()))
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
@@ -185,11 +186,6 @@ class _Endings:
             since, owner = self.since.pop(uid)
             self.longest[owner] = max(round(now - since, 1), self.longest.get(owner, 0.0))
 
-    def of_all(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The longest by owner, now that all are gone."""
-        self.see((), now)
-        return tuple(sorted(self.longest.items()))
-
 
 @dataclass(slots=True)
 class _Waiting:
@@ -203,11 +199,12 @@ class _Waiting:
     reported_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
     endings: _Endings = field(default_factory=_Endings)
+    seen: tuple[Pod, ...] = ()
 
     def tell(self, remaining: Sequence[Pod]) -> None:
         now = self.task.cluster.clock.monotonic()
         going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
-        self.endings.see([pod for pod in going if self.evictor.has_accepted(pod)], now)
+        self.see_endings(remaining)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
         detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
@@ -217,6 +214,13 @@ class _Waiting:
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
             self.reported, self.reported_at = detail, now
             self.task.report.step(self.task.node, Phase.DRAINING, detail)
+
+    def see_endings(self, remaining: Sequence[Pod]) -> None:
+        """Note how long evicted pods take to end; one that was evicted and gone between two looks took no time."""
+        now = self.task.cluster.clock.monotonic()
+        for pods in ((*self.seen, *remaining), remaining):
+            self.endings.see([pod for pod in pods if self.evictor.has_accepted(pod)], now)
+        self.seen = tuple(remaining)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.gates.playbooks import NodePlaybooks
-from rollout.execution.node.context import NodeContext, NodeGates
-from rollout.gather.hosts.boot import BootFacts
+from rollout.execution.node.context import NodeGates
 from rollout.model.plan import PlannedNode, Wave
 
 
@@ -78,59 +77,6 @@ class Remembered(Protocol):
     def why_held(self, planned: PlannedNode) -> str:
         """Why nodes with this one's staged version may not; empty where they may."""
         ...
-
-
-class NothingRemembered:
-    """Nothing is held against any node."""
-
-    def expire(self) -> None:
-        """Nothing was read."""
-
-    def why_paused(self) -> str:
-        """They may begin."""
-        return ""
-
-    def why_held(self, planned: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
-        """It may begin."""
-        return ""
-
-
-class NoGates:
-    """Nothing is held up."""
-
-    def before_rollout(self) -> None:
-        """It may."""
-
-    def before_wave(self, wave: Wave) -> str:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return ""
-
-    def hold(self, node: PlannedNode) -> Hold:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return OPEN
-
-    def refusal(self, node: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return ""
-
-    def before_node(self, context: NodeContext) -> None:
-        """It may."""
-
-    def before_drain(self, context: NodeContext) -> None:
-        """It may."""
-
-    def after_waiting(self, context: NodeContext, when: str) -> None:
-        """It may."""
-
-    def before_reboot(self, context: NodeContext) -> None:
-        """It may."""
-
-    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
-        """It may."""
-
-    def soak(self, wave: Wave) -> bool:  # noqa: ARG002 - the protocol's
-        """None was asked for."""
-        return False
 
 
 class GateCommand(Protocol):

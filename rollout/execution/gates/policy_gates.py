@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
@@ -18,7 +18,6 @@ from rollout.execution.gates.gates import (
     GatePorts,
     Hold,
     Later,
-    NothingRemembered,
     Remembered,
 )
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
@@ -53,7 +52,7 @@ class Surroundings:
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
-    memory: Remembered = field(default_factory=NothingRemembered)
+    memory: Remembered | None = None
 
 
 class PolicyGates:
@@ -117,14 +116,18 @@ class PolicyGates:
 
     def refusal(self, node: PlannedNode) -> str:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
-        self._around.memory.expire()
+        if self._around.memory is not None:
+            self._around.memory.expire()
         holds = (condition.ask(node) for condition in reversed(self._conditions))
         return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
         """What is held against a node, or any; a pause leaves it for another time."""
-        paused = self._around.memory.why_paused()
-        return Hold(Later(paused) if paused else self._around.memory.why_held(node), final=True)
+        memory = self._around.memory
+        if memory is None:
+            return OPEN
+        paused = memory.why_paused()
+        return Hold(Later(paused) if paused else memory.why_held(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import Gates, NoGates
+from rollout.execution.gates.gates import Gates
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import Admission, SideBySide
 from rollout.model.plan import PlannedNode, Wave
@@ -110,8 +110,8 @@ class WaveRunner:
     room: Room
     ledger: Ledger
     notice: Callable[[str], None]
+    gates: Gates
     begun: frozenset[str] = frozenset()
-    gates: Gates = field(default_factory=NoGates)
     lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
     _refused: set[str] = field(default_factory=set, init=False)
 
