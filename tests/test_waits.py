@@ -11,7 +11,6 @@ OWN = {
     "execution/base/stop.py": "a wish to stop is one of the events",
     "execution/lock.py": "a process that ends at once waits for its end",
     "cli/signals.py": "a moment in which a second signal may come",
-    "execution/rollout/watch.py": "the board of a rollout that runs elsewhere",
     "server/http.py": "the event loop's own",
 }
 

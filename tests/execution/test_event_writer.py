@@ -9,8 +9,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import RolloutError
-from rollout.execution.events.writer import EventWriter, NodeNote
-from rollout.gather.cluster.node_events import EVENTS
+from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS as STORED
 from rollout.ports import ClusterApi
