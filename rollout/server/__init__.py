@@ -2,7 +2,7 @@
 
     protocol   what a client sends and is answered    nodes      which node asks, and its plan
     admission  whether a node may begin               holders    pre-reboot and steady-state of slots that are held
-    steps      one node's way, without SSH            turns      a slot's turn, from its drain to settled
+    steps      one node's way, without SSH            slot_run   a slot from its drain to settled
     worker     whoever holds the Lease works on slots state      settings, slots, Lease: what all share
     service    the two requests                       http       the wire, with its `connections`
 

@@ -126,7 +126,7 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnAdmission:
+class SlotAdmission:
     """What admits a slot's node, asked once more in the step that cordons it."""
 
     gates: Gates

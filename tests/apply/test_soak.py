@@ -21,7 +21,7 @@ from rollout.cli.stages.gather import gather
 from rollout.cli.stages.plan import Intent, planned_run
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
-from rollout.execution.rollout.execute import execute
+from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.hosts.probe_command import USUAL_PROBE
 from rollout.lab.lab import Lab
@@ -93,7 +93,7 @@ def rolled_out(lab: Lab, clock: Clock, notices: Notices) -> RunResult:
     gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace, USUAL_PROBE)
     run = planned_run(intent, gathered, RunSettings(process, GatePorts(), as_json=True, width=None), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, clock, notices)
-    return execute(run.plan, run.hosts, ports, run.options, StopRequest())
+    return run_plan(run.plan, run.hosts, ports, run.options, StopRequest())
 
 
 @pytest.mark.exhaustive

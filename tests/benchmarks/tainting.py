@@ -75,7 +75,7 @@ def main() -> None:
         for title, fault in (("at ease", None), ("under flow control", FLOW_CONTROL)):
             if fault is not None:
                 server.call(lambda: server.server.faults.add(FLOW_CONTROL))
-            standing = tainting.standing(names, ())
+            standing = tainting.while_waiting(names, ())
             measured(server, f"{title}: set", standing.__enter__, left=len(names))
             measured(server, f"{title}: taken away", lambda: standing.__exit__(None, None, None), left=0)  # noqa: B023
 

@@ -20,7 +20,7 @@ from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
 from rollout.execution.lock_holder import LeaseWatch
-from rollout.execution.rollout.execute import execute as execute_plan
+from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
@@ -188,7 +188,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.settings.gates)
-        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+        return run_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:

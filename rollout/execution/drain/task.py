@@ -1,4 +1,9 @@
-"""Which pods a run has moved, and which of them not for the first time."""
+"""What a drain has at hand, and what the drains of one process know of each other.
+
+Where several drains want the permits of one budget, the node that is nearest to being empty goes first: then its reboot
+begins while the others still drain, where all would end together otherwise. A drain that has used up half of its time
+goes before those that have not. Nobody waits for a drain that lets a permit lie: after a few seconds it is taken.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -39,7 +44,7 @@ class MovedPods:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Demand:
     """Where a drain stands: how many pods are left, and of each budget how many could go at once if it let them.
 
     `pressed`: half of its time is over.
@@ -54,19 +59,19 @@ class Standing:
 class Precedence:
     """The drains of one process. Used by all of their threads."""
 
-    _standings: dict[str, Standing] = field(default_factory=dict)
+    _demands: dict[str, Demand] = field(default_factory=dict)
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def stand(self, node: str, standing: Standing) -> None:
+    def update(self, node: str, demand: Demand) -> None:
         """Where this node's drain stands now."""
         with self._turn:
-            self._standings[node] = standing
+            self._demands[node] = demand
 
     def leave(self, node: str) -> None:
         """This node's drain has ended."""
         with self._turn:
-            self._standings.pop(node, None)
+            self._demands.pop(node, None)
             for known in [known for known in self._deferring if known[0] == node]:
                 del self._deferring[known]
 
@@ -87,15 +92,15 @@ class Precedence:
 
     def _first(self, node: str, budget: str, allowance: int) -> str:
         own = self._rank(node)
-        ahead = [other for other in self._standings if self._rank(other) < own]
-        wanting = {other: wanted for other in ahead if (wanted := self._standings[other].wanted.get(budget, 0))}
+        ahead = [other for other in self._demands if self._rank(other) < own]
+        wanting = {other: wanted for other in ahead if (wanted := self._demands[other].wanted.get(budget, 0))}
         if not wanting or sum(wanting.values()) < allowance:
             return ""
         return min(wanting, key=self._rank)
 
     def _rank(self, node: str) -> tuple[bool, int, str]:
-        standing = self._standings[node]
-        return not standing.pressed, standing.left, node
+        demand = self._demands[node]
+        return not demand.pressed, demand.left, node
 
 
 @dataclass(frozen=True, slots=True)

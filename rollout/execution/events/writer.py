@@ -46,7 +46,7 @@ class NodeNote:
     run: str = ""
 
 
-class _Standing(msgspec.Struct):
+class _Written(msgspec.Struct):
     count: int | None = None
 
 
@@ -168,7 +168,7 @@ def _news(note: NodeNote) -> dict[str, Any]:
 
 def _count(body: bytes) -> int:
     try:
-        return decoder_of(_Standing).decode(body).count or 1
+        return decoder_of(_Written).decode(body).count or 1
     except msgspec.MsgspecError:
         return 1
 

@@ -1,4 +1,4 @@
-"""Where a rollout asks whether it may go on."""
+"""Where a rollout asks whether it may go on, and what its gates ask outside of the cluster."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

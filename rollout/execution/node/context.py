@@ -1,4 +1,4 @@
-"""What every act on one Node has at hand."""
+"""What the steps of one node's run have at hand, and where that run stands."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,7 @@
-"""What a node waits for because people asked for it: delays, and users who are logged in on its host.
+"""What a node waits for because people asked for it: delays, logged-in users, load balancers.
 
-Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `--stop finish` too.
-A process that takes the node up again does not know how much of it had passed, and waits anew.
+Delays and users are nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `--stop finish`
+too. A process that takes the node up again does not know how much of a wait had passed, and waits anew.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A host's shell that remembers why it last failed: what an operator asks first about a host that is not back."""
+"""The host behind a node: how it is asked, which machine it has to be, and which boot it is in now."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

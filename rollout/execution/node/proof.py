@@ -1,8 +1,14 @@
-"""The last part of the proof: whatever asked for the reboot asks for it no more, each source by its own sign.
+"""The proof after a boot, in three parts, each waited for.
+
+The kubelet of the new boot reports Ready: no clocks are compared, and no NotReady is waited for, as a fast reboot may
+never show one. What asked for the reboot asks for it no more, each source by its own sign. The pods that belong to the
+node (static ones, DaemonSets') and were ready before are ready again; a DaemonSet that is gone, or does not want the
+node any more, is not waited for. Right after a boot the API may still have a pod as it was before: one whose Ready is
+of the same moment is not back.
 
 A version, a deployment and a marker file are settled with the boot. An operator's command and another's annotation may
-take a while to follow it, and are waited for; the annotation only where its agent runs, as nobody else would take it
-back. What is not proven is a failure of a node that works as it did before.
+take a while to follow it; the annotation is waited for only where its agent runs, as nobody else would take it back.
+What is not proven is a failure of a node that works as it did before.
 """
 
 from collections.abc import Iterator, Mapping

@@ -42,7 +42,7 @@ class Tainting:
     stop: StopRequest
 
     @contextmanager
-    def standing(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
+    def while_waiting(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
         """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`.
 
         It stays on those that are put into the set that is given.

@@ -1,4 +1,4 @@
-"""Changing a document that other processes change, too: compare and swap."""
+"""Changing a document that other processes change, too, such as FleetLock's slots: compare and swap."""
 
 from collections.abc import Callable
 from functools import partial

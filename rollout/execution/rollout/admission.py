@@ -1,4 +1,4 @@
-"""Which nodes use up the limit, asked of the cluster before a node is begun."""
+"""What admits a node of a rollout: which nodes use up the limit, and what is asked once more before its cordon."""
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import RunResult, excluded_by_trouble
 
 
-def execute(
+def run_plan(
     plan: RolloutPlan,
     hosts: Mapping[str, Host],
     ports: Ports,
@@ -113,9 +113,9 @@ def _soft_taints(run: Run) -> AbstractContextManager[set[str]]:
     left = {left.node: left.reason for left in run.plan.excluded}
     planned = frozenset(node.name for node in run.plan.nodes)
     if not run.plan.policy.prefer_no_schedule_taint:
-        return run.tainting.standing((), planned | left.keys())
+        return run.tainting.while_waiting((), planned | left.keys())
     deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
-    return run.tainting.standing((planned - run.inherited.begun.keys()) | deferred, left)
+    return run.tainting.while_waiting((planned - run.inherited.begun.keys()) | deferred, left)
 
 
 def _deferred(run: Run) -> set[str]:

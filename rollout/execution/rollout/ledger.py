@@ -1,4 +1,4 @@
-"""A rollout's results so far."""
+"""A rollout's results: those so far, those that an earlier process has left, and what came of undoing one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

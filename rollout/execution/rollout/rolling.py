@@ -1,4 +1,8 @@
-"""Who of a wave may begin beside whom, and when the place of a node that has ended is free again."""
+"""Who of a wave may begin beside whom, and when the place of a node that has ended is free again.
+
+Side by side any may begin. Rolling on, a node that has ended keeps its place until the cluster has settled from it;
+then the next begins.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The nodes of a wave that are under way, each in a thread of its own."""
+"""One wave: its nodes, side by side or following one another, none begun after a reason to stop.
+
+Each node under way has a thread of its own. Never are more away than the limit allows.
+"""
 
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

@@ -28,11 +28,11 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
-from rollout.server.admission import Limits, TurnAdmission
+from rollout.server.admission import Limits, SlotAdmission
 from rollout.server.holders import is_given_back
 from rollout.server.nodes import plan_of, planned, staged_on, version_of
 from rollout.server.state import ServerSettings, SlotBook, World
-from rollout.server.steps import Turn, steps_of
+from rollout.server.steps import HeldSlot, steps_of
 
 
 class NoShell:
@@ -84,7 +84,7 @@ class _Stage:
         return self.node.annotations.get(marks.RUN) == self.slot.run
 
 
-class TurnRunner:
+class SlotRunner:
     """Runs turns, each in a thread of its own."""
 
     def __init__(self, settings: ServerSettings, world: World, book: SlotBook, ending: StopRequest) -> None:
@@ -179,12 +179,12 @@ class TurnRunner:
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
             gates,
-            TurnAdmission(gates, self._settings),
+            SlotAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
         )
-        result = process_node(context, steps_of(Turn(stage.slot, self._book, self._settings.slot_timeout)))
+        result = process_node(context, steps_of(HeldSlot(stage.slot, self._book, self._settings.slot_timeout)))
         remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
