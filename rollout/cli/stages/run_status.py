@@ -10,6 +10,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
+from rollout.cli import wiring
 from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.options.general import GeneralOptions, ListingOptions
 from rollout.cli.signals import interrupted_by_signals
@@ -182,7 +183,7 @@ def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
             if not is_passing(error):
                 raise
         yield look
-        time.sleep(pause)
+        wiring.system_clock().sleep(pause)
 
 
 def _glance(api: ClusterApi, namespace: str) -> Glance:
