@@ -6,10 +6,11 @@ from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import ANY_BUDGET, NO_BUDGET, BlockedNote, NodeEvents
+from rollout.execution.events.writer import EventWriter, NodeNote
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 
+_EVENT = "DrainBlocked"
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
@@ -36,8 +37,8 @@ class Reason:
         """By whom, and why."""
         if self.figures:
             needs, has = self.figures
-            return f"{self.budget or ANY_BUDGET}, which needs {needs} healthy pods and has {has}"
-        return f"{self.budget or NO_BUDGET}: {self.message}"
+            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+        return f"{self.budget or 'the API server'}: {self.message}"
 
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
@@ -81,7 +82,7 @@ class _Hold:
 class HeldPods:
     """The pods of one node that are held back now."""
 
-    def __init__(self, task: DrainTask, deadline: Deadline, events: NodeEvents) -> None:
+    def __init__(self, task: DrainTask, deadline: Deadline, events: EventWriter) -> None:
         self._task = task
         self._deadline = deadline
         self._events = events
@@ -162,5 +163,8 @@ class HeldPods:
         )
 
     def _write(self, hold: _Hold, message: str) -> None:
-        pod, now = hold.pod, self._task.report.now
-        self._events.blocked(BlockedNote(pod.key, pod.uid, message, hold.since, now, hold.events))
+        """Have the Event of this pod brought up to date, beside the drain, as of the run whose marks the node has."""
+        task, pod = self._task, hold.pod
+        about, text = f"{_EVENT}/{pod.uid}", f"Pod {pod.key} {message}"
+        place = (task.node, task.node_uid, about, _EVENT)
+        self._events.tell(NodeNote(*place, text, task.report.now, hold.since, warning=True, run=task.rollout))

@@ -19,7 +19,6 @@ from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import NodeEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
@@ -127,7 +126,7 @@ def _empty(
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
-        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
+        held = HeldPods(task, deadline, writer)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):

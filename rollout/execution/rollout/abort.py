@@ -14,7 +14,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, patient_api
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events.undone import undone_events, undone_note
+from rollout.execution.events.phases import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.node.context import NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
