@@ -42,7 +42,7 @@ class Reason:
 
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
-        """What a budget's own status says."""
+        """Return what a budget's own status says."""
         if budget.sync_error:
             return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
         figures = (budget.desired_healthy, budget.current_healthy)
@@ -50,7 +50,7 @@ class Reason:
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
-        """That they are several: one of them may be about to take another's place."""
+        """Tell that they are several: one of them may be about to take another's place."""
         names = ", ".join(budget.key for budget in budgets)
         return cls(names, "the API server refuses to evict a pod with more than one budget")
 
@@ -93,7 +93,7 @@ class HeldPods:
         return len(self._holds)
 
     def hold(self, pod: Pod, reason: Reason) -> None:
-        """This pod may not go now."""
+        """Note that this pod may not go now."""
         held = self._holds.get(pod.uid)
         if held is None:
             now = self._task.cluster.clock.monotonic()
@@ -102,7 +102,7 @@ class HeldPods:
             held.reason = reason
 
     def release(self, uid: str) -> None:
-        """This pod may go, or is gone."""
+        """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
@@ -120,7 +120,7 @@ class HeldPods:
         return f"held back by {hold.reason}" if hold else ""
 
     def budget_of(self, pod: Pod) -> str:
-        """The one budget that holds it back, as namespace/name; empty where none does, or several."""
+        """Return the one budget that holds it back, as namespace/name; empty where none does, or several."""
         hold = self._holds.get(pod.uid)
         return hold.reason.budget if hold and "," not in hold.reason.budget else ""
 

@@ -92,7 +92,7 @@ class PhaseEvents:
 
 
 def _end(result: NodeResult) -> tuple[str, bool]:
-    """The reason, and whether it is a warning."""
+    """Return the reason, and whether it is a warning."""
     return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
 
 
@@ -123,7 +123,7 @@ def _kept(node: PlannedNode) -> str:
 
 
 def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
-    """What writes them, for the nodes of one run; that it cannot is told once, and keeps nothing from being undone."""
+    """Return their writer, for the nodes of one run; that it cannot write is told once, and stops nothing."""
 
     def refused(error: RolloutError) -> None:
         report.notice(f"Events about this abort cannot be written: {error.message}")
@@ -132,7 +132,7 @@ def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
 
 
 def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:
-    """The Event of one node: of a node that is left as it is, a warning."""
+    """Return the Event of one node: of a node that is left as it is, a warning."""
     is_left = result.left_cordoned
     reason = FAILED if is_left else ENDS[Outcome.ABORTED]
     message = f"{_left(result) if is_left else _given_back(node, result)} (rollout {run})"

@@ -88,7 +88,7 @@ def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
 
 
 def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
-    """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
+    """Return the nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
     results = stranded(unfinished, (), ())
     for result in results:
         report.node_finished(result)
