@@ -61,18 +61,6 @@ def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(start
     assert standing["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
 
 
-def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollout: Rollout) -> None:
-    """As those do by which nothing in kube-system may be deleted."""
-    lab = started("default", 4)
-    lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource=CONFIGMAPS.plural))
-    ended = rollout(lab, *APPLY)
-    assert ended.code == 0, ended.stderr
-    assert "warning: the record stays, as ended: admission webhook" in ended.stdout
-    again = rollout(lab, *APPLY, "--reboot-idle", "--max-failures", "2")
-    assert again.code == 0, again.stderr
-    assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
-
-
 def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
 

@@ -111,16 +111,6 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
 
 
-def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
-    heard(process, "before its reboot")
-    write(lab, "labels", maintenance="mine")
-    process.terminate()
-    process.communicate(timeout=60)
-    left = metadata(lab, "labels")
-    assert (left["maintenance"], "team" in left) == ("mine", False)
-
-
 def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     process = command(lab, tmp_path, "apply", *ALONE, *LABELS, *BOTH, "--reboot-delay", "2s")
     heard(process, "before its reboot")
@@ -223,27 +213,3 @@ def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, ro
     write(lab, "annotations", **{f"{KURED}reboot-in-progress": "2026-01-02T03:04:05Z"})
     refused = rollout(lab, "plan", "-o", "json", "--node", NODE, "--reboot-idle")
     assert [left["reason"] for left in json.loads(refused.stdout)["excluded"]] == ["rival"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (("--pre-reboot-node-labels", "maintenance"), "'maintenance' has no value"),
-        (("--pre-reboot-node-labels", "a=b c"), "'b c' is not a label's value"),
-        (("--post-reboot-node-labels", "a_/b=c"), "is not a"),
-        (("--post-reboot-node-labels", f"a={'x' * 64}"), "is not a label's value"),
-        (("--pre-reboot-node-labels", "a=b,a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "a=b", "--pre-reboot-node-labels", "a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "node-rollout.dev/x=y"), "it is rollout's own"),
-        (
-            ("--pre-reboot-node-labels", "node.kubernetes.io/exclude-from-external-load-balancers="),
-            "--exclude-from-load-balancers sets it",
-        ),
-        (("--annotate-compat", "cluo"), "cluo"),
-        (("--annotate-compat", "fluo", "--ignore-rival", "fluo"), "its operator would act on what is written"),
-    ],
-)
-def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tuple[str, ...], complaint: str) -> None:
-    ended = rollout(lab, "plan", *flags)
-    assert ended.code == 64, ended.stdout
-    assert complaint in " ".join(ended.stderr.split())
