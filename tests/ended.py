@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from tests.published import assert_printed, document_of
 PROGRAM = (sys.executable, "-m", "rollout")
 # Variables that the interpreter reads while it starts.
 READ_EARLY = ("LANG", "LC_", "PYTHON")
+# Warnings that Python does not show to users.
+SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,10 @@ def _surroundings(home: Path, environment: Mapping[str, str]) -> Iterator[None]:
     os.chdir(home)
     time.tzset()
     try:
-        yield
+        with warnings.catch_warnings():
+            for category in SILENT:
+                warnings.simplefilter("ignore", category)
+            yield
     finally:
         os.environ.clear()
         os.environ.update(variables)
