@@ -24,7 +24,7 @@ from rollout.model.host import DEFAULT_SSH_USER
 from rollout.model.ssh_path import escaped, ssh_path
 from rollout.model.text import printable
 
-_MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
+_MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
 # No connection may outlive a boot, and one whose host is gone must end.
@@ -120,6 +120,8 @@ class AnsibleSettings:
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
+            # Half an inventory would have hosts of the plan missing.
+            ("inventory", "any_unparsed_is_failed", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "True"),
             # Its own choice is the home, which in a container cannot be written to.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
