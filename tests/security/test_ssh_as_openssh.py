@@ -197,18 +197,6 @@ def test_an_address_that_a_node_makes_up_runs_nothing_and_stops_nobody_else(
     assert not (tmp_path / "ran").exists()
 
 
-@needs_openssh
-def test_without_a_client_what_it_takes_one_to_follow_is_refused(lab: Lab, home: Path, tmp_path: Path) -> None:
-    write_config(home, f"Match user core\n  {AWAY}\n")
-    (tmp_path / "bin").mkdir()
-    refused = status(lab, home, PATH=str(tmp_path / "bin"))
-    assert refused.code == ExitCode.ERROR
-    assert f"{home}/.ssh/config:1: match needs OpenSSH's client, which is not installed" in refused.stderr
-    assert "--ssh-config none" in refused.stderr
-    write_config(home, "Host 127.*\n  User core\nHost *\n  User nobody\n")
-    assert set(errors(status(lab, home, PATH=str(tmp_path / "bin"))).values()) == {""}
-
-
 def may_mount() -> bool:
     """Whether a file of the system's can be another one for a single process."""
     has_file = Path("/etc/ssh/ssh_config").is_file() and shutil.which("unshare") is not None
