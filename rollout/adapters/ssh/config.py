@@ -104,8 +104,8 @@ def _check_words(host: Host) -> None:
 
 
 def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
-    told = {(host.user, host.port) for host in hosts.values()}
-    usual = {(user, port): client.ask(Question(NOBODY, user, port)) for user, port in told}
+    logins = {(host.user, host.port) for host in hosts.values()}
+    usual = {(user, port): client.ask(Question(NOBODY, user, port)) for user, port in logins}
 
     def configure(host: Host) -> Host:
         question, settings = _asked(host, client, usual[host.user, host.port])

@@ -13,7 +13,7 @@ from rollout.errors import SshError
 from rollout.gather.doctor.command import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
-from rollout.gather.updates.command import CHECK_COMMAND
+from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host
 from rollout.model.text import counted, shortened
 from rollout.ports import CommandResult, HostExecutor

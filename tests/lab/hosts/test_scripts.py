@@ -20,7 +20,7 @@ from rollout.gather.doctor.command import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.users import WHO_COMMAND, wall_command
-from rollout.gather.updates.command import CHECK_COMMAND
+from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.hosts import files
 from rollout.lab.hosts.commands.table import HOST_PROGRAMS
 from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
