@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 
 from rollout.errors import SshError
-from rollout.gather.doctor.command import DOCTOR_COMMAND
+from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates import CHECK_COMMAND

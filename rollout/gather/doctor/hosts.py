@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.doctor.command import UnitState
-from rollout.gather.doctor.doctor import Examination
+from rollout.gather.doctor.examination import Examination, UnitState
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Source

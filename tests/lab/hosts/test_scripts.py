@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ansible.executor import _only_in
-from rollout.gather.doctor.command import DOCTOR_COMMAND
+from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.users import WHO_COMMAND, wall_command
