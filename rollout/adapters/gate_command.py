@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from rollout.adapters.child_environment import child_environment
 from rollout.adapters.scratch import anonymous_file
+from rollout.adapters.secrets import child_environment
 from rollout.errors import UsageError
 
 _TICK = 0.2

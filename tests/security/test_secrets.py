@@ -20,8 +20,8 @@ import yaml
 
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.child_environment import is_secret
 from rollout.adapters.prometheus import TOKEN_VARIABLE
+from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
 from rollout.adapters.ssh.sockets import through
 from rollout.errors import ExitCode

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.child_environment import is_secret
 from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.scratch import usual_folder
+from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER

@@ -23,12 +23,10 @@ import urllib3
 import urllib3.exceptions
 
 from rollout import __version__
-from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.access import Access
+from rollout.adapters.clock import ServerTime, SystemClock
+from rollout.adapters.kube.access import Access, Recovery
 from rollout.adapters.kube.answers import continue_token, right_for
 from rollout.adapters.kube.errors import exchange_error
-from rollout.adapters.kube.recovery import Recovery
-from rollout.adapters.kube.server_time import ServerTime
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError

@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.client_parts import client_parts
+from rollout.adapters.secrets import without_secrets
 
 _SENTENCE = "no answer within {:.0f}s"
 LOGIN_LIMIT = 30.0

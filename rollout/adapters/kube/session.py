@@ -26,8 +26,8 @@ from urllib3.connection import HTTPConnection
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.kube.login_program import bind_programs
-from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
+from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401

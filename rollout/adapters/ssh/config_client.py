@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.child_environment import child_environment
 from rollout.adapters.scratch import new_folder
+from rollout.adapters.secrets import child_environment
 from rollout.errors import InputError
 from rollout.model.host import DEFAULT_SSH_USER
 from rollout.model.text import printable

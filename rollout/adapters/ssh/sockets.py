@@ -18,7 +18,7 @@ from typing import Any
 
 from typing_extensions import Buffer, override
 
-from rollout.adapters.child_environment import child_environment
+from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
 _GREETING = 256

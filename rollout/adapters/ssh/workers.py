@@ -17,7 +17,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import IO
 
-from rollout.adapters.child_environment import child_environment
+from rollout.adapters.secrets import child_environment
 from rollout.adapters.ssh.connection import Patience
 from rollout.gather.hosts.side_by_side import Answer, side_by_side
 from rollout.model.host import Host
