@@ -21,8 +21,6 @@ from rollout.errors import KubeconfigError
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
 _SHOWN = 20
-# kubectl takes them no more since 1.26
-_REMOVED_PROVIDERS = frozenset({"gcp", "azure"})
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -34,28 +32,18 @@ class Program(msgspec.Struct, frozen=True, rename="camel"):
     install_hint: str | None = None
 
 
-class AuthProvider(msgspec.Struct, frozen=True):
-    """What gave credentials before programs did."""
-
-    name: str = ""
-
-
 class User(msgspec.Struct, frozen=True, rename="kebab"):
     """A user entry, as far as files and programs are named in it."""
 
-    client_certificate: str | None = None
-    client_key: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     token: str | None = None
     exec: Program | None = None
-    auth_provider: AuthProvider | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     """A cluster entry."""
 
     server: str | None = None
-    certificate_authority: str | None = None
     proxy_url: str | None = None
 
 
@@ -123,7 +111,7 @@ _Read = Sequence[tuple[Path, KubeconfigFile]]
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
     read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    cluster = _check_cluster(read, name, chosen, origin)
+    cluster, _server = _cluster_of(read, name, chosen, origin)
     program = _check_user(read, name, chosen, origin)
     return Login(tuple(path for path, _ in read), name, chosen.user or "", program, cluster.proxy_url or "")
 
@@ -137,7 +125,7 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
     read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    _path, _cluster, server = _cluster_of(read, name, chosen, origin)
+    _cluster, server = _cluster_of(read, name, chosen, origin)
     return name, without_userinfo(server).rstrip("/")
 
 
@@ -240,14 +228,8 @@ def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> t
     return next(((path, entry) for path, section in entries for entry in section or () if entry.name == name), None)
 
 
-def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> Cluster:
-    path, cluster, _server = _cluster_of(read, context, chosen, origin)
-    _check_file(path, "certificate-authority", cluster.certificate_authority)
-    return cluster
-
-
-def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Path, Cluster, str]:
-    """The context's cluster with its address, and the file that it stands in."""
+def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Cluster, str]:
+    """The context's cluster, and its address."""
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
     match = _named(((path, file.clusters) for path, file in read), chosen.cluster)
@@ -268,7 +250,7 @@ def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tupl
             f"cluster {chosen.cluster!r} of {path} has no server address",
             hint="Add `server: https://…` to it, or choose another context.",
         )
-    return path, cluster, cluster.server
+    return cluster, cluster.server
 
 
 def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
@@ -282,29 +264,7 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
             hint=_choices(read),
         )
     path, user = match[0], match[1].user or User()
-    _check_file(path, "client-certificate", user.client_certificate)
-    _check_file(path, "client-key", user.client_key)
-    if user.auth_provider and user.auth_provider.name in _REMOVED_PROVIDERS and not (user.token or user.exec):
-        raise KubeconfigError(
-            f"user {chosen.user!r} of {path} logs in by the auth-provider {user.auth_provider.name}, which is no more",
-            hint="Have its cloud write the entry anew, as for a kubectl of 1.26 or newer.",
-        )
-    if not user.token:
-        _check_file(path, "tokenFile", user.token_file)
     return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
-
-
-def _check_file(kubeconfig: Path, field: str, value: str | None) -> None:
-    if not value:
-        return
-    path = kubeconfig.parent / value
-    if not path.is_file():
-        raise KubeconfigError(
-            f"{field} of {kubeconfig} names {path}, which does not exist",
-            hint="Paths in a kubeconfig count from the kubeconfig's own folder.",
-        )
-    if not os.access(path, os.R_OK):
-        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which this user may not read")
 
 
 def _check_program(kubeconfig: Path, program: Program) -> str:

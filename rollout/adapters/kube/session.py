@@ -225,7 +225,8 @@ def _translated(origin: str) -> Iterator[None]:
 
 def _is_of_a_temporary_file(error: OSError) -> bool:
     """The loader writes the certificates that stand in a kubeconfig; a write that fails has no name."""
-    return error.filename is None or str(error.filename).startswith(tempfile.gettempdir())
+    is_missing = isinstance(error, FileNotFoundError)  # one that the kubeconfig names
+    return error.filename is None or (not is_missing and str(error.filename).startswith(tempfile.gettempdir()))
 
 
 class _Listener(logging.Handler):
