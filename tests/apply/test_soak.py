@@ -7,6 +7,8 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
 from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.notify import NotifyOptions
@@ -90,6 +92,7 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     return execute(run.plan, run.hosts, ports, run.options, stop)
 
 
+@pytest.mark.exhaustive
 def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) -> None:
     lab = started("default", 6)
     stop, notices = Soaking(lambda: cut_power(lab, BYSTANDER)), Notices()

@@ -117,6 +117,7 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(started: Start, ro
         assert "rebooting" in phases
 
 
+@pytest.mark.exhaustive
 def test_what_holds_a_drain_and_why_a_node_failed_is_seen_from_elsewhere(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ def test_an_abort_is_how_it_ended(started: Start, rollout: Rollout, tmp_path: Pa
     assert any(re.search(r"\d\d:\d\d:\d\d worker-\d: given back, in ", line) for line in watching.lines)
 
 
+@pytest.mark.exhaustive
 def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tmp_path: Path) -> None:
     """In a pipe: a line for each thing that changes, and none that says the same again."""
     lab = started("default", 5)
@@ -280,6 +282,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return home
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("last", ["its process is alive", "no process is working on it"])
 def test_status_of_a_run_has_one_word_at_once_and_confirms_it(
     started: Start, tmp_path: Path, elsewhere: Path, last: str
@@ -330,6 +333,7 @@ def test_of_a_process_that_has_ended_on_this_machine_nothing_is_watched(
     assert holder_of(lab) == holder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", ["process", "machine", "living"])
 def test_what_only_looks_like_a_dead_process_of_this_machine_is_none(
     started: Start, rollout: Rollout, tmp_path: Path, change: str

@@ -11,6 +11,8 @@ from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended
 
+pytestmark = pytest.mark.exhaustive
+
 QUICK = ("--timeout", "40s")
 
 
@@ -60,6 +62,7 @@ def test_asking_alone_waits_for_nothing(start_lab: StartLab, command: Command) -
     assert "at it already" in hosts_of(again)["worker-1"]["message"]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("fault", [HostFaults(client_missing=True), HostFaults(bus=BusFault.DENIED)])
 def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Command) -> None:
     """Over the bus where there is no client, as root where the bus denies the user."""

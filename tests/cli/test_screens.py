@@ -130,6 +130,7 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
     assert b"\x1b[?25l" not in screen.octets
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_colours_say_nothing_that_the_words_do_not(name: str, mixed: Lab, tmp_path: Path) -> None:
     plain = shown(tmp_path, {**mixed.environment, "NO_COLOR": "1"}, COMMANDS[name], 80, typed=typed(name))
@@ -150,6 +151,7 @@ def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path
     assert max(map(len, words.splitlines())) > 80
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
     lab, sent = start_lab(str(Path(__file__).with_name("tiny.yaml")), nodes=3, speed=5), list[int]()

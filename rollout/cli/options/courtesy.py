@@ -69,7 +69,7 @@ class CourtesyOptions:
     @property
     def policy(self) -> CourtesyPolicy:
         """The same, as the plan records it; `UsageError` for a label with two values."""
-        from rollout.planning.node_labels import node_labels
+        from rollout.planning.selector import node_labels
 
         before, after = names(self.pre_reboot_node_labels), names(self.post_reboot_node_labels)
         for written in (before, after):

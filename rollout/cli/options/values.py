@@ -98,9 +98,9 @@ def label_names(value: str) -> str:
 def node_labels(value: str) -> str:
     """Labels with their values, separated by commas, as they were written."""
     if value:
-        from rollout.planning import node_labels as labels
+        from rollout.planning.selector import node_labels as read_labels
 
-        _read(labels.node_labels, [part.strip() for part in value.split(",") if part.strip()])
+        _read(read_labels, [part.strip() for part in value.split(",") if part.strip()])
     return value
 
 

@@ -31,6 +31,7 @@ RESERVED: Mapping[str, str] = {
     "ssh-key": _TRUSTS,
     "ssh-secret": _TRUSTS,
     "env-secret": _TRUSTS,
+    "image-pull-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
     "host-authority": _TRUSTS,
     "fingerprints": _TRUSTS,
@@ -94,6 +95,7 @@ TUNING = frozenset(
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("namespace", "name", "schedule", "time-zone", "format"),
         *("replicas", "cluster-ip", "hosts-network"),
+        *("requests", "limits", "node-selector", "toleration", "pod-monitor"),
         *("run", "pending", "watch", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }

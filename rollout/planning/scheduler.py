@@ -12,8 +12,7 @@ from itertools import chain
 from operator import attrgetter
 
 from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
-from rollout.planning.neighbours import Check, Neighbours
-from rollout.planning.node_demands import Demand
+from rollout.planning.demands import Check, Demand, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
@@ -297,7 +296,7 @@ class Rooms:
             return "no other schedulable node matches its node selector, affinity and tolerations"
         roomy = [room for room in elsewhere if room.takes(pod.requests)]
         if not roomy:
-            return f"no other schedulable node has room for its requests ({in_words(pod.requests)})"
+            return f"no other schedulable node has room for its requests ({requests_in_words(pod.requests)})"
         checks = self.neighbours.checks(pod, self.closed)
         # of each node the first that says no: pods of one owner keep each other away from both sides
         numbers = range(len(checks))
@@ -377,7 +376,7 @@ def scored(snapshot: ClusterSnapshot, draw: int) -> Rooms:
     return rooms
 
 
-def in_words(requests: Resources) -> str:
+def requests_in_words(requests: Resources) -> str:
     """Requests as manifests write them."""
     cpu = f"{requests.cpu_milli}m CPU" if requests.cpu_milli % 1000 else f"{requests.cpu_milli // 1000} CPU"
     further = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in requests.others)
@@ -398,3 +397,36 @@ def _exceeds(requests: Resources, bound: Resources | None) -> bool:
         and requests.memory >= bound.memory
         and (not bound.others or requests.others == bound.others)
     )
+
+
+def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    pods = tuple(moving)
+    rooms.close((node,))
+    for pod in pods:
+        rooms.take_out(pod)
+    targets = places_for(pods, rooms)
+    for pod in pods:
+        if targets[pod.uid]:
+            rooms.take_out(pod)
+        rooms.put(pod, node)
+    return frozenset(uid for uid, target in targets.items() if target in ("", node))
+
+
+def places_for(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
+    """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
+    targets: dict[str, str] = {}
+    waiting = list(pods)
+    while waiting:
+        homeless = []
+        for pod in waiting:
+            targets[pod.uid] = rooms.place(pod)
+            if targets[pod.uid]:
+                rooms.put(pod, targets[pod.uid])
+            else:
+                homeless.append(pod)
+        drawn = [pod for pod in homeless if pod.placement.attractions]
+        if len(homeless) == len(waiting) or not drawn:
+            break
+        waiting = drawn
+    return targets
