@@ -49,7 +49,7 @@ _PAUSE_A_HOST = 0.02
 _BEGINNING_SECONDS = 90.0
 _LOOK = "See journalctl -u update-engine there"
 _AT_REST = (UpdateOperation.IDLE, UpdateOperation.UNKNOWN)
-_FOUND = (
+_WITH_UPDATE = (
     UpdateOperation.AVAILABLE,
     UpdateOperation.DOWNLOADING,
     UpdateOperation.VERIFYING,
@@ -107,7 +107,7 @@ class Patience:
 class Check:
     """A host that is checked. `asked_at` is in seconds since the checks began, None where it is still to be asked.
 
-    `now` is what it said last; `begun`: it was seen at it; `found`: an update was found; `problem`: why it is silent.
+    `now` is what it said last; `begun`: it was seen at it; `has_update`: it has found one; `problem`: why it is silent.
     """
 
     node: str
@@ -115,7 +115,7 @@ class Check:
     now: HostFacts
     asked_at: float | None = None
     begun: bool = False
-    found: bool = False
+    has_update: bool = False
     problem: str = ""
 
     @property
@@ -133,7 +133,7 @@ def begun_check(node: str, facts: HostFacts) -> Check:
     """A host at the beginning. One that is reporting a failure takes no question before that is over."""
     operation = facts.update.operation
     at_it = operation not in (*_AT_REST, UpdateOperation.REPORTING_ERROR)
-    return Check(node, facts, facts, asked_at=0.0 if at_it else None, begun=at_it, found=operation in _FOUND)
+    return Check(node, facts, facts, asked_at=0.0 if at_it else None, begun=at_it, has_update=operation in _WITH_UPDATE)
 
 
 def heard(check: Check, answer: HostObservation) -> Check:
@@ -145,7 +145,7 @@ def heard(check: Check, answer: HostObservation) -> Check:
         check,
         now=answer,
         begun=check.begun or (check.asked_at is not None and operation not in _AT_REST),
-        found=check.found or operation in _FOUND,
+        has_update=check.has_update or operation in _WITH_UPDATE,
         problem=answer.update.message,
     )
 
@@ -156,25 +156,25 @@ def concluded(check: Check, at: float, timeout: Duration) -> CheckResult | None:
         return check.result(CheckOutcome.FAILED, "the host rebooted meanwhile: check again")
     if check.now.update.needs_reboot:
         return check.result(CheckOutcome.STAGED)
-    ended = None if check.problem else _at_rest(check, at)
+    ended = None if check.problem else _at_rest(check, at, timeout)
     if ended is None and at >= timeout:
         doing = check.problem or f"it is at {check.now.update.operation}"
         return check.result(CheckOutcome.TIMED_OUT, f"not done within --timeout {timeout}: {doing}")
     return ended
 
 
-def _at_rest(check: Check, at: float) -> CheckResult | None:
+def _at_rest(check: Check, at: float, timeout: Duration) -> CheckResult | None:
     """How an engine has ended that is idle after the question, or reports a failure."""
     update = check.now.update
     if check.asked_at is None or update.operation not in (UpdateOperation.IDLE, UpdateOperation.REPORTING_ERROR):
         return None
-    if check.found:
+    if check.has_update:
         return check.result(CheckOutcome.FAILED, f"the update failed, or was given up. {_LOOK}")
     is_idle = update.operation is UpdateOperation.IDLE
     # an engine that was restarted meanwhile has forgotten the time
     if is_idle and update.last_checked not in (0, check.before.update.last_checked):
         return check.result(CheckOutcome.UP_TO_DATE)
-    if check.begun or not is_idle or at - check.asked_at >= _BEGINNING_SECONDS:
+    if check.begun or not is_idle or at - check.asked_at >= min(_BEGINNING_SECONDS, timeout):
         return check.result(CheckOutcome.FAILED, f"the update server was not reached, or deferred the host. {_LOOK}")
     return None
 

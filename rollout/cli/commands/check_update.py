@@ -114,13 +114,14 @@ def _document(results: "list[CheckResult]") -> bytes:
 
 def _text(results: "list[CheckResult]") -> str:
     """The whole in a sentence, and a line for the hosts of which the same is to be said."""
+    from rollout.gather.updates import CheckOutcome
     from rollout.model.text import counted, printable, shortened
 
     alike: dict[tuple[str, str, str], list[str]] = {}
-    for result in results:
+    for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):
         alike.setdefault((result.outcome, result.version, result.message), []).append(result.node)
     numbers = Counter(result.outcome for result in results)
-    figures = ", ".join(f"{number} {outcome}" for outcome, number in numbers.items())
+    figures = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome])
     lines = [
         ": ".join(filter(None, (f"  {outcome}", printable(version), shortened(names, _MOST_NAMES), printable(message))))
         for (outcome, version, message), names in alike.items()
