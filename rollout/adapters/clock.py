@@ -37,7 +37,7 @@ class ServerTime:
         self._heard: tuple[datetime, float] | None = None
 
     def reading(self) -> float:
-        """The moment at which an answer's headers have come; to be given to `hear` once the answer is believed."""
+        """Return the moment at which an answer's headers have come; for `hear`, once the answer is believed."""
         return self._monotonic()
 
     def hear(self, headers: Mapping[str, str], at: float) -> None:

@@ -19,7 +19,7 @@ _MOST_OUTPUT = 4096
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """The words of a written command; `UsageError` where there are none, or a quote is not closed."""
+    """Return the words of a written command; `UsageError` where there are none, or a quote is not closed."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -25,7 +25,7 @@ def scratch_for(purpose: str) -> Iterator[None]:
 
 
 def new_folder(purpose: str) -> Path:
-    """An empty folder of this user's alone; `InputError` where there is no room for one."""
+    """Return an empty folder of this user's alone; `InputError` where there is no room for one."""
     with scratch_for(purpose):
         return Path(tempfile.mkdtemp(prefix="rollout-"))
 

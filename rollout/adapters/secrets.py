@@ -20,7 +20,7 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY")
 
 
 def header_value(text: str) -> str:
-    """A header's value without the white space around it, as a file's last line ends in.
+    """Return a header's value without the white space around it, as a file's last line ends in.
 
     Raises `ValueError` for a value that no header can carry; the error does not hold it.
     """
@@ -31,12 +31,12 @@ def header_value(text: str) -> str:
 
 
 def without_userinfo(text: str) -> str:
-    """The text with no user and password in its URLs."""
+    """Return the text with no user and password in its URLs."""
     return _USERINFO.sub("", text)
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """The text with each of these values replaced: a server may send back what it was sent."""
+    """Return the text with each of these values replaced: a server may send back what it was sent."""
     for secret in secrets:
         if len(secret) >= _SHORTEST:
             text = text.replace(secret, MASK)
@@ -44,12 +44,12 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """This process's environment without its secrets."""
+    """Return this process's environment without its secrets."""
     return without_secrets(os.environ)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that hold no secret of ours."""
+    """Return the variables that hold no secret of ours."""
     return {name: value for name, value in environment.items() if not is_secret(name)}
 
 

@@ -130,14 +130,14 @@ class Check:
 
 
 def begun_check(node: str, facts: HostFacts) -> Check:
-    """A host at the beginning. One that is reporting a failure takes no question before that is over."""
+    """Return a host at the beginning. One that is reporting a failure takes no question before that is over."""
     operation = facts.update.operation
     at_it = operation not in (*_AT_REST, UpdateOperation.REPORTING_ERROR)
     return Check(node, facts, facts, asked_at=0.0 if at_it else None, begun=at_it, has_update=operation in _WITH_UPDATE)
 
 
 def heard(check: Check, answer: HostObservation) -> Check:
-    """A host with its newest answer taken in."""
+    """Return a host with its newest answer taken in."""
     if not isinstance(answer, HostFacts):
         return replace(check, problem=answer.message)
     operation = answer.update.operation
@@ -223,7 +223,7 @@ def check_hosts(
 
 
 def _at_once(node: str, observation: HostObservation | None) -> CheckResult:
-    """The end of a host that needs no question."""
+    """Return the end of a host that needs no question."""
     if observation is None:
         return CheckResult(node, CheckOutcome.UNREACHABLE, message="no host in the inventory matches this Node")
     if isinstance(observation, ProbeFailure):
@@ -232,7 +232,7 @@ def _at_once(node: str, observation: HostObservation | None) -> CheckResult:
 
 
 def _unfollowed(check: Check) -> CheckResult:
-    """The end of a host that is not followed."""
+    """Return the end of a host that is not followed."""
     if check.asked_at is None:
         message = "update_engine is reporting a failed update, and accepts no request: try again soon"
         return check.result(CheckOutcome.REFUSED, message)

@@ -40,7 +40,7 @@ _Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """A file with the hosts as one group: their names alone beside a user's inventory, else how to reach them."""
+    """Write a file with the hosts as one group: their names beside a user's inventory, else how to reach them."""
     members = {host.name: {} if settings.inventory else _connection(host, settings) for host in hosts}
     path = folder / "targets.yaml"
     _write(path, {TARGETS: {"hosts": members}})
@@ -48,7 +48,7 @@ def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Hos
 
 
 def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
-    """A file of variables for `-e @FILE`."""
+    """Write a file of variables for `-e @FILE`."""
     path = folder / "variables.yaml"
     _write(path, _unsafe(variables))
     return path
@@ -86,7 +86,7 @@ def _unsafe(value: object) -> object:
 
 
 def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
-    """The hosts of any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
+    """Read any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
 
     `by_ansible` is whether Ansible will carry the commands as well.
     """

@@ -72,7 +72,7 @@ class AnsibleSettings:
     def variables(
         self, ssh_config: Path | None = None, *, first_on_path: Path | None = None, temporary: Path | None = None
     ) -> dict[str, str]:
-        """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put.
+        """Return what is added to the environment of Ansible's programs; `ssh_config` is where its text was put.
 
         `temporary` is a folder for what Ansible leaves behind when it is killed; None for the usual one.
         """
@@ -94,7 +94,7 @@ class AnsibleSettings:
         return variables
 
     def ssh_config_text(self) -> str:
-        """The client configuration that counts, with the usual user at its end, where nobody names another."""
+        """Return the client configuration that counts, with the usual user at its end, where nobody names another."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
         configured = usual if self.ssh_config is None else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
         files = () if self.ssh_config == _NO_FILE else configured
@@ -112,7 +112,7 @@ class AnsibleSettings:
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
-        """Used where neither the environment nor a configuration file says anything."""
+        """Return what is used where neither the environment nor a configuration file says anything."""
         preferred = [
             # Two streams: a terminal would make one of them.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
@@ -133,7 +133,7 @@ class AnsibleSettings:
         return unset
 
     def _said(self, section: str, key: str, variable: str) -> str | None:
-        """What the user's environment or configuration file says; None where neither does."""
+        """Return what the user's environment or configuration file says; None where neither does."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property

@@ -46,14 +46,14 @@ class Access:
         return self._session
 
     def renewed(self, refused: Session) -> Session:
-        """A session with fresh credentials, made once however many threads were refused."""
+        """Return a session with fresh credentials, made once however many threads were refused."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
             return self._session
 
     def _login_anew(self) -> Session:
-        """A new session; a login that has just failed is not repeated for every thread that waits for it."""
+        """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
         if self._lockout is not None and time.monotonic() < self._locked_out_until:
             raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
         try:
@@ -83,7 +83,7 @@ class Recovery:
         self._away_at = time.monotonic()
 
     def judge(self, error: ApiError, right: str) -> ApiError:
-        """The refusal, or that the server is not to be relied on yet. A refusal with a cause is about the object."""
+        """Return the refusal, or that the server is not to be relied on yet; one with a cause is about the object."""
         if isinstance(error, ApiUnavailableError):
             self.was_away()
             return error
@@ -98,7 +98,7 @@ class Recovery:
         return error
 
     def _was_just_withdrawn(self, right: str) -> bool:
-        """This one, or others: one that nothing was asked by yet goes and comes back with them."""
+        """Tell whether this right, or others, went just now: one that was not used yet goes with them."""
         now = time.monotonic()
         if right in self._granted:
             self._withdrawn_at.setdefault(right, now)

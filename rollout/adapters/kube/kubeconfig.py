@@ -117,7 +117,7 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
 
 
 def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The context and its server's address, as a client calls it; nothing is asked, and no credentials are needed.
+    """Find the context and its server's address, as a client calls it; nothing is asked, and no login needed.
 
     In a pod without any kubeconfig the context is empty. `KubeconfigError` where there is none of both.
     """
@@ -132,7 +132,7 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
 def _chosen(
     kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]
 ) -> tuple[_Read, str, str, Context]:
-    """The files as they were read, their names for messages, and the context that is meant, by its name."""
+    """Return the files as they were read, their names for messages, and the context that is meant, by its name."""
     files = _files(kubeconfig, environ)
     read = [(path, _read(path)) for path in files]
     origin = ", ".join(str(path) for path in files)
@@ -148,7 +148,7 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
 
 
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of all contexts; `KubeconfigError` where a file cannot be read."""
+    """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
     read = (_read(path) for path in _files(kubeconfig, environ))
     return tuple(dict.fromkeys(context.name for file in read for context in file.contexts or ()))
 
@@ -188,7 +188,7 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _loaded(text: str) -> Any:
-    """The document, read by libyaml, where it is there, in a tenth of the time; of a fault PyYAML's own words stay."""
+    """Read the document, by libyaml where it is there; of a fault PyYAML's own words stay."""
     with suppress(yaml.YAMLError):
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
     return yaml.safe_load(text)
@@ -224,12 +224,12 @@ def _context(read: _Read, name: str, origin: str) -> Context:
 
 
 def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> tuple[Path, E] | None:
-    """The first entry of that name, and the file it stands in."""
+    """Return the first entry of that name, and the file it stands in."""
     return next(((path, entry) for path, section in entries for entry in section or () if entry.name == name), None)
 
 
 def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Cluster, str]:
-    """The context's cluster, and its address."""
+    """Return the context's cluster, and its address."""
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
     match = _named(((path, file.clusters) for path, file in read), chosen.cluster)

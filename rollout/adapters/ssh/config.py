@@ -70,7 +70,7 @@ _USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """The hosts as the file has them reached; `InputError` where it cannot be followed.
+    """Return the hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
     configuration's, else all defaults. What takes seconds, or does not count, is announced.
@@ -120,7 +120,7 @@ def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -
 
 
 def _asked(host: Host, client: Client, usual: Settings) -> tuple[Question, Settings]:
-    """What counts for this host: a block that speaks of its name goes before one that speaks of its address."""
+    """Return what counts for this host: a block that speaks of its name goes before one that speaks of its address."""
     if is_address(host.name) and host.name != host.address:
         question = Question(host.name, host.user, host.port)
         # What is wrong with the files is told of the address as well; the name may be one that only the cluster knows.
@@ -172,7 +172,7 @@ def _check(host: Host, settings: Settings, files: ConfigFiles) -> None:
 
 
 def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
-    """What stands for `%h` and the like."""
+    """Return what stands for `%h` and the like."""
     name = socket.gethostname()
     return {
         "%": "%",
@@ -191,7 +191,7 @@ def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
 
 
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
-    """The files of each kind, or none of it; None where the configuration does not say."""
+    """Return the files of each kind, or none of it; None where the configuration does not say."""
     keywords = ("userknownhostsfile", "globalknownhostsfile")
     if not any(keyword in settings for keyword in keywords):
         return None
@@ -203,7 +203,7 @@ def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles 
 
 
 def _expanded(text: str, tokens: Mapping[str, str], *, environment: bool = True) -> str:
-    """The text with `%h` and the like, and `${VARIABLE}`; `InputError` where one of them stands for nothing."""
+    """Return the text with `%h` and the like, and `${VARIABLE}`; `InputError` where one of them stands for nothing."""
 
     def value(match: re.Match[str]) -> str:
         if match[2] is None:
@@ -246,7 +246,7 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
 
 
 def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]) -> tuple[str, ...]:
-    """The local command whose input and output are the connection; none where the host is reached directly."""
+    """Return the local command whose input and output are the connection; none where the host is reached directly."""
     jump, command = (_value(settings, keyword, _NONE) for keyword in ("proxyjump", "proxycommand"))
     if jump == command == _NONE:
         return ()
@@ -264,5 +264,5 @@ def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[s
 
 
 def _hop(hop: str) -> tuple[str, ...]:
-    """A jump host, `[user@]host[:port]` or a URI, as ssh's command line takes it."""
+    """Return a jump host, `[user@]host[:port]` or a URI, as ssh's command line takes it."""
     return ("--", hop if hop.startswith("ssh://") else f"ssh://{hop}")

@@ -77,7 +77,7 @@ class ConfigFiles:
         return ("-F", str(self.own.resolve())) if self.own and not self.system else ()
 
     def text(self) -> str:
-        """What they say, with our own default behind it all; `InputError` where the named one cannot be read."""
+        """Return what they say, with our own default behind it all; `InputError` where the named one cannot be read."""
         # As it is: an Include would have its permissions looked at, unlike -F.
         own = _read(self.own) if self.own else ""
         system = f'Host *\nInclude "{self.system}"\n' if self.system else ""
@@ -85,7 +85,7 @@ class ConfigFiles:
 
 
 def config_files(path: Path | None) -> ConfigFiles | None:
-    """The file that is named; where none is, those that `ssh` goes by; None where no file counts.
+    """Return the file that is named; where none is, those that `ssh` goes by; None where no file counts.
 
     `ssh` looks for the account's home; where HOME is another folder, as in a container or under sudo, the file there
     counts, and alone.
@@ -116,7 +116,7 @@ def _read(file: Path) -> str:
 
 @contextmanager
 def client_for(files: ConfigFiles) -> Iterator["Client"]:
-    """A client that goes by these files."""
+    """Make a client that goes by these files."""
     text, folder = files.text(), new_folder("ssh")
     try:
         # A file, for the client may read it a second time (Match final).
@@ -135,7 +135,7 @@ class Client:
         self._shown = shown
 
     def ask(self, question: Question) -> Settings:
-        """What the files set; `InputError`, in the client's own words, where it cannot follow them."""
+        """Return what the files set; `InputError`, in the client's own words, where it cannot follow them."""
         defaults = self._defaults
         return {name: value for name, value in self._asked(question).items() if defaults.get(name) != value}
 

@@ -153,7 +153,7 @@ def _fields(line: str) -> tuple[str, str, HostKey | None]:
 
 
 def parsed_key(line: str) -> HostKey | None:
-    """The key of a line; None where it speaks for no host."""
+    """Return the key of a line; None where it speaks for no host."""
     return _fields(line)[2]
 
 

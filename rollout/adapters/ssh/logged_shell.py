@@ -32,7 +32,7 @@ Answer = CommandResult | SshError
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """The same, with what it does told where anybody wants to know."""
+    """Log what a shell does, where anybody wants to know."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.INFO) else shell
 
 

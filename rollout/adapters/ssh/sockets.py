@@ -105,7 +105,7 @@ class Relay:
 
 
 def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[DeadlineSocket, Relay]:
-    """A connection to the input and output of a local command, and the command."""
+    """Return a connection to the input and output of a local command, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
@@ -119,7 +119,7 @@ def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[De
 
 
 def connect(address: str, port: int, deadline: float, allowance: int) -> DeadlineSocket:
-    """A TCP connection to the first of the name's addresses that answers, within the deadline.
+    """Return a TCP connection to the first of the name's addresses that answers, within the deadline.
 
     Each address has its share of the time that is left, so that one that swallows packets does not use up the
     time of the next.
@@ -144,7 +144,7 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
 
 
 def _resolved(address: str, port: int) -> list[_Address]:
-    """The addresses of a name; the system's resolver has time-outs of its own."""
+    """Return the addresses of a name; the system's resolver has time-outs of its own."""
     try:
         return list(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM))
     except UnicodeError as error:

@@ -26,7 +26,7 @@ _IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for t
 
 
 def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
-    """The server answers, and is new enough."""
+    """Check that the server answers, and is new enough."""
     yield passed(CheckName.KUBECONFIG, identity.server, "the API server answers, and knows this user")
     release = _RELEASE.match(identity.version)
     subject = identity.version or "unknown"
@@ -90,7 +90,7 @@ class LockState:
 
 
 def lock_check(subject: str, state: LockState) -> Check:
-    """The verdict on the lock; `subject` is the Lease with its namespace."""
+    """Return the verdict on the lock; `subject` is the Lease with its namespace."""
     if state.is_alive:
         fix = "Wait until it has ended: rollout status --run shows it."
         return warned(CheckName.LOCK, subject, f"held by {state.holder}: a rollout is under way", fix)
@@ -104,7 +104,7 @@ def lock_check(subject: str, state: LockState) -> Check:
 
 
 def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
-    """The verdict on a lock that the API server does not show."""
+    """Return the verdict on a lock that the API server does not show."""
     namespace, _, name = subject.partition("/")
     fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)
@@ -138,7 +138,7 @@ def unwritable_checks(
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
-    """The pause of all nodes, and pauses that have ended by themselves; what else is paused, planning tells."""
+    """Warn of the pause of all nodes, and of pauses that are over; what else is paused, planning tells."""
     if memory.pause is not None:
         yield _pause_check("all nodes", memory.pause, "--all", now)
     for node in nodes:

@@ -83,7 +83,7 @@ class HostHealth:
 
 
 def parse_health(result: CommandResult) -> HostHealth:
-    """What the host said, as far as it can be understood. Never raises."""
+    """Return what the host said, as far as it can be understood. Never raises."""
     answers, complaints = sections(result.stdout), sections(result.stderr)
     if "end" not in answers:
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
@@ -98,7 +98,7 @@ def parse_health(result: CommandResult) -> HostHealth:
 
 
 def _unit(text: str) -> UnitState:
-    """The last word of each property counts; what is no property is noise."""
+    """Read a unit: the last word of each property counts; what is no property is noise."""
     matches = (match for match in map(_PROPERTY.fullmatch, text.splitlines()) if match)
     properties = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
     return UnitState(
@@ -144,7 +144,7 @@ def examine_all(
 
 
 def _examination(answer: CommandResult | SshError, asked_at: float, answered_at: float) -> Examination:
-    """What it says of its clock is as exact as the time is short in which it must have been asked."""
+    """Read an answer; its clock is known as exactly as the time is short in which it was asked."""
     if isinstance(answer, SshError):
         return Examination(HostHealth(problem=answer.message))
     health = parse_health(answer)

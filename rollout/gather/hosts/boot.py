@@ -27,7 +27,7 @@ _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def running_version(os_release: Mapping[str, str]) -> str:
-    """The most exact one that has the form of a version; empty where none has."""
+    """Return the most exact one that has the form of a version; empty where none has."""
     return next(filter(None, (version(os_release.get(key, "")) for key in _KEYS)), "")
 
 
@@ -55,6 +55,6 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def machine_id(text: str) -> str:
-    """The text as a machine id is written in the API, else empty."""
+    """Return the text as a machine id is written in the API, else empty."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""

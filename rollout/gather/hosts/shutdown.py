@@ -55,7 +55,7 @@ class Inhibitor:
         return self.mode != _ONLY_DELAYS and "shutdown" in self.what.split(":")
 
     def __str__(self) -> str:
-        """The holder, and what it says; with the mode where that is not the usual one."""
+        """Return the holder, and what it says; with the mode where that is not the usual one."""
         details = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
         return f"{self.who} ({details})" if details else self.who
 
@@ -73,7 +73,7 @@ def _inhibitors(text: str) -> Iterator[Inhibitor]:
 
 
 def _unescaped(text: str) -> str:
-    """A string as busctl writes it, in C's escapes, made safe to print."""
+    """Return a string as busctl writes it, in C's escapes, made safe to print."""
 
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
@@ -120,7 +120,7 @@ def zincati_strategy(section: str) -> str:
 
 
 def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
-    """The `[updates]` tables, in the order in which they count; what is no TOML is left out."""
+    """Return the `[updates]` tables, in the order in which they count; what is no TOML is left out."""
     files: dict[str, str] = {}
     for part in text.split(f"{FILE_MARKER} ")[1:]:
         path, _, content = part.partition("\n")

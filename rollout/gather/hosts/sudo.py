@@ -74,13 +74,13 @@ _CUT_OFF = 124
 
 
 def sudo_fix(message: str, user: str) -> str:
-    """What mends the refusal that this text tells of."""
+    """Return what mends the refusal that this text tells of."""
     problem = next((problem for problem, sentence in _SENTENCES.items() if sentence in message), None)
     return _FIXES.get(problem, _RULE).format(user=user) if problem else _RULE.format(user=user)
 
 
 def refusal(stderr: str, exit_status: int | None = None) -> SudoRefusal | None:
-    """What the complaint and the exit status of `sudo -n` mean; None where there is neither."""
+    """Return what the complaint and the exit status of `sudo -n` mean; None where there is neither."""
     complained = complaint(stderr)
     if exit_status == _CUT_OFF:
         return SudoRefusal(SudoProblem.NO_ANSWER, complained)

@@ -47,7 +47,7 @@ class Inventory:
 
 
 def inventory_of(document: Mapping[str, Any], defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
-    """The hosts of every group but this machine itself; `InventoryError` names a host that cannot be reached so.
+    """Return the hosts of every group but this machine itself; `InventoryError` names a host that cannot be reached so.
 
     With `by_ansible` Ansible connects: what only it can evaluate or follow is left to it.
     """
@@ -71,7 +71,7 @@ class _HostReader:
         self.warnings: list[str] = []
 
     def host(self, defaults: SshDefaults) -> Host | None:
-        """The host; None where it is this very machine, which is no host of a cluster seen from outside."""
+        """Return the host; None where it is this very machine, which is no host of a cluster seen from outside."""
         connection = self._text("ansible_connection")
         if connection == "local":
             self.warnings.append(f"host {self._name} is this machine (ansible_connection=local); left out")
@@ -98,7 +98,7 @@ class _HostReader:
         self.warnings += [f"inventory: {variable} is ignored: only keys are used" for variable in ignored]
 
     def _port(self) -> int:
-        """The port; 0 where none is said."""
+        """Return the port; 0 where none is said."""
         text = self._text(*_PORT)
         port = port_of(text)
         if text and port is None:
@@ -106,7 +106,7 @@ class _HostReader:
         return port or 0
 
     def _text(self, *names: str) -> str:
-        """The first of these that is set; `ansible-inventory` marks what a program said as unsafe: no template."""
+        """Return the first of these that is set; what a program said is marked as unsafe, and no template."""
         for name in names:
             value = self._variables.get(name)
             unsafe = value.get("__ansible_unsafe") if isinstance(value, dict) else None
