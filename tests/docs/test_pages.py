@@ -15,6 +15,7 @@ from tests.docs import reference, schemas
 from tests.docs.pages import DOCS, PLACES, ROOT, SCHEMAS, TABLES, block, rewritten
 
 LARGEST_README = 5120
+MOST_WORDS = 2000
 WIDEST_LINE = 100
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 # Its older entries are wider; lines of it are never rewritten, as they are what was said at a release.
@@ -46,6 +47,13 @@ def links(page: Path) -> Iterator[str]:
 
 def test_the_readme_is_read_in_a_few_minutes() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= LARGEST_README
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_is_read_to_its_end(page: Path) -> None:
+    """What is generated is looked up, and may be longer; so may what is to be copied."""
+    by_hand = re.sub(r"<!-- begin (.+?) -->.*?<!-- end \1 -->", "", without_code(text_of(page)), flags=re.DOTALL)
+    assert len(by_hand.split()) <= MOST_WORDS
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in WIDE_ON_PURPOSE], ids=lambda page: page.name)
