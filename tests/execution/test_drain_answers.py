@@ -7,7 +7,7 @@ import pytest
 from rollout.errors import DrainError
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
-from rollout.lab.api import discovery
+from rollout.lab.api import resources
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
@@ -237,7 +237,7 @@ def terminate_namespace(server: StandaloneApi) -> None:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """What discovery says of evictions: a version, or nothing."""
-    real = discovery.resource_list
+    real = resources.resource_list
 
     def serve(version: str) -> None:
         def listed(group: str, of: str) -> object:
@@ -248,7 +248,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             eviction = {"name": "pods/eviction", "kind": "Eviction", "group": "policy", "version": version}
             return {**found, "resources": [*kept, *([eviction] if version else [])]}
 
-        monkeypatch.setattr("rollout.lab.api.discovery.resource_list", listed)
+        monkeypatch.setattr("rollout.lab.api.resources.resource_list", listed)
         monkeypatch.setattr("rollout.lab.api.endpoints.resource_list", listed, raising=False)
 
     return serve
