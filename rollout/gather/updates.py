@@ -5,7 +5,7 @@ changes the time of its last check only where the update server has answered. So
 nothing if that time is another, and has not reached its server if it is the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -91,13 +91,9 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How the hosts are followed: `concurrency` at a time, each given `probe` seconds, all of them `timeout`.
-
-    `pause` waits that many seconds.
-    """
+    """How the hosts are followed: `concurrency` at a time, each given `probe` seconds, all of them `timeout`."""
 
     clock: Clock
-    pause: Callable[[float], None]
     timeout: Duration
     probe: float
     concurrency: int
@@ -216,7 +212,7 @@ def check_hosts(
     with shell.attending([check.before.host for check in checks.values()]):
         yield from _ask(checks, shell, patience, 0.0)
         while wait and checks:
-            patience.pause(max(_PAUSE_SECONDS, _PAUSE_A_HOST * len(checks)))
+            patience.clock.sleep(max(_PAUSE_SECONDS, _PAUSE_A_HOST * len(checks)))
             yield from _look(checks, shell, patience, began)
             yield from _ask(checks, shell, patience, patience.clock.monotonic() - began)
     yield from map(_unfollowed, checks.values())

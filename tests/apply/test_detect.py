@@ -18,7 +18,7 @@ from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_courtesy import heard
 from tests.apply.test_resume import record, run_of, stopped_at
-from tests.ended import end_of, start
+from tests.ended import end_of
 
 Start = Callable[[Scenario | str, int], Lab]
 SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
@@ -167,18 +167,6 @@ def test_another_boot_and_silence_prove_nothing(
     assert why in end["message"]
 
 
-def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:
-    """--annotate-compat says itself that a reboot is needed, and takes it back at the end: nobody else has to."""
-    lab = started("sources", 12)
-    ended = rollout(
-        lab, "apply", "--detect", "annotation", "--annotate-compat", "fluo", *nodes("worker-2", "worker-3"), *QUICK
-    )
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-2", "worker-3"}
-    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-3")[FLUO] == "false"
-    assert OWN not in annotations(lab, "worker-3")
-
-
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
     lab = started("sources", 12)
     flags = ("--detect", "rpm-ostree", *nodes("cp-2"))
@@ -212,19 +200,6 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     text = rollout(untouched, "plan", "--max-unavailable", "9", *EVERY).stdout
     for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "needed by", "inhibited"):
         assert said in text
-
-
-def test_by_default_update_engine_alone_is_asked(untouched: Lab, rollout: Rollout) -> None:
-    plan = json.loads(rollout(untouched, "plan", "-o", "json").stdout)
-    assert [node["name"] for wave in plan["waves"] for node in wave["nodes"]] == ["cp-1"]
-    assert (plan["policy"]["detect"], plan["policy"]["detect_command"]) == (["update-engine"], "")
-    left = {item["node"]: (item["reason"], item["message"]) for item in plan["excluded"]}
-    assert left["worker-1"] == (
-        "no-update",
-        "nothing is staged (its annotation reboot-needed counts with --detect update-engine,annotation)",
-    )
-    assert left["worker-8"] == ("no-update", "nothing is staged (--reboot-idle reboots it anyway)")
-    assert left["worker-4"][0] == left["worker-6"][0] == "unknown-status"
 
 
 def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab, rollout: Rollout) -> None:
@@ -313,26 +288,6 @@ def test_the_proof_is_made_by_whoever_goes_on(
     assert not lab.scoreboard().cordons_left
 
 
-def test_an_operating_process_goes_by_its_settings(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("sources", 12)
-    settings = tmp_path / "own.toml"
-    settings.write_text(
-        f'detect = ["annotation", "command"]\ndetect-command = "{SENTINEL}"\n'
-        'ready-timeout = "20s"\nnode = ["worker-3", "worker-8"]\nhealth-checks = 1\n'
-    )
-    settings.chmod(0o600)
-    ended = rollout(lab, "operate", "--once", "-o", "json", "--config", str(settings))
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-3", "worker-8"}
-
-
-def test_a_command_of_a_file_that_nobody_named_is_not_run(untouched: Lab, tmp_path: Path) -> None:
-    (tmp_path / "rollout.toml").write_text('detect = "command"\ndetect-command = "true"\n')
-    ended = end_of(start(tmp_path, untouched.environment, ("status",)))
-    assert ended.code == ExitCode.USAGE
-    assert "may not set detect-command (runs programs" in ended.stderr
-
-
 def test_doctor_says_what_a_source_lacks(untouched: Lab, rollout: Rollout) -> None:
     flags = ("--detect", "rpm-ostree,command", "--detect-command", "no-such-command", *nodes("worker-4", "cp-2"))
     ended = rollout(untouched, "doctor", "-o", "json", *flags)
@@ -345,8 +300,3 @@ def test_doctor_says_what_a_source_lacks(untouched: Lab, rollout: Rollout) -> No
     judged = rollout(untouched, "doctor", "-o", "json", *EVERY, *nodes("worker-4"))
     assert {check["verdict"] for check in json.loads(judged.stdout)["checks"] if check["check"] == "detect"} == {"pass"}
     assert "update-engine" not in {check["check"] for check in json.loads(judged.stdout)["checks"]}
-
-
-def test_the_inventory_groups_by_the_same_word(untouched: Lab, rollout: Rollout) -> None:
-    document = json.loads(rollout(untouched, "inventory", "--list", "--detect", "reboot-required").stdout)
-    assert document["needs_reboot"]["hosts"] == ["cp-1", "worker-4", "worker-5"]

@@ -13,7 +13,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, RebootFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.lab.world.timings import Timings
+from rollout.lab.world.host import Timings
 from rollout.model.marks import LAST_RESULT, RUN
 from tests.apply.conftest import Rollout, command
 

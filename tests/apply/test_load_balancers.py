@@ -17,7 +17,6 @@ from tests.ended import end_of
 from tests.waiting import wait_until
 
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-BY_US = "node-rollout.dev/excluded-by-us"
 QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
 NUMBER = 5
 

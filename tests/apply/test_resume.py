@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
@@ -291,29 +291,6 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
                 assert "rollout operate" not in stdout
 
 
-@pytest.mark.exhaustive
-def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits_no_longer_than_that(
-    started: Start, tmp_path: Path
-) -> None:
-    """From another machine, or a home without its journal: nothing there tells that its process is gone."""
-    lab, elsewhere = started("default", 5), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with stopped_at(lab, tmp_path, "drained", "--lease-duration", "15s"):
-        run = run_of(lab)
-        early = end_of(command(lab, elsewhere, "abort", "--yes"))
-        assert early.code == 6
-        within = re.search(r"If its process is gone: the lock ends by itself in (\d+)s, or at once with", early.stderr)
-        assert within, early.stderr
-        assert 8 <= int(within[1]) <= 15
-        ended = early
-        while ended.code == 6:
-            ended = end_of(command(lab, elsewhere, "abort", "--yes", "--wait", "1s"))
-    assert ended.code == 0, ended.stderr
-    assert f"watching up to 15s for a renewal; where its process is surely gone: --force-unlock {run}" in ended.stderr
-    assert re.search(r"has not renewed the lock: it is taken in [3-5]s", ended.stderr), ended.stderr
-    assert "rollout operate" not in ended.stdout
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("way_out", [("abort", "--yes", "--wait", "1s"), ("resume", "--yes"), APPLY])
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
@@ -463,34 +440,3 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
-
-
-@pytest.mark.exhaustive
-def test_what_its_operator_went_on_beside_is_not_asked_about_again(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("forecast", 12)
-    quick = ("--drain-timeout", "5s", "--settle-timeout", "20s", "--max-failures", "99", "--ignore-blockers")
-    with stopped_at(lab, tmp_path, "draining", *quick):
-        waiting = next(f"worker-{number}" for number in range(9, 0, -1) if "run" not in marks(lab, f"worker-{number}"))
-        add_pod_by_hand(lab, waiting)
-
-        refused = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        assert refused.code == 6
-        assert "by-hand-too" in refused.stderr
-        assert "shop/single" not in refused.stderr
-
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--ignore-blockers", "--force-unlock", run_of(lab))
-        assert ended.code == 4, ended.stderr
-        assert waiting in {entry["node"] for entry in ended.summary["failed"]}
-        assert not ended.summary["not_started"]
-        assert lab.scoreboard().cordons_left == ()
-
-
-def add_pod_by_hand(lab: Lab, node: str) -> None:
-    containers = [{"name": "main", "image": "registry.example/main"}]
-    pod = {
-        "metadata": {"name": "by-hand-too", "namespace": "shop"},
-        "spec": {"nodeName": node, "containers": containers},
-    }
-    lab.call(lambda: lab.store.create(PODS, pod))

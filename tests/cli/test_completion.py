@@ -15,7 +15,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenarios import scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start, start_cold
+from tests.ended import Ended, end_of, start
 
 Complete = Callable[..., Sequence[str]]
 # Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
@@ -49,9 +49,7 @@ def asked(home: Path, line: str, lab: Lab | None, shell: str = "bash", **variabl
         "_ROLLOUT_COMPLETE": f"complete_{shell}",
         **variables,
     }
-    # who is in a hurry waits for the loading, too
-    begin = start if PATIENT.items() <= variables.items() else start_cold
-    return end_of(begin(home, environment, ()))
+    return end_of(start(home, environment, ()))
 
 
 @pytest.fixture
@@ -151,7 +149,7 @@ def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
 def test_other_shells_are_told_a_groups_commands_too(home: Path) -> None:
     zsh = asked(home, "rollout fleetlock ", None, "zsh", **PATIENT).stdout
     fish = end_of(
-        start_cold(
+        start(
             home,
             {
                 "_ROLLOUT_COMPLETE": "complete_fish",

@@ -84,14 +84,6 @@ def test_where_there_is_none_at_all_that_is_said(lab: Lab) -> None:
         assert "TMPDIR" in hint
 
 
-def test_ansible_says_it_too(lab: Lab, tmp_path: Path) -> None:
-    pytest.importorskip("ansible_runner")
-    kubeconfig = without_certificates_in_it(lab, tmp_path)
-    ended = rollout(lab, "status", "--executor", "ansible", closed=USUAL, kubeconfig=kubeconfig)
-    assert ended.code == ExitCode.ERROR
-    assert "Ansible needs a folder for temporary files" in ended.stderr
-
-
 def test_what_takes_no_folder_works(lab: Lab, tmp_path: Path) -> None:
     """The journal is missed by a warning."""
     kubeconfig = without_certificates_in_it(lab, tmp_path)

@@ -21,14 +21,14 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked, start
 from tests.used_rights import single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
 QUICK = ("--lease-duration", "3s")
 GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
-COURTESY = ("--annotate-compat", "fluo", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
+COURTESY = ("--fluo-labels", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
 # What reboots nothing. A pause of all nodes is written where the memory is.
 QUIET = (
     *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
@@ -69,7 +69,7 @@ def lab(start_lab: StartLab) -> Lab:
 
 @pytest.fixture
 def run(lab: Lab, tmp_path: Path) -> Run:
-    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+    return lambda *arguments: invoked(tmp_path, lab.environment, arguments)
 
 
 def kill_once(lab: Lab, home: Path, phase: str, *arguments: str) -> None:

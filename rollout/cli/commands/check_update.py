@@ -1,6 +1,5 @@
 """`rollout check-update`."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -85,7 +84,7 @@ def _results(
 
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection.selection))
     at_once = asked_at_once(ssh.probe_concurrency, len(chosen))
-    patience = Patience(wiring.system_clock(), time.sleep, check.timeout, ssh.probe_timeout, at_once)
+    patience = Patience(wiring.system_clock(), check.timeout, ssh.probe_timeout, at_once)
     results: list[CheckResult] = []
     with asking_progress(error_console(), len(chosen), "following hosts" if check.wait else "asking hosts") as advance:
         for result in check_hosts(chosen, targets.observations, shell, patience, wait=check.wait):
