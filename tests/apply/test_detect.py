@@ -9,9 +9,9 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from rollout.lab.hosts.commands.rpm_ostree import checksum_of
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.hosts.machine import STAGED_LOCK
+from rollout.lab.hosts.services import checksum_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
@@ -165,18 +165,6 @@ def test_another_boot_and_silence_prove_nothing(
     (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
     assert (end["outcome"], "not proven by command" in end["message"]) == ("rolled-back", True), end
     assert why in end["message"]
-
-
-def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:
-    """--annotate-compat says itself that a reboot is needed, and takes it back at the end: nobody else has to."""
-    lab = started("sources", 12)
-    ended = rollout(
-        lab, "apply", "--detect", "annotation", "--annotate-compat", "fluo", *nodes("worker-2", "worker-3"), *QUICK
-    )
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-2", "worker-3"}
-    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-3")[FLUO] == "false"
-    assert OWN not in annotations(lab, "worker-3")
 
 
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:

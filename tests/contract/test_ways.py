@@ -57,10 +57,7 @@ def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strat
                 "-o",
                 "json",
                 *ways,
-                "--annotate-compat",
-                "fluo",
-                "--annotate-compat",
-                "kured",
+                "--fluo-labels",
             ),
             *selector(played),
         )
@@ -116,8 +113,7 @@ def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: P
     watching = started(played, tmp_path, "status", "--watch", *selector(played))
     code, _, told = ended(process)
     assert code == 0, told
-    watched_by = said(watching)
-    assert [name for name in played.kubelets if name not in watched_by] == []
+    assert f"{len(played.kubelets)} succeeded" in said(watching)
     assert_in_service(played)
 
 

@@ -1,7 +1,6 @@
 """`rollout status`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +18,7 @@ from rollout.cli.options.values import parsed_sources
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rollout.cli.stages.gather import Connections, Targets
+    from rollout.cli.stages.gather import Targets
     from rollout.model.cluster import Node
     from rollout.model.detection import Source
     from rollout.model.memory import Memory
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
 WatchOption = Annotated[
     bool,
-    Flag(OWN, "Watch a rollout that runs elsewhere, until it has ended: Ctrl-C ends the view alone.", short="-w"),
+    Flag(OWN, "Show the rollout again and again until it has ended. Ctrl-C ends the view alone.", short="-w"),
 ]
 PendingOption = Annotated[bool, Flag(OWN, "Only nodes that wait for a reboot, or that a rollout is about.")]
 
@@ -59,6 +58,7 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     from rollout.cli.stages.gather import ask_hosts, connect, connect_cluster, read_nodes
     from rollout.cli.stages.remembering import remembered
+    from rollout.cli.stages.run_status import rollout_beside, show_run
     from rollout.cli.terminal import say
     from rollout.planning.selector import parse_selector
 
@@ -68,13 +68,13 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
         _watch_run(connect_cluster(cluster), lease.lease_namespace, general)
         return
     if run:
-        _show_run(connect_cluster(cluster), lease.lease_namespace, general)
+        show_run(connect_cluster(cluster), lease.lease_namespace, general)
         return
     connections = connect(cluster, selection.selection, ssh)
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
     memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
-    sentence, rollout = _rollout_beside(connections, nodes, lease.lease_namespace)
+    sentence, rollout = rollout_beside(connections.api, nodes, lease.lease_namespace)
     statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)
     _show_nodes(statuses, general, (memory, now), only_pending=pending, asked=probe.sources)
     if sentence:
@@ -97,7 +97,7 @@ def _statuses(
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
     rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
-    return [replace(row, under_way=rollout.get(row.node, "")) for row in rows]
+    return [replace(row, under_way=rollout[row.node]) if row.node in rollout else row for row in rows]
 
 
 def _show_nodes(
@@ -137,56 +137,10 @@ def _show_nodes(
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
 
 
-def _show_run(api: "ClusterApi", namespace: str, general: ListingOptions) -> None:
-    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
-    from rollout.cli.stages.gather import find_unfinished
-    from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
-    from rollout.report.columns import wrapped
-    from rollout.report.unfinished import confirmed_text, run_document, run_text, under_way
-
-    unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    if general.as_names:
-        show_names(under_way(unfinished) if unfinished else ())
-        return
-    if not general.is_document:
-        show(wrapped(run_text(unfinished, lock), general.width))
-    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
-    alive = watched and is_holder_alive(api, namespace)
-    if general.is_document:
-        show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
-    elif watched:
-        now = unfinished if alive else find_unfinished(api, namespace)
-        if text := confirmed_text(now, lock, alive=alive):
-            show(wrapped(text, general.width))
-
-
 def _watch_run(api: "ClusterApi", namespace: str, general: ListingOptions) -> None:
-    from rollout.cli.stages.watch import watch_run
+    from rollout.cli.stages.run_status import watch_run
     from rollout.errors import UsageError
 
     if general.output in (OutputFormat.YAML, OutputFormat.NAME):
         raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
     watch_run(api, namespace, general)
-
-
-def _rollout_beside(
-    connections: "Connections", nodes: "Sequence[Node]", namespace: str
-) -> "tuple[str, Mapping[str, str]]":
-    """The rollout that is beside these nodes, in a line, and how far it has come with each of them.
-
-    A user who may not see it is told nothing.
-    """
-    from rollout.cli.stages.lock import glance_at_lock
-    from rollout.errors import ApiError
-    from rollout.execution.record.record import read_record
-    from rollout.execution.record.unfinished import RunWord, assess, word_of
-    from rollout.report.unfinished import heading, under_way
-
-    word, unfinished = RunWord.UNFINISHED, None
-    with suppress(ApiError):
-        unfinished = assess(read_record(connections.api, namespace), nodes)
-        if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(connections.api, namespace).alive)
-    return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

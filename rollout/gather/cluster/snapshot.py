@@ -6,6 +6,7 @@ Every function raises `ApiError` or one of its subclasses.
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import Listing, read_list
 from rollout.gather.cluster.rivals import read_coordinators
+from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
     ClusterIdentity,
@@ -31,7 +33,6 @@ from rollout.ports import ClusterApi, Query
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-OLD_BUDGETS = "/apis/policy/v1beta1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -54,6 +55,14 @@ class PodList:
 
     pods: tuple[Pod, ...]
     resource_version: str
+
+
+class _Written(msgspec.Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[wire.Write, ...] = ()
+
+
+class _WrittenNode(msgspec.Struct, frozen=True):
+    metadata: _Written = _Written()
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -131,6 +140,13 @@ def read_node(api: ClusterApi, name: str) -> Node:
     return decode.one(api.get(path), wire.WireNode, decode.node, path)
 
 
+def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
+    """When our phase was written on a Node, by the API server's clock; None where the server does not tell."""
+    path = node_path(name)
+    written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
+    return wire.written_at(written, marks.PHASE)
+
+
 def read_node_pods(api: ClusterApi, node: str) -> PodList:
     """The pods of one node, in all namespaces."""
     listing = _read_pods(api, {"fieldSelector": f"spec.nodeName={node}"})
@@ -153,11 +169,8 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 
 
 def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
-    """Every disruption budget; servers before 1.21 know only v1beta1."""
-    try:
-        return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
-    except ApiNotFoundError:
-        return _read_if_served(api, OLD_BUDGETS, wire.WireBudget, decode.old_budget)
+    """Every disruption budget."""
+    return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
