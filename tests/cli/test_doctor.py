@@ -17,8 +17,8 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.hosts.machine import Unit
 from rollout.lab.hosts.release import System
-from rollout.lab.hosts.units import Unit
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, NodeGroup, Scenario, Selection, load_scenario
 from tests.cli.conftest import Command
