@@ -141,20 +141,6 @@ def _seconds(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-def test_the_plan_counts_the_delays_and_names_them(lab: Lab, rollout: Rollout) -> None:
-    def estimates(*flags: str) -> list[tuple[int, int]]:
-        waves = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)["waves"]
-        return [(wave["estimate"]["drain"], wave["estimate"]["reboot"]) for wave in waves]
-
-    without, with_both = estimates(), estimates("--drain-delay", "2m", "--reboot-delay", "3m")
-    assert with_both == [(drain + 120, reboot + 180) for drain, reboot in without]
-    rules = rollout(
-        lab, "plan", "--drain-delay", "2m", "--reboot-delay", "3m", "--wall", "--wait-for-users", "1h"
-    ).stdout
-    assert "drain delayed by 2m, reboot delayed by 3m" in rules
-    assert "logged-in users are told and waited for, 1h at most" in rules
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", ["finish", "revert"])
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import re
 import select
 from collections.abc import Callable
 from contextlib import suppress
@@ -179,17 +178,6 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: R
     assert len(harmed(lab)) == 2
 
 
-def test_a_failed_node_that_is_retried_is_taken_whatever_is_held(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
-    hold(lab, rollout)
-    mend(lab)
-    lab.call(lambda: setattr(lab.machines["worker-1"], "engine", UpdateEngine.with_staged(BAD, checked=1)))
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
-    assert ended.outcomes["worker-1"] == "succeeded"
-    known = remembered(lab)
-    assert (known["format_version"], known["nodes"], known["versions"], known["pause"]) == ("1.0", {}, {}, None)
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update"])
 def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(started: Started, rollout: Rollout, verb: str) -> None:
@@ -251,22 +239,6 @@ def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Sta
     assert "failed-recently" in {warning["kind"] for warning in plan["warnings"] if warning["node"] == node}
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert remembered(lab)["nodes"] == {}
-
-
-def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 7)
-    hold(lab, rollout)
-    mend(lab)
-    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
-    without = answered(lab, tmp_path, "no", *APPLY[4:])
-    assert "left out: version" in without
-    assert "Reboot 1 node of" in without
-    assert "into a version that is held" not in without
-    despite = answered(lab, tmp_path, "no", *APPLY[4:], "--include-held")
-    question = r"Reboot (\d) nodes of \S+ \(context \S+\), (\d) of them into a version that is held\? Type yes"
-    assert re.search(question, despite), despite
-    assert "taken anyway, as asked for" in despite
-    assert harmed(lab) == ["worker-1"]
 
 
 def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout
 from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, invoked, start
 from tests.inbox import TOKEN, Inbox, received
@@ -124,32 +124,6 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started:
     assert inbox.one("finished")["state"] == "completed"
 
 
-def test_a_rollout_that_may_not_begin(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "--gate-command", "false", "--gate-timeout", "1s")
-    assert ended.code == 6
-    assert "gate command" in ended.stderr
-    assert inbox.events() == ["finished"]
-    note = inbox.notes[0]
-    assert (note["state"], note["succeeded"]) == ("failed", 0)
-    assert note["message"] in ended.stderr
-    assert note["message"] in note["body"]
-
-
-def test_nodes_that_wait_for_nobody_are_no_news_and_those_that_cannot_be_reached_are(
-    inbox: Inbox, started: Started, tmp_path: Path
-) -> None:
-    lab = started("idle", 5)
-    assert notified(lab, tmp_path, inbox.url, "apply", "--yes").code == 0
-    assert inbox.events() == []
-    for machine in lab.machines.values():
-        lab.call(machine.cut_power)
-    assert notified(lab, tmp_path, inbox.url, "apply", "--yes", "--probe-timeout", "2s").code == 4
-    assert inbox.events() == ["finished"]
-    assert inbox.notes[0]["not_done"] == 5
-    assert inbox.notes[0]["next"] == "See: rollout doctor; then: rollout apply"
-
-
 def hang(exchange: Exchange) -> None:
     exchange.wait()
 
@@ -254,50 +228,6 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     assert "Next: rollout resume --retry-failed" in messages[-1]["message"]
 
 
-TEMPLATES = """
-title = "[$cluster] $title"
-
-[node-failed]
-title = "$node: $outcome ($$)"
-body = "$message / run $run"
-"""
-
-
-def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("rollback", 4)
-    (tmp_path / "words.toml").write_text(TEMPLATES)
-    (tmp_path / "urls").write_text(f"# the night shift\n\n{inbox.url}\n")
-    (tmp_path / "own.toml").write_text(
-        'notify-file = "urls"\nnotify-template = "words.toml"\nnotify-on = ["node-failed", "finished"]\n'
-    )
-    flags = ("--node", "worker-2", "--cluster-name", "prod")
-    ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
-    assert ended.code == 4, ended.stderr
-    failed, last = inbox.notes
-    assert failed["title"] == "worker-2: rolled-back ($)"
-    assert failed["body"] == f"{failed['message']} / run {ended.plan['plan_id']}"
-    assert last["title"] == "[prod] prod: rollout failed: 0 nodes succeeded, 1 failed"
-
-
-def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
-    inbox: Inbox, started: Started, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    places = {inbox.url.partition("/hooks")[0]: "pass", "http://127.0.0.1:1": "warn", "json://": "warn"}
-    urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
-    quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
-    assert inbox.notes == []
-    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--cluster-name", "prod")
-    assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
-    assert inbox.events() == ["test"]
-    for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):
-        assert ended.code == 0
-        checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "notifications"]
-        assert [check["subject"].partition(" ")[0] for check in checks] == list(places)
-        assert [check["verdict"] for check in checks] == verdicts
-        assert TOKEN not in ended.stdout + ended.stderr
-
-
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
@@ -338,10 +268,3 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
     assert ended.code == 64, ended.stderr
     assert complaint in ended.stderr
     assert TOKEN not in ended.stdout + ended.stderr
-
-
-def test_no_help_shows_the_url_of_a_settings_file(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(f'notify = ["https://h/{TOKEN}"]\nnotify-held-after = "77s"\n')
-    ended = invoked(tmp_path, {}, ["apply", "--config", "own.toml", "--help-all"])
-    assert "[default: 77s]" in " ".join(ended.stdout.split())
-    assert TOKEN not in ended.stdout

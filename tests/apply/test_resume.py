@@ -14,7 +14,7 @@ from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
+from tests.apply.conftest import Rollout, command, is_ending
 from tests.ended import end_of
 from tests.waiting import wait_until
 
@@ -105,22 +105,6 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
         assert json.loads(marks(lab, node)["last-result"])["took"]
 
 
-def test_a_plan_ends_with_the_rollout_for_which_apply_would_refuse_it(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("drain-hangs", 5)
-    assert "rollout is" not in rollout(lab, "plan").stderr
-    living = command(lab, tmp_path, *APPLY)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-    beside = rollout(lab, "plan").stderr.splitlines()[-1]
-    assert re.fullmatch(r"A rollout is running \(\S+@\S+, \S+Z\): rollout status --watch\.", beside)
-    living.kill()
-    living.communicate()
-    for words in ((), ("-o", "json"), ("--out", str(tmp_path / "saved.plan"))):
-        last = rollout(lab, "plan", *words).stderr.splitlines()[-1]
-        assert re.fullmatch(r"A rollout is unfinished \(\S+@\S+, \S+Z\): rollout resume, or rollout abort\.", last)
-
-
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):
@@ -151,14 +135,6 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     assert standing["spec"] == spec
 
 
-def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining"):
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", "another")
-        assert ended.code == 6
-        assert run_of(lab) in ended.stderr
-
-
 def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     with stopped_at(lab, tmp_path, "draining") as node:
@@ -169,17 +145,6 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollou
         assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
         assert json.loads(marks(lab, node)["last-result"])["outcome"] == "aborted"
         assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
-
-
-def test_abort_tells_of_a_node_that_is_rebooting(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    lab.call(lambda: lose_hosts(lab))
-    with stopped_at(lab, tmp_path, "rebooting", "--max-unavailable", "1") as node:
-        wait_until(lambda: node in lab.scoreboard().hosts_down)
-        ended = rollout(lab, "abort", "--yes", "--wait", "1s", "--force-unlock", run_of(lab))
-        assert ended.code == 4
-        assert f"{node}: it may be rebooting right now" in ended.stdout
-        assert lab.scoreboard().cordons_left == (node,)
 
 
 def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollout, tmp_path: Path) -> None:
@@ -235,21 +200,6 @@ def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
     score = lab.scoreboard()
     assert sorted(score.reboots.values())[-2:] == [0, 1]
     assert (score.cordons_left, score.annotations_left) == ((), {})
-
-
-def test_a_ramp_goes_on_from_where_it_was(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--ramp", "1,2")
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"node_finished"' in line)
-    process.kill()
-    process.communicate()
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-    assert ended.code == 0, ended.stderr
-    whys = [line["because"] for line in ended.lines if line["type"] == "wave_started"]
-    assert whys
-    assert not [why for why in whys if "of the ramp" in why]
-    assert_finished(lab)
 
 
 def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, tmp_path: Path) -> None:
@@ -390,27 +340,6 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
     beside = rollout(lab, "status", "-o", "json")
     assert len(json.loads(beside.stdout)) == 5
     assert dead["run"] in beside.stderr
-
-
-def test_history_tells_of_a_killed_run_and_of_the_one_that_went_on(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "drained"):
-        run = run_of(lab)
-        (journal,) = (tmp_path / ".local/state/rollout/runs").iterdir()
-        with journal.open("ab") as stream:
-            stream.write(b'{"type":"step","no')
-        assert "interrupted" in rollout(lab, "history").stdout.splitlines()[1]
-        assert rollout(lab, "resume", "--yes", "--force-unlock", run).code == 0
-    (told,) = json.loads(rollout(lab, "history", "-o", "json").stdout)
-    assert told["commands"] == ["apply", "resume"]
-    assert set(dict(told["outcomes"]).values()) == {"succeeded"}
-    assert told["policy"]["max_unavailable"] == "2"
-    assert told["ended"]
-    timeline = rollout(lab, "history", run[:6]).stdout
-    assert "rebooting" in timeline
-    assert rollout(lab, "history", "nosuch").code == 1
 
 
 @pytest.mark.sample

@@ -11,9 +11,8 @@ from jsonschema import Draft202012Validator
 from rollout.errors import ExitCode, ScenarioError
 from rollout.lab.hostplan import plan_hosts, scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, load_scenario
+from rollout.lab.scenario import Scenario, flags_of, load_scenario
 from rollout.lab.scenarios import scenario_names
-from rollout.lab.steps import flags_of
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import invoked

@@ -4,14 +4,11 @@ import http.client
 import json
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
@@ -100,23 +97,6 @@ def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started
             "not ready: see the log of the last pass\n",
             "text/plain; charset=utf-8",
         )
-
-
-def test_an_address_that_is_taken_ends_it_before_anything_begins(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = rollout(lab, "operate", "--once", "--metrics-listen", f"127.0.0.1:{port}")
-    assert ended.code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
-    assert not any(lab.scoreboard().reboots.values())
-
-
-@pytest.mark.parametrize("written", ["9732x", "host:", "127.0.0.1:70000", "http://127.0.0.1:1"])
-def test_an_address_that_is_none_is_refused(written: str, started: Start, rollout: Rollout) -> None:
-    ended = rollout(started("idle", 4), "operate", "--once", "--metrics-listen", written)
-    assert ended.code == 64
-    assert "is not an address to listen on" in ended.stderr
 
 
 def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(

@@ -12,7 +12,6 @@ from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
 from tests.apply.conftest import Rollout
 from tests.apply.test_memory import (
     BAD,
-    forget,
     harmed,
     let_pass,
     mend,
@@ -71,21 +70,6 @@ def unwritable(lab: Lab) -> None:
     lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
 
 
-def test_beside_a_memory_that_is_immutable_no_pass_begins(started: Start, rollout: Rollout) -> None:
-    """Each night would harm one more, as without any right to it."""
-    lab = started("default", 4)
-    unwritable(lab)
-    five_nights(lab, rollout)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 6, ended.stderr
-    assert "ConfigMap kube-system/node-rollout-memory cannot be written: " in ended.stderr
-    assert "immutable" in ended.stderr
-    assert "kubectl -n kube-system delete configmap node-rollout-memory" in ended.stderr
-    assert_untouched(lab)
-    forget(lab)
-    assert len(rollout(lab, *ONCE).failures) == 1
-
-
 def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -137,20 +121,6 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
         assert list(rollout(lab, *ONCE, *flags).failures) == [node]
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]
-
-
-@pytest.mark.exhaustive
-def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")
-    paused = rollout(lab, "operate", "--once")
-    assert paused.code == 0, paused.stderr
-    assert paused.stdout.startswith("No node is started: all nodes are paused by ")
-    assert "sale" in paused.stdout
-    assert_untouched(lab)
-    let_pass(lab, 9 * 3600)
-    assert rollout(lab, *ONCE).code == 0
-    assert set(lab.scoreboard().reboots.values()) == {1}
 
 
 @pytest.mark.parametrize(

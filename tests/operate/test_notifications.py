@@ -10,7 +10,7 @@ import pytest
 from rollout.lab.lab import Lab
 from tests.ended import end_of, invoked, start
 from tests.inbox import Inbox, received
-from tests.operate.conftest import ONCE, killed_at, open_now
+from tests.operate.conftest import ONCE, open_now
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -68,20 +68,6 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Sta
     )
     assert note["not_started"] == len(ended.summary["not_started"]) == 4
     assert note["message"] == next(iter(ended.summary["reasons"].values()))
-
-
-def test_a_pass_that_has_no_time_to_begin_is_no_news(inbox: Inbox, started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    gate = ("--gate-command", "sh -c 'sleep 3'", "--active-deadline", "2s")
-    assert invoked(tmp_path, environment(lab, inbox), [*ONCE, *gate]).code == 0
-    assert inbox.notes == []
-
-
-def test_beside_another_rollout_nothing_is_told(inbox: Inbox, started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--lease-duration", "1s"):
-        assert invoked(tmp_path, environment(lab, inbox), ONCE).code == 0
-    assert inbox.notes == []
 
 
 def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> None:

@@ -10,26 +10,24 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api import discovery, protobuf
+from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.listing import list_page
 from rollout.lab.api.representation import (
-    AGGREGATED,
     JSON,
     TableOptions,
-    View,
     encoded,
     list_body,
     object_body,
-    view_of,
+    wants_table,
 )
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
+from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, resource_list
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
-from rollout.lab.api.writing import Writer, deletion_request, dry_run_asked
+from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_asked
 
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
@@ -70,11 +68,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A watch that is to be streamed, in which form."""
+    """A watch that is to be streamed, as tables where there are options for them."""
 
     request: WatchRequest
-    view: View
-    options: TableOptions
+    options: TableOptions | None
 
 
 class Endpoints:
@@ -121,12 +118,12 @@ class Endpoints:
 
     def _list(self, call: Call, resource: Resource) -> Answer:
         page = list_page(self._store, call.target, resource, call.query)
-        body = list_body(resource, page, view_of(call.accept), self._store.now(), _table_options(call))
+        body = list_body(resource, page, self._store.now(), _table_options(call))
         return Answer(_OK, encoded(body))
 
     def _watch(self, call: Call, resource: Resource) -> Streaming:
         request = watch_request(call.target, resource, call.query)
-        return Streaming(request, view_of(call.accept), _table_options(call))
+        return Streaming(request, _table_options(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
@@ -134,23 +131,16 @@ class Endpoints:
             return self._object(call, resource, self._access.review(body), _CREATED)
         if resource.namespaced and not call.target.namespace:
             raise method_not_allowed()
-        dry_run = dry_run_asked(call.query)
-        obj = self._writer.create(call.target, resource, body, dry_run=dry_run, manager=call.manager)
-        return self._object(call, resource, obj, _CREATED)
+        return self._object(call, resource, self._writer.create(_write(call, resource), body), _CREATED)
 
     def _update(self, call: Call, resource: Resource) -> Answer:
-        body = _body(call, resource.kind)
-        status = _CREATED if self._writer.is_made_by_update(call.target, resource) else _OK
-        dry_run = dry_run_asked(call.query)
-        obj = self._writer.update(call.target, resource, body, dry_run=dry_run, manager=call.manager)
-        return self._object(call, resource, obj, status)
+        body, write = _body(call, resource.kind), _write(call, resource)
+        status = _CREATED if self._writer.is_made_by_update(write) else _OK
+        return self._object(call, resource, self._writer.update(write, body), status)
 
     def _patch(self, call: Call, resource: Resource) -> Answer:
         patch = _decoded(call.payload)
-        dry_run = dry_run_asked(call.query)
-        media_type, manager = call.content_type, call.manager
-        obj = self._writer.patch(call.target, resource, media_type, patch, dry_run=dry_run, manager=manager)
-        return self._object(call, resource, obj)
+        return self._object(call, resource, self._writer.patch(_write(call, resource), call.content_type, patch))
 
     def _delete(self, call: Call, resource: Resource) -> Answer:
         request = deletion_request(call.query, _options(call))
@@ -162,7 +152,7 @@ class Endpoints:
         return Answer(_CREATED, encoded(done))
 
     def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
-        body = object_body(resource, obj, view_of(call.accept), self._store.now(), _table_options(call))
+        body = object_body(resource, obj, self._store.now(), _table_options(call))
         return Answer(status, encoded(body))
 
     def _plain(self, call: Call) -> Answer:
@@ -175,36 +165,28 @@ class Endpoints:
             raise unknown_path()
         if path in _HEALTH:
             return Answer(_OK, b"ok", _TEXT)
-        if path in {"/api", "/apis"} and view_of(call.accept) is View.DISCOVERY:
-            return Answer(_OK, encoded(discovery.aggregated(core=path == "/api")), AGGREGATED)
-        body = self._discovered(path)
+        body = discovered(path)
         if body is None:
             raise unknown_path()
         return Answer(_OK, encoded(body))
-
-    def _discovered(self, path: str) -> Json | None:
-        match path.split("/"):
-            case ["", "version"]:
-                return discovery.VERSION
-            case ["", "api", version]:
-                return discovery.resource_list("", version)
-            case ["", "apis", group, version]:
-                return discovery.resource_list(group, version)
-            case ["", "openapi", "v3", *rest]:
-                return discovery.openapi(rest)
-            case _:
-                return None
 
 
 def _is_of_no_group(path: str) -> bool:
     match path.split("/"):
         case ["", "apis", group, version, *_]:
-            return discovery.resource_list(group, version) is None
+            return resource_list(group, version) is None
         case _:
             return False
 
 
-def _table_options(call: Call) -> TableOptions:
+def _write(call: Call, resource: Resource) -> Write:
+    return Write(call.target, resource, dry_run_asked(call.query), call.manager)
+
+
+def _table_options(call: Call) -> TableOptions | None:
+    """None where objects are wanted, no table."""
+    if not wants_table(call.accept):
+        return None
     return TableOptions(include=call.query.get("includeObject", "Metadata"))
 
 
