@@ -1,6 +1,6 @@
 """The JSON documents of commands that print one object each, and the lines of `check-update`, a type each.
 
-The schemas that the documents publish are made from these types, as from those of `line_types`. Fields may be added
+The schemas that the documents publish are made from these types, as from those of `lines`. Fields may be added
 within a major version; what stands here stays. Times are RFC 3339 in UTC.
 """
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 from rollout.gather.updates.check import CheckOutcome
 from rollout.model.host import UpdateOperation
 from rollout.model.progress import Phase
-from rollout.report.line_types import VersionLine
+from rollout.report.lines import VersionLine
 
 _Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
 

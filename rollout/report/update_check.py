@@ -15,7 +15,7 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted, printable, shortened, timestamp
 from rollout.ports import Clock
 from rollout.report.document_types import CheckLine, CheckSummaryLine, ResultLine, UpdateLine
-from rollout.report.line_types import VersionLine
+from rollout.report.lines import VersionLine, record_of
 from rollout.report.shared_console import print_above, take_turns
 
 _PREFIX = "UPDATE_STATUS_"
@@ -87,7 +87,7 @@ class CheckJsonLines(_Lines):
     """One object a line, each with `type` and `at`: `version`, `update`, `result`, and at the end `summary`."""
 
     def __enter__(self) -> Self:
-        self._object(VersionLine(type="version", at=self._now(), format_version=FORMAT_VERSION))
+        self._object(VersionLine(self._clock.now(), FORMAT_VERSION))
         return self
 
     def changed(self, item: Watched) -> None:
@@ -135,7 +135,7 @@ class CheckJsonLines(_Lines):
         self._object(line)
 
     def _object(self, line: CheckLine) -> None:
-        self._write(json_line(line).decode())
+        self._write(json_line(record_of(line) if isinstance(line, VersionLine) else line).decode())
 
     def _now(self) -> str:
         return timestamp(self._clock.now())

@@ -18,7 +18,7 @@ from rollout.errors import InputError
 from rollout.model.json_text import json_document
 from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning, TimeEstimate
 from rollout.model.text import printable
-from rollout.report.history import Record
+from rollout.report.lines import Record
 from rollout.report.runs.markdown import run_markdown
 from rollout.report.runs.page import run_page
 from rollout.report.runs.plan_page import plan_page
