@@ -120,6 +120,7 @@ def _machine(
         system=plan.system,
         files=plan.files,
         boot_files=plan.boot_files,
+        commands=plan.commands,
         zincati=plan.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)

@@ -19,7 +19,7 @@ from rollout.errors import ScenarioError
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
-from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.hosts.machine import HostCommand, HostTimings
 from rollout.lab.hosts.release import System
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.timings import Timings
@@ -78,7 +78,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
     address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
-    by every boot. `agent`: FLUO's agent runs there, and takes its word that a reboot is needed back after one.
+    by every boot. `commands` are what it answers to lines that the lab does not know. `agent`: FLUO's agent runs there,
+    and takes its word that a reboot is needed back after one.
     """
 
     version: str | None = None
@@ -97,6 +98,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     system: System | None = None
     files: Mapping[str, str] = {}
     boot_files: Mapping[str, str] = {}
+    commands: Mapping[str, HostCommand] = {}
     agent: bool | None = None
     zincati: ZincatiHost | None = None
 

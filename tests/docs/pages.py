@@ -19,7 +19,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "schemas": schemas.listing,
 }
 PLACES: Mapping[str, str] = {
-    "exit codes": "operating.md",
+    "exit codes": "history.md",
     "flags": "configuration.md",
     "reserved": "configuration.md",
     "reasons": "json.md",
@@ -29,7 +29,7 @@ PLACES: Mapping[str, str] = {
     "rights": "security.md",
     "scenarios": "lab.md",
     "commands": "getting-started.md",
-    "metrics": "operating.md",
+    "metrics": "metrics-and-notifications.md",
     "fleetlock answers": "fleetlock.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},
     "schemas": "json.md",

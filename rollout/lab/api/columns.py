@@ -1,15 +1,14 @@
-"""The columns that `kubectl get` shows, resource by resource.
+"""The columns that `kubectl get` shows: a real server renders them itself, so clients show what this module says.
 
-A real server renders them itself, so a client that prints tables shows what this module says. What shows a field is a
-name and a path; only what is put together is a function.
+What shows a field is a name and a path; only what is put together is a function. Kinds without columns of their own
+have name and age.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
-from rollout.lab.api import pod_columns
-from rollout.lab.api.durations import age, human_duration, parse_time
 from rollout.lab.api.resources import (
     BUDGETS,
     CONFIGMAPS,
@@ -22,19 +21,17 @@ from rollout.lab.api.resources import (
     NODES,
     PODS,
     REPLICASETS,
-    SECRETS,
-    SERVICES,
     STATEFULSETS,
-    VOLUMEATTACHMENTS,
     Resource,
 )
 from rollout.lab.api.store import Json
 
 _NONE, _UNKNOWN = "<none>", "<unknown>"
-_ROLE = "node-role.kubernetes.io/"
-_TYPES = {bool: "boolean", int: "integer", str: "string"}
+_ROLE: Final = "node-role.kubernetes.io/"
+_TYPES: Final = {int: "integer", str: "string"}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
-Value = str | int | bool
+Value = str | int
 Cell = Callable[[Json, datetime], object]
 
 
@@ -57,11 +54,9 @@ class Column:
         return {"name": self.name, "type": kind, "format": form, "description": "", "priority": self.priority}
 
     def cell(self, obj: Json, now: datetime) -> Value:
-        """What it shows of an object; a map as its size or its pairs."""
+        """What it shows of an object; a map as its size."""
         value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
-        if isinstance(value, dict) and value:
-            pairs = ",".join(f"{key}={part}" for key, part in sorted(value.items()))
-            return pairs if isinstance(self.absent, str) else len(value)
+        value = len(value) if isinstance(value, dict) else value
         if isinstance(self.absent, str):
             return str(value) if value or value == 0 else self.absent
         return value if isinstance(value, int) else self.absent
@@ -75,21 +70,35 @@ def field_of(obj: Json, path: str) -> object:
     return value
 
 
-def _wide(name: str, source: str | Cell, absent: Value = "") -> Column:
-    return Column(name, source, absent, priority=1)
+def human_duration(seconds: float) -> str:
+    """At most two units, the second only while it still says something; the thresholds are Kubernetes' own."""
+    whole = max(int(seconds), 0)
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    for unit, letter, below, end, both in (
+        (_MINUTE, "m", "s", 3 * _HOUR, 10 * _MINUTE),
+        (_HOUR, "h", "m", 2 * _DAY, 8 * _HOUR),
+        (_DAY, "d", "h", 8 * _DAY, 8 * _DAY),
+    ):
+        if whole < end:
+            rest = whole % unit * _MINUTE // unit if unit != _DAY else whole % unit // _HOUR
+            return f"{whole // unit}{letter}{f'{rest}{below}' if rest and whole < both else ''}"
+    return f"{whole // _DAY}d"
 
 
-def _since(path: str, otherwise: str = "") -> Cell:
-    return lambda obj, now: age(str(field_of(obj, path) or field_of(obj, otherwise) or ""), now)
+def _since(path: str) -> Cell:
+    def age(obj: Json, now: datetime) -> str:
+        text = field_of(obj, path)
+        if not isinstance(text, str):
+            return _UNKNOWN
+        return human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
+
+    return age
 
 
 def _of(have: str, want: str) -> Cell:
     """`2/3`, a count of another one."""
     return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
-
-
-def _listed(path: str, attribute: str) -> Cell:
-    return lambda obj, _now: ",".join(str(entry.get(attribute)) for entry in _entries(obj, path))
 
 
 def _entries(obj: Json, path: str) -> list[Json]:
@@ -98,14 +107,9 @@ def _entries(obj: Json, path: str) -> list[Json]:
 
 
 def _node_status(node: Json, _now: datetime) -> str:
-    conditions = _entries(node, "status.conditions")
-    words = [
-        "Ready" if condition["status"] == "True" else "NotReady"
-        for condition in conditions
-        if condition["type"] == "Ready"
-    ]
-    cordoned = ["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else []
-    return ",".join([*(words or ["Unknown"]), *cordoned])
+    states = [condition["status"] for condition in _entries(node, "status.conditions") if condition["type"] == "Ready"]
+    words = ["Ready" if state == "True" else "NotReady" for state in states] or ["Unknown"]
+    return ",".join([*words, *(["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else [])])
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
@@ -113,28 +117,39 @@ def _node_roles(node: Json, _now: datetime) -> str:
     return ",".join(sorted({label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE)} - {""}))
 
 
-def _node_address(kind: str) -> Cell:
-    addresses = "status.addresses"
-    return lambda node, _now: next(
-        (address["address"] for address in _entries(node, addresses) if address["type"] == kind), ""
-    )
+def _node_address(node: Json, _now: datetime) -> str:
+    addresses = _entries(node, "status.addresses")
+    return next((address["address"] for address in addresses if address["type"] == "InternalIP"), "")
+
+
+def _pod_ready(pod: Json, _now: datetime) -> str:
+    containers = _entries(pod, "status.containerStatuses")
+    count = sum(bool(status.get("ready")) and "running" in (status.get("state") or {}) for status in containers)
+    return f"{count}/{len(_entries(pod, 'spec.containers'))}"
+
+
+def pod_status(pod: Json, _now: datetime | None = None) -> str:
+    """The most telling thing about a pod's containers, not its phase."""
+    status: Json = pod.get("status") or {}
+    phase = str(status.get("phase") or "Unknown")
+    if pod["metadata"].get("deletionTimestamp") and phase not in {"Succeeded", "Failed"}:
+        return "Terminating"
+    reasons = [
+        (state.get(kind) or {}).get("reason")
+        for container in _entries(pod, "status.containerStatuses")
+        for state in (container.get("state") or {},)
+        for kind in ("waiting", "terminated")
+    ]
+    return next((str(reason) for reason in reasons if reason), str(status.get("reason") or phase))
+
+
+def _restarts(pod: Json, _now: datetime) -> int:
+    return sum(status.get("restartCount", 0) for status in _entries(pod, "status.containerStatuses"))
 
 
 def _job_status(job: Json, _now: datetime) -> str:
     held = {condition["type"] for condition in _entries(job, "status.conditions") if condition["status"] == "True"}
-    ended = next((word for word in ("Complete", "Failed", "Suspended") if word in held), "")
-    return ended or ("Terminating" if job["metadata"].get("deletionTimestamp") else "Running")
-
-
-def _job_completions(job: Json, _now: datetime) -> str:
-    wanted = field_of(job, "spec.completions") or field_of(job, "spec.parallelism") or 1
-    return f"{field_of(job, 'status.succeeded') or 0}/{wanted}"
-
-
-def _job_duration(job: Json, now: datetime) -> str:
-    status = job.get("status") or {}
-    began, ended = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
-    return "" if began is None else human_duration(((ended or now) - began).total_seconds())
+    return next((word for word in ("Complete", "Failed") if word in held), "Running")
 
 
 def _event_object(event: Json, _now: datetime) -> str:
@@ -142,30 +157,21 @@ def _event_object(event: Json, _now: datetime) -> str:
     return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
-def _ports(service: Json, _now: datetime) -> str:
-    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in _entries(service, "spec.ports"))
+_NAME: Final = Column("Name", "metadata.name")
+_AGE: Final = Column("Age", _since("metadata.creationTimestamp"))
+_READY: Final = Column("Ready", _of("status.readyReplicas", "spec.replicas"))
 
-
-_NAME = Column("Name", "metadata.name")
-_AGE = Column("Age", _since("metadata.creationTimestamp"))
-_READY = Column("Ready", _of("status.readyReplicas", "spec.replicas"))
-_CONTAINERS = (
-    _wide("Containers", _listed("spec.template.spec.containers", "name"), _NONE),
-    _wide("Images", _listed("spec.template.spec.containers", "image"), _NONE),
-)
-_WORKLOAD = (*_CONTAINERS, _wide("Selector", "spec.selector.matchLabels", _NONE))
-
-_COLUMNS: dict[Resource, tuple[Column, ...]] = {
+_COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
     PODS: (
         _NAME,
-        Column("Ready", pod_columns.ready),
-        Column("Status", pod_columns.status),
-        Column("Restarts", pod_columns.restarts),
+        Column("Ready", _pod_ready),
+        Column("Status", pod_status),
+        Column("Restarts", _restarts, ""),
         _AGE,
-        _wide("IP", "status.podIP", _NONE),
-        _wide("Node", "spec.nodeName", _NONE),
-        _wide("Nominated Node", "status.nominatedNodeName", _NONE),
-        _wide("Readiness Gates", pod_columns.gates, _NONE),
+        Column("IP", "status.podIP", _NONE, priority=1),
+        Column("Node", "spec.nodeName", _NONE, priority=1),
+        Column("Nominated Node", "status.nominatedNodeName", _NONE, priority=1),
+        Column("Readiness Gates", "spec.readinessGates", _NONE, priority=1),
     ),
     NODES: (
         _NAME,
@@ -173,48 +179,21 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         Column("Roles", _node_roles, _NONE),
         _AGE,
         Column("Version", "status.nodeInfo.kubeletVersion"),
-        _wide("Internal-IP", _node_address("InternalIP"), _NONE),
-        _wide("External-IP", _node_address("ExternalIP"), _NONE),
-        _wide("OS-Image", "status.nodeInfo.osImage", _UNKNOWN),
-        _wide("Kernel-Version", "status.nodeInfo.kernelVersion", _UNKNOWN),
-        _wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN),
+        Column("Internal-IP", _node_address, _NONE, priority=1),
+        Column("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
+        Column("Kernel-Version", "status.nodeInfo.kernelVersion", _UNKNOWN, priority=1),
+        Column("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN, priority=1),
     ),
     NAMESPACES: (_NAME, Column("Status", "status.phase"), _AGE),
-    DEPLOYMENTS: (
-        _NAME,
-        _READY,
-        Column("Up-to-date", "status.updatedReplicas", 0),
-        Column("Available", "status.availableReplicas", 0),
-        _AGE,
-        *_WORKLOAD,
-    ),
-    REPLICASETS: (
-        _NAME,
-        Column("Desired", "spec.replicas", 0),
-        Column("Current", "status.replicas", 0),
-        Column("Ready", "status.readyReplicas", 0),
-        _AGE,
-        *_WORKLOAD,
-    ),
-    STATEFULSETS: (_NAME, _READY, _AGE, *_CONTAINERS),
-    DAEMONSETS: (
-        _NAME,
-        Column("Desired", "status.desiredNumberScheduled", 0),
-        Column("Current", "status.currentNumberScheduled", 0),
-        Column("Ready", "status.numberReady", 0),
-        Column("Up-to-date", "status.updatedNumberScheduled", 0),
-        Column("Available", "status.numberAvailable", 0),
-        Column("Node Selector", "spec.template.spec.nodeSelector", _NONE),
-        _AGE,
-        *_WORKLOAD,
-    ),
+    DEPLOYMENTS: (_NAME, _READY, Column("Available", "status.availableReplicas", 0), _AGE),
+    REPLICASETS: (_NAME, _READY, _AGE),
+    STATEFULSETS: (_NAME, _READY, _AGE),
+    DAEMONSETS: (_NAME, Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")), _AGE),
     JOBS: (
         _NAME,
         Column("Status", _job_status),
-        Column("Completions", _job_completions),
-        Column("Duration", _job_duration),
+        Column("Completions", _of("status.succeeded", "spec.completions")),
         _AGE,
-        *_WORKLOAD,
     ),
     BUDGETS: (
         _NAME,
@@ -225,35 +204,13 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
     ),
     LEASES: (_NAME, Column("Holder", "spec.holderIdentity"), _AGE),
     CONFIGMAPS: (_NAME, Column("Data", "data", 0), _AGE),
-    SECRETS: (_NAME, Column("Type", "type"), Column("Data", "data", 0), _AGE),
-    SERVICES: (
-        _NAME,
-        Column("Type", "spec.type"),
-        Column("Cluster-IP", "spec.clusterIP", _NONE),
-        Column("External-IP", "spec.externalName", _NONE),
-        Column("Port(s)", _ports, _NONE),
-        _AGE,
-        _wide("Selector", "spec.selector", _NONE),
-    ),
     EVENTS: (
-        Column("Last Seen", _since("lastTimestamp", "eventTime")),
+        Column("Last Seen", _since("lastTimestamp")),
         Column("Type", "type"),
         Column("Reason", "reason"),
         Column("Object", _event_object),
-        _wide("Subobject", "involvedObject.fieldPath"),
-        _wide("Source", "source.component"),
         Column("Message", "message"),
-        _wide("First Seen", _since("firstTimestamp", "eventTime")),
-        _wide("Count", "count", 0),
-        _wide("Name", "metadata.name"),
-    ),
-    VOLUMEATTACHMENTS: (
-        _NAME,
-        Column("Attacher", "spec.attacher"),
-        Column("PV", "spec.source.persistentVolumeName"),
-        Column("Node", "spec.nodeName"),
-        Column("Attached", "status.attached", absent=False),
-        _AGE,
+        Column("Name", "metadata.name", priority=1),
     ),
 }
 

@@ -136,10 +136,8 @@ def _default_namespace(namespace: Json, creating: bool) -> None:  # noqa: FBT001
 
 
 def _default_pod(pod: Json, creating: bool) -> None:  # noqa: FBT001
-    spec = pod_spec({**_ADMITTED_POD_SPEC, **(pod.get("spec") or {})})
-    if creating:
-        spec["tolerations"] = _tolerations(spec.get("tolerations") or [])
-    pod["spec"] = spec
+    spec = pod.get("spec") or {}
+    pod["spec"] = spec = admitted(spec) if creating else pod_spec({**_ADMITTED_POD_SPEC, **spec})
     status = dict(pod.get("status") or {})
     status.setdefault("phase", "Pending")
     status["qosClass"] = quality_class(spec)
@@ -174,6 +172,12 @@ _RULES: dict[Resource, Callable[[Json, bool], None]] = {
     EVENTS: _default_event,
     BUDGETS: _default_budget,
 }
+
+
+def admitted(spec: Json) -> Json:
+    """A new pod's spec with its defaults, and with what admission adds."""
+    complete = pod_spec({**_ADMITTED_POD_SPEC, **spec})
+    return {**complete, "tolerations": _tolerations(complete.get("tolerations") or [])}
 
 
 def pod_spec(spec: Json) -> Json:

@@ -1,4 +1,4 @@
-"""How clients find out what is served: versions, groups, resources, in the old form and the aggregated one."""
+"""How clients find out what is served: all groups in the aggregated form, and the resources of one version."""
 
 from collections.abc import Iterable
 
@@ -22,34 +22,12 @@ VERSION: Json = {
 }
 
 
-def api_versions(address: str) -> Json:
-    """`/api`; `address` is host:port as clients reach it."""
-    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
-
-
 def _groups() -> dict[str, str]:
     return {resource.group: resource.version for resource in SERVED if resource.group}
 
 
 def _in_group(group: str) -> list[Resource]:
     return sorted((resource for resource in SERVED if resource.group == group), key=lambda resource: resource.plural)
-
-
-def api_groups() -> Json:
-    """`/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in _groups()]}
-
-
-def _group(name: str) -> Json:
-    version = _groups()[name]
-    named = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"name": name, "versions": [named], "preferredVersion": named}
-
-
-def api_group(name: str) -> Json | None:
-    """`/apis/GROUP`, None where there is no such group."""
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)} if name in _groups() else None
 
 
 def resource_list(group: str, version: str) -> Json | None:
@@ -133,20 +111,20 @@ def _aggregated_subresource(subresource: Subresource) -> Json:
     return {"subresource": subresource.name, "responseKind": kind, "verbs": list(subresource.verbs)}
 
 
-def openapi_index() -> Json:
-    """`/openapi/v3`: where the document of each version is."""
-    versions = dict.fromkeys(resource.api_version for resource in SERVED)
-    paths = [f"api/{version}" if "/" not in version else f"apis/{version}" for version in versions]
-    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
+def openapi(path: list[str]) -> Json | None:
+    """`/openapi/v3`, and what lies below: where the document of each version is, and the documents.
 
-
-def openapi_document(group: str, version: str) -> Json | None:
-    """The least that makes clients leave the validation of fields to the server: no schemas."""
-    served = [resource for resource in _in_group(group) if resource.version == version]
+    They are the least that makes clients leave the validation of fields to the server: no schemas.
+    """
+    if not path:
+        versions = dict.fromkeys(resource.api_version for resource in SERVED)
+        paths = [f"api/{version}" if "/" not in version else f"apis/{version}" for version in versions]
+        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
+    served = [resource for resource in SERVED if resource.api_version == "/".join(path[1:])]
     if not served:
         return None
-    paths = {_openapi_path(resource): _openapi_patch(resource) for resource in served if "patch" in resource.verbs}
-    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]}, "paths": paths}
+    patched = {_openapi_path(resource): _openapi_patch(resource) for resource in served if "patch" in resource.verbs}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]}, "paths": patched}
 
 
 def _openapi_path(resource: Resource) -> str:

@@ -1,11 +1,11 @@
-"""In which form an answer is wanted, and how it is written: objects, tables, metadata only, compressed or not."""
+"""In which form an answer is wanted, and how it is written: objects, tables, compressed or not."""
 
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -29,17 +29,14 @@ class View(StrEnum):
 
     OBJECT = "object"
     TABLE = "Table"
-    METADATA = "PartialObjectMetadata"
     DISCOVERY = "APIGroupDiscoveryList"
 
 
 _VIEWS = {
     "Table": View.TABLE,
-    "PartialObjectMetadata": View.METADATA,
-    "PartialObjectMetadataList": View.METADATA,
     "APIGroupDiscoveryList": View.DISCOVERY,
 }
-_VIEW_VERSIONS = {View.TABLE: "v1", View.METADATA: "v1", View.DISCOVERY: "v2"}
+_VIEW_VERSIONS = {View.TABLE: "v1", View.DISCOVERY: "v2"}
 
 
 def view_of(accept: str) -> View:
@@ -67,33 +64,16 @@ def object_body(resource: Resource, obj: Json, view: View, now: datetime, option
     """One object in the wanted form; a Status stays what it is."""
     if obj.get("kind") == "Status":
         return obj
-    match view:
-        case View.TABLE:
-            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            return table(resource, [obj], metadata, now, options)
-        case View.METADATA:
-            return partial(obj)
-        case View.OBJECT | View.DISCOVERY:
-            return obj
-        case _:
-            assert_never(view)
+    if view is not View.TABLE:
+        return obj
+    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+    return table(resource, [obj], metadata, now, options)
 
 
 def list_body(resource: Resource, page: Page, view: View, now: datetime, options: TableOptions) -> Json:
     """A page of a list in the wanted form."""
-    match view:
-        case View.TABLE:
-            return table(resource, page.items, page.metadata, now, options)
-        case View.METADATA:
-            items = [partial(obj) for obj in page.items]
-            return {"kind": "PartialObjectMetadataList", **_META, "metadata": page.metadata, "items": items}
-        case View.OBJECT | View.DISCOVERY:
-            return _objects(resource, page)
-        case _:
-            assert_never(view)
-
-
-def _objects(resource: Resource, page: Page) -> Json:
+    if view is View.TABLE:
+        return table(resource, page.items, page.metadata, now, options)
     return {
         "kind": f"{resource.kind}List",
         "apiVersion": resource.api_version,

@@ -5,8 +5,7 @@ One table, so that routing, discovery, rights and the store cannot disagree abou
 
 from dataclasses import dataclass
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-NAMESPACE_VERBS = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,7 @@ class Resource:
 
 
 _RBAC = "rbac.authorization.k8s.io"
-_SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
-_BINDING = Subresource("binding", "Binding", ("create",))
 _EVICTION = Subresource("eviction", "Eviction", ("create",), "policy", "v1")
-_FINALIZE = Subresource("finalize", "Namespace", ("update",))
 
 
 def _resource(
@@ -80,8 +76,8 @@ def _resource(
 
 
 NODES = _resource("", "nodes", "Node", "no", namespaced=False)
-NAMESPACES = _resource("", "namespaces", "Namespace", "ns", (_FINALIZE,), namespaced=False, verbs=NAMESPACE_VERBS)
-PODS = _resource("", "pods", "Pod", "po", (_BINDING, _EVICTION), listed=True)
+NAMESPACES = _resource("", "namespaces", "Namespace", "ns", namespaced=False)
+PODS = _resource("", "pods", "Pod", "po", (_EVICTION,), listed=True)
 VOLUMES = _resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
 CLAIMS = _resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 EVENTS = _resource("", "events", "Event", "ev", status=False)
@@ -90,9 +86,9 @@ SECRETS = _resource("", "secrets", "Secret", status=False)
 SERVICES = _resource("", "services", "Service", "svc", listed=True)
 LEASES = _resource("coordination.k8s.io", "leases", "Lease", status=False)
 DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds", listed=True)
-REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", (_SCALE,), listed=True)
-DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", (_SCALE,), listed=True)
-STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", (_SCALE,), listed=True)
+REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", listed=True)
+DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", listed=True)
+STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", listed=True)
 JOBS = _resource("batch", "jobs", "Job", listed=True)
 BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)

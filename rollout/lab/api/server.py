@@ -22,8 +22,7 @@ from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.defaulting import ensure_namespaces
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
-from rollout.lab.api.garbling import break_off, foreign_answer, half_answer, is_half
-from rollout.lab.api.misbehaviour import faulty_answer
+from rollout.lab.api.misbehaviour import break_off, half_answer, is_half, stand_in
 from rollout.lab.api.representation import compressed, encoded
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
@@ -79,7 +78,7 @@ class ApiServer:
         self.host, self.port = "127.0.0.1", 0
         self._clock = clock
         self._ssl = ssl_context
-        self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
+        self._endpoints = Endpoints(store, self.access)
         self._connections: _Connections | None = None
         self._listener = Listener(self._greet)
         self._kept: socket.socket | None = None
@@ -179,11 +178,11 @@ class ApiServer:
         fault = self.faults.strike(call.target)
         if fault is None or (fault.answer is FaultAnswer.NO_DRY_RUN and "dryRun" not in call.query):
             return self._computed(request, call)
-        stand_in = faulty_answer(fault) or foreign_answer(fault)
-        if stand_in is not None:
+        given = stand_in(fault)
+        if given is not None:
             if fault.done:
                 self._computed(request, call)
-            return stand_in
+            return given
         await self._delay(request, fault)
         answer = self._computed(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:

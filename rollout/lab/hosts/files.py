@@ -1,11 +1,6 @@
-"""The files of a simulated host.
-
-Those that say something about the host are computed when they are read; those that somebody wrote lie on the
-machine. Everything else does not exist.
-"""
+"""The files of a simulated host: those that say something about it are computed, the others lie on the machine."""
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
@@ -15,8 +10,6 @@ from rollout.lab.hosts.units import LOCKSMITHD
 
 MARKER: Final = "/run/update_engine_autoupdate_completed"
 _UPDATE_SERVER: Final = "https://public.update.flatcar-linux.net/v1/update/"
-_DIRECTORIES: Final = frozenset({"/", "/etc", "/home/core", "/proc", "/run", "/tmp", "/usr", "/var"})  # noqa: S108
-PROGRAMS: Final = ("/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/")
 
 
 def _reboot_required(machine: Machine) -> str | None:
@@ -43,11 +36,6 @@ def _scheduled(machine: Machine) -> str | None:
     return f"USEC={at}000000\nWARN_WALL=1\nMODE=reboot\nUID=0\nWALL_MESSAGE=maintenance\n"
 
 
-def _uptime(machine: Machine) -> str:
-    seconds = (machine.clock.now() - machine.booted_at).total_seconds()
-    return f"{seconds:.2f} {seconds * 3:.2f}\n"
-
-
 _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyType(
     {
         "/etc/os-release": lambda machine: machine.release.os_release,
@@ -57,9 +45,6 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyTy
         "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
         "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
         "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
-        "/proc/sys/kernel/hostname": lambda machine: f"{machine.name}\n",
-        "/proc/sys/kernel/osrelease": lambda machine: f"{machine.kernel_version}\n",
-        "/proc/uptime": _uptime,
         "/run/reboot-required": _reboot_required,
         "/run/systemd/shutdown/scheduled": _scheduled,
         "/run/update-engine/coordinator.conf": _coordinator,
@@ -77,33 +62,20 @@ def read(machine: Machine, path: str) -> str | None:
     return None if computed is None else computed(machine)
 
 
-def write(machine: Machine, path: str, text: str) -> None:
-    """Put a file on the machine; it lives as long as its directory does."""
-    machine.files[_canonical(path)] = text
-
-
-def remove(machine: Machine, path: str) -> bool:
-    """Delete a file that somebody wrote; False where there is none."""
-    return machine.files.pop(_canonical(path), None) is not None
-
-
-def is_directory(machine: Machine, path: str) -> bool:
-    """Whether the path is a directory, by the files known to lie under it."""
-    wanted = _canonical(path).rstrip("/") or "/"
-    known = (*_COMPUTED, *machine.files)
-    return wanted in _DIRECTORIES or any(name.startswith(f"{wanted}/") for name in known)
-
-
-def matching(machine: Machine, pattern: str) -> list[str]:
-    """The files whose paths match, in order; a pattern matches no slash."""
+def below(machine: Machine, folder: str) -> list[str]:
+    """The files that lie in a folder or below it, in order."""
     known = {*_COMPUTED, *machine.files}
-    same_depth = (path for path in known if path.count("/") == pattern.count("/"))
-    return sorted(path for path in same_depth if fnmatchcase(path, pattern) and read(machine, path) is not None)
+    return sorted(path for path in known if path.startswith(f"{folder}/") and read(machine, path) is not None)
 
 
 def may_write(user: str, path: str) -> bool:
     """Whether this user may write there: root everywhere, others at home and in /tmp."""
     return user == "root" or _canonical(path).startswith((f"/home/{user}/", "/tmp/", "/dev/shm/"))  # noqa: S108
+
+
+def write(machine: Machine, path: str, text: str) -> None:
+    """Put a file on the machine; it lives as long as its folder does."""
+    machine.files[_canonical(path)] = text
 
 
 def _canonical(path: str) -> str:

@@ -43,6 +43,14 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     download: float = 30
 
 
+class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a host answers to a command that the lab does not know; `reboots`: it does so, too."""
+
+    output: str = ""
+    exit: int = 0
+    reboots: bool = False
+
+
 class MachineObserver(Protocol):
     """Somebody who must act when a host goes down or comes up."""
 
@@ -83,6 +91,7 @@ class Machine:
         system: System = System.FLATCAR,
         files: Mapping[str, str] = MappingProxyType({}),
         boot_files: Mapping[str, str] = MappingProxyType({}),
+        commands: Mapping[str, HostCommand] = MappingProxyType({}),
         zincati: bool = False,
     ) -> None:
         self.name = name
@@ -98,6 +107,7 @@ class Machine:
         self.system = system
         self.files: dict[str, str] = {**files, **boot_files}
         self.boot_files = boot_files
+        self.commands = commands
         self.journal: list[str] = []
         self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
         self.sessions: list[str] = []

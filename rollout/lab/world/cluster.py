@@ -15,7 +15,7 @@ from rollout.lab.world.pod_index import PodIndex
 from rollout.lab.world.timings import Timings
 
 # The alphabet of a real cluster's generated names: no vowels, hence no words.
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Cluster:
 
     def suffix(self, length: int = 5) -> str:
         """The random end of a generated name."""
-        return "".join(self.rng.choices(_ALPHABET, k=length))
+        return "".join(self.rng.choices(ALPHABET, k=length))
 
     def delete_pod(self, pod: Json, *, grace_seconds: int | None = None) -> None:
         """Delete a pod on the cluster's own account."""

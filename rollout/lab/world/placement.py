@@ -3,14 +3,13 @@
 A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.lab.api.selectors import matches
+from rollout.gather.cluster.quantities import milli, whole
+from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import is_deleting, labels_of, spec_of, status_of
-from rollout.lab.world.quantities import milli, whole
-from rollout.lab.world.selectors import any_term_holds, node_affinity_holds, required_node_terms
 from rollout.lab.world.tolerations import UNSCHEDULABLE, untolerated
 
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
@@ -74,9 +73,9 @@ def room_of(node: Json) -> NodeRoom:
         labels=labels_of(node),
         taints=tuple(spec_of(node).get("taints") or ()),
         unschedulable=bool(spec_of(node).get("unschedulable")),
-        cpu=milli(allocatable.get("cpu", 0)),
-        memory=whole(allocatable.get("memory", 0)),
-        pods=whole(allocatable.get("pods", 110)),
+        cpu=milli(str(allocatable.get("cpu", 0))),
+        memory=whole(str(allocatable.get("memory", 0))),
+        pods=whole(str(allocatable.get("pods", 110))),
     )
 
 
@@ -85,8 +84,8 @@ def requests_of(pod: Json) -> tuple[int, int]:
     cpu = memory = 0
     for container in spec_of(pod).get("containers") or ():
         requests: Json = (container.get("resources") or {}).get("requests") or {}
-        cpu += milli(requests.get("cpu", 0))
-        memory += whole(requests.get("memory", 0))
+        cpu += milli(str(requests.get("cpu", 0)))
+        memory += whole(str(requests.get("memory", 0)))
     return cpu, memory
 
 
@@ -134,6 +133,36 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
 
 def _draws(value: str | None, values: frozenset[str] | None) -> bool:
     return value is not None and (values is None or value in values)
+
+
+def node_affinity_holds(pod: Json, node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether nodeSelector and required node affinity let the pod run on a node."""
+    spec = pod["spec"]
+    selector: Json = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    terms = required_node_terms(spec)
+    return terms is None or any_term_holds(terms, node_name, labels)
+
+
+def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the alternatives of a node selector holds for a node."""
+    return any(_term_holds(term, node_name, labels) for term in terms)
+
+
+def required_node_terms(spec: Json) -> list[Json] | None:
+    """The alternatives of required node affinity; None where there is none."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else required.get("nodeSelectorTerms") or []
+
+
+def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    name = {"metadata.name": node_name}
+    return all(holds(expression, labels) for expression in expressions) and all(holds(field, name) for field in fields)
 
 
 def pinned_node(pod: Json) -> str | None:

@@ -234,16 +234,6 @@ def test_a_slow_answer_is_the_right_one(serve: Serve) -> None:
     assert time.monotonic() - began >= 0.4
 
 
-def test_a_script_can_be_piped_in(serve: Serve) -> None:
-    host = serve()
-
-    with host.connect() as client:
-        stdin, stdout, _ = client.exec_command("sh -s", timeout=60)
-        stdin.write("echo piped\n")
-        stdin.channel.shutdown_write()
-        assert stdout.read() == b"piped\n"
-
-
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH is not installed")
 def test_openssh_gets_along(serve: Serve, tmp_path: Path) -> None:
     host = serve()

@@ -4,30 +4,16 @@ from typing_extensions import override
 
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.objects import (
-    is_active,
-    is_deleting,
-    is_finished,
-    is_ready,
-    labels_of,
-    node_name,
-    spec_of,
-)
-from rollout.lab.world.placement import pinned_node
-from rollout.lab.world.selectors import node_affinity_holds
+from rollout.lab.world.objects import is_active, is_deleting, is_finished, is_ready, labels_of, node_name, spec_of
+from rollout.lab.world.placement import node_affinity_holds, pinned_node
 from rollout.lab.world.tolerations import NOT_READY, UNREACHABLE, UNSCHEDULABLE, untolerated
-from rollout.lab.world.workloads.controller import WorkloadController, kept_conditions
-from rollout.lab.world.workloads.pod_template import pod_from, template_hash
+from rollout.lab.world.workloads import WorkloadController, template_spec, without_zeros
 
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
-_TOLERATIONS: tuple[Json, ...] = (
-    {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"},
-    {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"},
-    *(
-        {"key": f"node.kubernetes.io/{pressure}", "operator": "Exists", "effect": "NoSchedule"}
-        for pressure in _PRESSURES
-    ),
-    {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"},
+_TOLERATED = (
+    *((taint, "NoExecute") for taint in (NOT_READY, UNREACHABLE)),
+    *((f"node.kubernetes.io/{pressure}", "NoSchedule") for pressure in _PRESSURES),
+    (UNSCHEDULABLE, "NoSchedule"),
 )
 
 
@@ -48,18 +34,23 @@ class DaemonSets(WorkloadController):
 
     @override
     def _act(self, obj: Json) -> None:
-        present = self._by_node(obj)
-        spec = daemon_spec(obj)
+        present, spec = self._by_node(obj), _daemon_spec(obj)
         for node in self._cluster.store.items(NODES):
-            self._see_to(obj, spec, node, present.pop(node["metadata"]["name"], []))
+            name = node["metadata"]["name"]
+            pods = present.pop(name, [])
+            if not pods and _fits(spec, node):
+                self._create(obj, spec={**spec, "affinity": _pinned(spec, name)})
+            elif pods and not _fits(spec, node, ("NoExecute",)):
+                self._delete(pods)
+            else:
+                self._delete([pod for pod in pods if is_finished(pod)])
         for pods in present.values():
             self._delete(pods)
 
     @override
     def _status(self, obj: Json) -> Json:
-        spec, present = daemon_spec(obj), self._by_node(obj)
-        nodes = self._cluster.store.items(NODES)
-        wanted = {node["metadata"]["name"] for node in nodes if _should_run(spec, node)}
+        spec, present = _daemon_spec(obj), self._by_node(obj)
+        wanted = {node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _fits(spec, node)}
         scheduled = [name for name in wanted if present.get(name)]
         ready = sum(any(is_ready(pod) for pod in present[name] if is_active(pod)) for name in scheduled)
         counts = {
@@ -72,8 +63,7 @@ class DaemonSets(WorkloadController):
             "desiredNumberScheduled": len(wanted),
             "numberMisscheduled": sum(name not in wanted for name in present),
             "numberReady": ready,
-            **{name: count for name, count in counts.items() if count},
-            **kept_conditions(obj),
+            **without_zeros(counts),
         }
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
@@ -83,31 +73,17 @@ class DaemonSets(WorkloadController):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
         return pods
 
-    def _see_to(self, obj: Json, spec: Json, node: Json, pods: list[Json]) -> None:
-        if not pods and _should_run(spec, node):
-            self._create(self._new_pod(obj, spec, node["metadata"]["name"]))
-        elif pods and not _may_stay(spec, node):
-            self._delete(pods)
-        else:
-            self._delete([pod for pod in pods if is_finished(pod)])
-
     def _delete(self, pods: list[Json]) -> None:
         for pod in pods:
             if not is_deleting(pod):
                 self._cluster.delete_pod(pod)
 
-    def _new_pod(self, obj: Json, spec: Json, node: str) -> Json:
-        prefix = f"{obj['metadata']['name']}-"
-        name = self._free_name(obj["metadata"].get("namespace", ""), prefix)
-        template = {**spec_of(obj)["template"], "spec": {**spec, "affinity": _pinned(spec, node)}}
-        labels = {"controller-revision-hash": template_hash(spec_of(obj)["template"]), "pod-template-generation": "1"}
-        return pod_from(template, obj, DAEMONSETS, name, labels=labels, generate_name=prefix)
 
-
-def daemon_spec(obj: Json) -> Json:
+def _daemon_spec(obj: Json) -> Json:
     """The template's pod spec with the tolerations that the controller adds."""
-    spec = spec_of(spec_of(obj)["template"])
-    return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *_TOLERATIONS]}
+    spec = template_spec(obj)
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+    return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
 def _pinned(spec: Json, node: str) -> Json:
@@ -117,14 +93,7 @@ def _pinned(spec: Json, node: str) -> Json:
     return {**(spec.get("affinity") or {}), "nodeAffinity": required}
 
 
-def _fits(spec: Json, node: Json) -> bool:
-    return node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
-
-
-def _should_run(spec: Json, node: Json) -> bool:
-    return _fits(spec, node) and untolerated(spec, spec_of(node).get("taints") or ()) is None
-
-
-def _may_stay(spec: Json, node: Json) -> bool:
-    taints = spec_of(node).get("taints") or ()
-    return _fits(spec, node) and untolerated(spec, taints, ("NoExecute",)) is None
+def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
+    """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
+    held = node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
+    return held and untolerated(spec, spec_of(node).get("taints") or (), effects) is None
