@@ -272,29 +272,16 @@ def test_an_apprise_service_that_cannot_be_reached_is_named_by_its_scheme(starte
     assert TOKEN not in ended.stdout + ended.stderr
 
 
-TEMPLATES = """
-title = "[$cluster] $title"
-
-[node-failed]
-title = "$node: $outcome ($$)"
-body = "$message / run $run"
-"""
-
-
-def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+def test_of_chosen_events_to_urls_from_a_file(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 4)
-    (tmp_path / "words.toml").write_text(TEMPLATES)
     (tmp_path / "urls").write_text(f"# the night shift\n\n{inbox.url}\n")
-    (tmp_path / "own.toml").write_text(
-        'notify-file = "urls"\nnotify-template = "words.toml"\nnotify-on = ["node-failed", "finished"]\n'
-    )
+    (tmp_path / "own.toml").write_text('notify-file = "urls"\nnotify-on = ["node-failed", "finished"]\n')
     flags = ("--node", "worker-2", "--cluster-name", "prod")
     ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
     assert ended.code == 4, ended.stderr
     failed, last = inbox.notes
-    assert failed["title"] == "worker-2: rolled-back ($)"
-    assert failed["body"] == f"{failed['message']} / run {ended.plan['plan_id']}"
-    assert last["title"] == "[prod] prod: rollout failed: 0 nodes succeeded, 1 failed"
+    assert failed["title"] == "prod: worker-2 failed: rolled-back"
+    assert last["title"] == "prod: rollout failed: 0 nodes succeeded, 1 failed"
 
 
 def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
@@ -328,12 +315,6 @@ def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
         (["--notify-file", "none"], "cannot read none: No such file or directory"),
         (["--notify-on", "everything"], "'everything' is not an event"),
         (["--notify-held-after", "0s"], "0s leaves no time"),
-        (["--notify-template", "field.toml"], "field.toml: [held] title: unknown field $outcome"),
-        (["--notify-template", "general.toml"], "general.toml: body: unknown field $node"),
-        (["--notify-template", "dollar.toml"], "dollar.toml: title: a $ that is no field's"),
-        (["--notify-template", "event.toml"], "event.toml: [nothing] is not an event"),
-        (["--notify-template", "key.toml"], "key.toml: [held] text is neither a title nor a body"),
-        (["--notify-template", "torn.toml"], "torn.toml is not TOML"),
         (["--config", "list.toml"], "list.toml: what is written cannot be a value of --notify"),
     ],
 )
@@ -342,12 +323,6 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
 ) -> None:
     files = {
         "urls": TOKEN,
-        "field.toml": '[held]\ntitle = "$outcome"',
-        "general.toml": 'body = "$node"',
-        "dollar.toml": 'title = "$"',
-        "event.toml": '[nothing]\ntitle = ""',
-        "key.toml": '[held]\ntext = ""',
-        "torn.toml": "title = ",
         "list.toml": f'notify = [["https://h/{TOKEN}"]]',
     }
     for name, content in files.items():
