@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from rollout.cli.options.run import ProcessOptions
     from rollout.cli.options.ssh import PlaybookOptions
     from rollout.execution.base.deadline import Deadline
+    from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.gates.playbooks import NodePlaybooks
-    from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
     from rollout.report.metrics.exposition import Metrics
+
+HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
 def cluster_api(options: "ClusterOptions") -> ClusterApi:
@@ -153,7 +155,7 @@ def gates(
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.ports import GatePorts
+    from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
@@ -249,10 +251,10 @@ def notify_destinations(options: "NotifyOptions") -> "tuple[Destination, ...]":
 
 
 def system_clock() -> Clock:
-    """This machine's clocks."""
+    """This machine's clocks; tests have waits hurried by a variable that is no setting."""
     from rollout.adapters.clock import SystemClock
 
-    return SystemClock()
+    return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 
 def lease_holder() -> str:

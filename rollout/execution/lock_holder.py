@@ -5,7 +5,6 @@ on this machine, and has ended. That it lives is told by a renewal that we see, 
 holder's is, both by the API server's clock.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -86,7 +85,7 @@ class LeaseWatch:
     """
 
     def __init__(self, clock: Clock, has_ended: Callable[[StandingLease], bool] = lambda _lease: False) -> None:
-        self._clock = clock
+        self.clock = clock
         self._has_ended = has_ended
         self._sight = _Sight()
 
@@ -103,7 +102,7 @@ class LeaseWatch:
     @property
     def unrenewed(self) -> float:
         """For how many seconds it was seen as it stands."""
-        return self._clock.monotonic() - self._sight.since
+        return self.clock.monotonic() - self._sight.since
 
     @property
     def is_silent(self) -> bool:
@@ -120,7 +119,7 @@ class LeaseWatch:
         is_young = at_once.one_clock and at_once.alive is True
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
-            before = _Sight(lease, self._clock.monotonic(), is_same or is_young)
+            before = _Sight(lease, self.clock.monotonic(), is_same or is_young)
         self._sight = replace(before, ended=before.ended or self._has_ended(lease))
         return self.state
 
@@ -140,8 +139,6 @@ def await_sign(
     read: Callable[[], StandingLease],
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Holder:
     """What is known of a holder once it has had the time to renew the Lease, where one look does not tell.
 
@@ -155,7 +152,7 @@ def await_sign(
     seconds = lease.renewal + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
     while watch.state is Holder.UNKNOWN and watch.unrenewed < seconds:
-        sleep(_PAUSE)
+        watch.clock.sleep(_PAUSE)
         watch.look(read(), now())
     return watch.state
 

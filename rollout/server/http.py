@@ -16,10 +16,9 @@ import msgspec
 from aiohttp import web
 
 from rollout.model.text import excerpt
-from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
-from rollout.server.requests import HEADER, Ask, check_request, read_ask
-from rollout.server.settings import Tally
+from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
+from rollout.server.state import Tally
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0

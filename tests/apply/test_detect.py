@@ -167,18 +167,6 @@ def test_another_boot_and_silence_prove_nothing(
     assert why in end["message"]
 
 
-def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:
-    """--annotate-compat says itself that a reboot is needed, and takes it back at the end: nobody else has to."""
-    lab = started("sources", 12)
-    ended = rollout(
-        lab, "apply", "--detect", "annotation", "--annotate-compat", "fluo", *nodes("worker-2", "worker-3"), *QUICK
-    )
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-2", "worker-3"}
-    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-3")[FLUO] == "false"
-    assert OWN not in annotations(lab, "worker-3")
-
-
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
     lab = started("sources", 12)
     flags = ("--detect", "rpm-ostree", *nodes("cp-2"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
 from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.notify import NotifyOptions
@@ -18,10 +19,9 @@ from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.execute import RunSettings
 from rollout.cli.stages.gather import gather
 from rollout.cli.stages.plan import Intent, planned_run
-from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.ports import GatePorts
-from rollout.execution.rollout.execute import execute
+from rollout.execution.gates.gates import GatePorts
+from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ports import Ports
 from rollout.gather.hosts.probe_command import USUAL_PROBE
 from rollout.lab.lab import Lab
@@ -29,6 +29,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.progress import Notice, RunResult, StepEvent
 from rollout.model.quantity import Count, Duration
+from rollout.ports import Clock, Event
 from tests.apply.test_resume_health import cut_power
 
 HOUR = Duration(3600)
@@ -44,20 +45,23 @@ RULES = Policy(
 Started = Callable[[str, int], Lab]
 
 
-class Soaking(StopRequest):
-    """Lets something happen instead of the soaking, and all other waits be as they are."""
+class Soaking(SystemClock):
+    """Lets something happen while an hour passes at once, and all other waits be as they are."""
 
     def __init__(self, during: Callable[[], None]) -> None:
         super().__init__()
         self.during = during
         self.soaked = 0
 
-    def wait(self, seconds: float) -> bool:
-        if seconds != HOUR:
-            return super().wait(seconds)
+    def monotonic(self) -> float:
+        return super().monotonic() + self.soaked * HOUR
+
+    def wait(self, event: Event, seconds: float) -> bool:
+        if seconds < HOUR - 60:
+            return super().wait(event, seconds)
         self.soaked += 1
         self.during()
-        return self.requested
+        return False
 
 
 class Notices:
@@ -71,7 +75,7 @@ class Notices:
             self.messages.append(event.message)
 
 
-def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
+def rolled_out(lab: Lab, clock: Clock, notices: Notices) -> RunResult:
     paths = {name: Path(value) for name, value in lab.environment.items()}
     ssh = SshOptions(
         ssh_key=paths["ROLLOUT_SSH_KEY"],
@@ -88,27 +92,27 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     )
     gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace, USUAL_PROBE)
     run = planned_run(intent, gathered, RunSettings(process, GatePorts(), as_json=True, width=None), quiet=True)
-    ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
-    return execute(run.plan, run.hosts, ports, run.options, stop)
+    ports = Ports(run.connections.api, run.connections.shell, clock, notices)
+    return run_plan(run.plan, run.hosts, ports, run.options, StopRequest())
 
 
 @pytest.mark.exhaustive
 def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) -> None:
     lab = started("default", 6)
-    stop, notices = Soaking(lambda: cut_power(lab, BYSTANDER)), Notices()
-    result = rolled_out(lab, stop, notices)
+    clock, notices = Soaking(lambda: cut_power(lab, BYSTANDER)), Notices()
+    result = rolled_out(lab, clock, notices)
     assert [each.node for each in result.finished] == ["worker-1"]
     assert {each.node for each in result.not_started} == {"worker-2"}
     (why,) = {each.message for each in result.not_started}
     assert why == f"after wave 1 the cluster did not settle within 10s: node {BYSTANDER} is no longer Ready"
     assert "wave 1 is done; soaking for 1h" in notices.messages
-    assert stop.soaked == 1
+    assert clock.soaked == 1
 
 
 def test_what_stays_well_is_gone_on_with(started: Started) -> None:
     lab = started("default", 6)
-    stop = Soaking(lambda: None)
-    result = rolled_out(lab, stop, Notices())
+    clock = Soaking(lambda: None)
+    result = rolled_out(lab, clock, Notices())
     assert [each.succeeded for each in result.finished] == [True] * 2
     # nothing follows on the last wave that would have to wait for it
-    assert stop.soaked == 1
+    assert clock.soaked == 1

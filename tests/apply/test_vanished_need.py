@@ -119,7 +119,7 @@ def locked(lab: Lab, node: str) -> None:
 @pytest.mark.parametrize(
     ("other", "changes", "why"),
     [
-        ("worker-4", no_file("/run/reboot-required"), "nothing asks for its reboot any more"),
+        ("worker-4", no_file("/run/reboot-required"), "no /run/reboot-required"),
         ("worker-6", locked, "finalize-deployment"),
     ],
 )

@@ -20,7 +20,6 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
-from rollout.model.courtesy import Compat
 from rollout.model.policy import ControlPlaneOrder, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 
@@ -130,7 +129,6 @@ SAMPLES = [
     stretch("wait-for-users"),
     sample("pre-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
     sample("post-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
-    sample("annotate-compat", "kured fluo kured", tuple([Compat(word)] for word in ("kured", "fluo", "kured"))),
     stretch("timeout"),
     stretch("stall-timeout"),
     path("pre-reboot-playbook"),
@@ -163,6 +161,7 @@ SWITCHES = [
     "alert-firing-only",
     "interactive",
     "wall",
+    "fluo-labels",
 ]
 SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 

@@ -57,10 +57,7 @@ def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strat
                 "-o",
                 "json",
                 *ways,
-                "--annotate-compat",
-                "fluo",
-                "--annotate-compat",
-                "kured",
+                "--fluo-labels",
             ),
             *selector(played),
         )

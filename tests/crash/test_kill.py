@@ -40,12 +40,12 @@ STRATEGIES = {
     "pools": ("--config", str(POOLS)),
     "courtesy": (
         *("--pre-reboot-node-labels", "maintenance=true,turn=", "--post-reboot-node-labels", "maintenance=false"),
-        *("--annotate-compat", "fluo", "--annotate-compat", "kured"),
+        "--fluo-labels",
         *("--drain-delay", "200ms", "--wall", "--wait-for-users", "1s", "--reboot-delay", "200ms"),
     ),
 }
 # What others are told only while a node is under way.
-MAINTENANCE, TURN, IN_PROGRESS = "maintenance", "turn", "weave.works/kured-reboot-in-progress"
+MAINTENANCE, TURN = "maintenance", "turn"
 RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
@@ -250,7 +250,7 @@ def told_to_others(running: Lab) -> list[str]:
 
     def is_told(node: dict[str, dict[str, dict[str, str]]]) -> bool:
         labels = node["metadata"].get("labels") or {}
-        return labels.get(MAINTENANCE) == "true" or TURN in labels or IN_PROGRESS in annotations(node)
+        return labels.get(MAINTENANCE) == "true" or TURN in labels
 
     return running.call(lambda: [node["metadata"]["name"] for node in running.store.items(NODES) if is_told(node)])
 

@@ -96,7 +96,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "wall": "`--wall`; the text that users are told stands in no plan",
         "pre_reboot_node_labels": "`--pre-reboot-node-labels`, `name=value`",
         "post_reboot_node_labels": "`--post-reboot-node-labels`, `name=value`",
-        "annotate_compat": "`--annotate-compat`",
+        "fluo_labels": "`--fluo-labels`",
     },
     "LoggedInUser": {"name": "of the user", "tty": "the terminal, as `who` names it"},
     "Pool": {

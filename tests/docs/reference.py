@@ -17,7 +17,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 from rollout.report.metrics.families import FAMILIES
-from rollout.server.answers import Answer, Kind
+from rollout.server.protocol import Answer, Kind
 
 _ANSWERS = {
     Kind.GRANTED: "the node is cordoned and drained: reboot",

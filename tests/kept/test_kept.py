@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from rollout.adapters.journal import read_lines
 from rollout.adapters.kube.api import connect
-from rollout.execution.record.record import read_record
+from rollout.execution.record.standing import read_record
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.slots import read_slots
 from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES, NODES

@@ -295,7 +295,7 @@ WEAKER: dict[str, Any] = {
     "courtesy.wall": None,
     "courtesy.pre_reboot_node_labels": ("a=b",),
     "courtesy.post_reboot_node_labels": ("a=b",),
-    "courtesy.annotate_compat": None,
+    "courtesy.fluo_labels": None,
     "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }
 

@@ -28,7 +28,7 @@ SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
 QUICK = ("--lease-duration", "3s")
 GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
-COURTESY = ("--annotate-compat", "fluo", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
+COURTESY = ("--fluo-labels", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
 # What reboots nothing. A pause of all nodes is written where the memory is.
 QUIET = (
     *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),

@@ -17,7 +17,7 @@ from rollout.model.quantity import Duration
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
     from rollout.execution.lock_holder import LeaseWatch
-    from rollout.execution.rollout.remains import Aborted
+    from rollout.execution.rollout.ledger import Aborted
 
 WaitOption = Annotated[
     Duration,

@@ -1,7 +1,6 @@
 """`rollout check-update`."""
 
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +103,8 @@ def _results(
     for result in first:
         report.ended(result)
     at_once = asked_at_once(ssh.probe_concurrency, len(others))
-    patience = Patience(wiring.system_clock(), time.sleep, check.limits, ssh.probe_timeout, at_once)
+    clock = wiring.system_clock()
+    patience = Patience(clock, clock.sleep, check.limits, ssh.probe_timeout, at_once)
     with shell.attending([facts.host for facts in others.values()]):
         for result in follow(others, shell, patience, report.changed, wait=check.wait):
             report.ended(result)

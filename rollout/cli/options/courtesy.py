@@ -6,8 +6,7 @@ from typing import Annotated
 from rollout.cli.options import values
 from rollout.cli.options.declaration import COURTESY, Flag
 from rollout.cli.options.nodes import names
-from rollout.errors import UsageError
-from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.quantity import Duration
 
 _COURTESY = CourtesyPolicy()
@@ -57,14 +56,9 @@ class CourtesyOptions:
             read=values.node_labels,
         ),
     ] = None
-    annotate_compat: Annotated[
-        list[Compat] | None,
-        Flag(
-            COURTESY,
-            "Also write the annotations and labels that dashboards and alerts of this other coordinator read. "
-            "Repeatable.",
-        ),
-    ] = None
+    fluo_labels: Annotated[
+        bool, Flag(COURTESY, "Keep the labels id, group and version up to date, as FLUO's agent does.")
+    ] = _COURTESY.fluo_labels
 
     @property
     def policy(self) -> CourtesyPolicy:
@@ -81,14 +75,5 @@ class CourtesyOptions:
             wall=self.wall,
             pre_reboot_node_labels=before,
             post_reboot_node_labels=after,
-            annotate_compat=tuple(dict.fromkeys(self.annotate_compat or ())),
-        )
-
-
-def refuse_ignored_operator(courtesy: CourtesyPolicy, ignored: tuple[str, ...]) -> None:
-    """`UsageError` where the annotations would be written for a coordinator that may act on them."""
-    if Compat.FLUO in courtesy.annotate_compat and Compat.FLUO in ignored:
-        raise UsageError(
-            "--annotate-compat fluo with --ignore-rival fluo: its operator would act on what is written",
-            hint="Drop one of them.",
+            fluo_labels=self.fluo_labels,
         )

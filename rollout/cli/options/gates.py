@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from rollout.cli.options import values
-from rollout.cli.options.courtesy import refuse_ignored_operator
 from rollout.cli.options.declaration import GATES, NODES, WAVES, WINDOWS, Flag
 from rollout.cli.options.nodes import names
 from rollout.errors import UsageError
@@ -130,7 +129,6 @@ class GateOptions:
 
     def added_to(self, policy: Policy) -> Policy:
         """The policy with these gates."""
-        refuse_ignored_operator(policy.courtesy, self._gates.ignored_rivals)
         return replace(policy, ramp=self._ramp, gates=self._gates)
 
     @property

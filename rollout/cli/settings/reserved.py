@@ -82,7 +82,7 @@ TUNING = frozenset(
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("detect", "prefer-no-schedule-taint", "exclude-from-load-balancers"),
         *("drain-delay", "reboot-delay", "wait-for-users", "wall"),
-        *("pre-reboot-node-labels", "post-reboot-node-labels", "annotate-compat"),
+        *("pre-reboot-node-labels", "post-reboot-node-labels", "fluo-labels"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
         *("window", "reboot-window-start", "reboot-window-length", "window-fit", "wait-window"),
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),

@@ -31,7 +31,7 @@ from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:
     from rollout.server.connections import Listening
-    from rollout.server.settings import ServerSettings
+    from rollout.server.state import ServerSettings
 
 HOLDER_PREFIX = "fleetlock-server/"
 
@@ -56,7 +56,7 @@ class Serving:
     @property
     def settings(self) -> "ServerSettings":
         """By what it grants."""
-        from rollout.server.settings import ServerSettings
+        from rollout.server.state import ServerSettings
 
         return ServerSettings(
             groups=self.server.groups,
@@ -96,7 +96,7 @@ def serve(serving: Serving) -> None:
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.server import http
     from rollout.server.server import under_way
-    from rollout.server.settings import World
+    from rollout.server.state import World
 
     api = wiring.cluster_api(serving.cluster)
     name = serving.cluster_name or name_of(api.server)

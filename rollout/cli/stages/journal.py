@@ -13,7 +13,7 @@ from rollout.adapters.journal import JournalFile, journals, read_journal, runs_d
 from rollout.cli import wiring
 from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
-from rollout.execution.rollout.remains import Aborted
+from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan

@@ -1,5 +1,6 @@
 """Telling observers: the engine itself never prints."""
 
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -42,12 +43,12 @@ class Reporter:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
-        self._clock = clock
+        self.clock = clock
 
     @property
     def now(self) -> datetime:
         """The time that an event made now would carry."""
-        return self._clock.now()
+        return self.clock.now()
 
     def plan(self, plan: RolloutPlan) -> None:
         """The plan that begins."""
@@ -90,3 +91,22 @@ class Reporter:
     def finished(self, result: RunResult) -> None:
         """The end."""
         self._observer.notify(RunFinished(self.now, result))
+
+
+class OutageNotice:
+    """Tells of an API server that is away: once when it goes, not at every attempt."""
+
+    def __init__(self, report: Reporter, *, quiet_seconds: float = 30.0) -> None:
+        self._report = report
+        self._quiet_seconds = quiet_seconds
+        self._turn = threading.Lock()
+        self._noticed_at = float("-inf")
+
+    def __call__(self, error: BaseException) -> None:
+        """Hear of one failed attempt."""
+        now = self._report.now.timestamp()
+        with self._turn:
+            if now - self._noticed_at < self._quiet_seconds:
+                return
+            self._noticed_at = now
+        self._report.notice(f"waiting for the API server: {error}")

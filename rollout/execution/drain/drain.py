@@ -5,6 +5,7 @@ a pod that another party removes simply disappears, and one that arrives late is
 that none is touched.
 """
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,10 +14,8 @@ from dataclasses import dataclass, field
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
-from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
-from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
@@ -69,20 +68,19 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
 
     By owner, the most seconds that one of its pods took to end.
     """
-    cluster, wakeup = task.cluster, Wakeup()
+    cluster, wakeup = task.cluster, threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
     evicting = not task.policy.disable_eviction
-    version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
-    with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
+    with watch_node_pods(cluster, task.node, deadline, wakeup.set) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
+        with watch_budgets(cluster, namespaces, deadline, wakeup.set) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
-                return _empty(task, deadline, pods, owners, budgets, wakeup, version)
+                return _empty(task, deadline, pods, owners, budgets, wakeup)
             finally:
                 task.precedence.leave(task.node)
 
@@ -123,15 +121,14 @@ def _empty(
     pods: LiveView[Pod],
     owners: _Owners,
     budgets: BudgetView,
-    wakeup: Wakeup,
-    version: str,
+    wakeup: threading.Event,
 ) -> tuple[tuple[str, float], ...]:
     with (
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
         held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
-        evictor = Evictor(task, deadline, budgets, held, pool, wakeup, version)
+        evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()
@@ -145,14 +142,18 @@ def _empty(
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
-            wakeup.wait(min(_TICK, deadline.remaining))
+            task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
+            wakeup.clear()
         held.keep_only(frozenset())
-        return waiting.endings.of_all(task.cluster.clock.monotonic())
+        waiting.see_endings(())
+        return tuple(sorted(waiting.endings.longest.items()))
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
     """What writes them: that of the run outlives the drain, which waits for nothing."""
-    return EventWriter(task.cluster.api, task.rollout) if task.events is None else nullcontext(task.events)
+    if task.events is not None:
+        return nullcontext(task.events)
+    return EventWriter(task.cluster.api, task.rollout, task.cluster.clock)
 
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
@@ -185,11 +186,6 @@ class _Endings:
             since, owner = self.since.pop(uid)
             self.longest[owner] = max(round(now - since, 1), self.longest.get(owner, 0.0))
 
-    def of_all(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The longest by owner, now that all are gone."""
-        self.see((), now)
-        return tuple(sorted(self.longest.items()))
-
 
 @dataclass(slots=True)
 class _Waiting:
@@ -203,11 +199,12 @@ class _Waiting:
     reported_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
     endings: _Endings = field(default_factory=_Endings)
+    seen: tuple[Pod, ...] = ()
 
     def tell(self, remaining: Sequence[Pod]) -> None:
         now = self.task.cluster.clock.monotonic()
         going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
-        self.endings.see([pod for pod in going if self.evictor.has_accepted(pod)], now)
+        self.see_endings(remaining)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
         detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
@@ -217,6 +214,13 @@ class _Waiting:
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
             self.reported, self.reported_at = detail, now
             self.task.report.step(self.task.node, Phase.DRAINING, detail)
+
+    def see_endings(self, remaining: Sequence[Pod]) -> None:
+        """Note how long evicted pods take to end; one that was evicted and gone between two looks took no time."""
+        now = self.task.cluster.clock.monotonic()
+        for pods in ((*self.seen, *remaining), remaining):
+            self.endings.see([pod for pod in pods if self.evictor.has_accepted(pod)], now)
+        self.seen = tuple(remaining)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""

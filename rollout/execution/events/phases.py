@@ -41,7 +41,7 @@ class PhaseEvents:
         self._planned = {node.name: node for node in plan.nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
-        self.writer = EventWriter(api, self._run, closing_seconds=CLOSING_SECONDS, refused=self._refused)
+        self.writer = EventWriter(api, self._run, report.clock, closing_seconds=CLOSING_SECONDS, refused=self._refused)
 
     def __enter__(self) -> Self:
         self.writer.__enter__()

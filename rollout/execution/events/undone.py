@@ -20,7 +20,7 @@ def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
     def refused(error: RolloutError) -> None:
         report.notice(f"Events about this abort cannot be written: {error.message}")
 
-    return EventWriter(api, run, closing_seconds=CLOSING_SECONDS, refused=refused)
+    return EventWriter(api, run, report.clock, closing_seconds=CLOSING_SECONDS, refused=refused)
 
 
 def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:

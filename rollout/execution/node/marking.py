@@ -11,19 +11,21 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.node.task import NodeTask
+from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import own_names, proven
+from rollout.planning.selector import is_label_value, node_labels
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
@@ -76,14 +78,12 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     def change(node: Node) -> dict[str, Any] | None:
         if _given_back_already(task, node):
             return None
-        labels, annotations = _for_others(task, node, outcome, version)
         labels_taken_back, taken_back = _fulfilled(node, outcome)
         taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
         body = _annotations(ours(task, node), taken)
-        body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {
             **labels_taken_back,
-            **labels,
+            **_labels_after(task, node, outcome, version),
             **_hook_label(node),
             **_balancers_label(node),
             **_deferral(node),
@@ -109,14 +109,11 @@ def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
     return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
-def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
-    """The labels and annotations of others' as they are to be after the node's turn."""
-    names = own_names(task.courtesy)
-    if outcome is not Outcome.SUCCEEDED:
-        return replaced_on(node).restoring(node, names)
-    labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
-    fields = proven(task.courtesy, version)
-    return {**labels, **fields.labels}, {**annotations, **fields.annotations}
+def _labels_after(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Values:
+    """Return the labels of others' as they are to be after the node's turn."""
+    restored = replaced_on(node).restoring(node, labels_of_turn(task.courtesy).keys())
+    is_proven = outcome is Outcome.SUCCEEDED
+    return {**restored, **labels_when_proven(task.courtesy, version)} if is_proven else restored
 
 
 def _given_back_already(task: NodeTask, node: Node) -> bool:
@@ -134,6 +131,28 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
         return {**body, "spec": without_taint(node)}
 
     return write(task, change)
+
+
+def labels_of_turn(courtesy: CourtesyPolicy) -> Mapping[str, str]:
+    """Return what a node has from its cordon on until it is given back."""
+    return node_labels(courtesy.pre_reboot_node_labels)
+
+
+def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, str]:
+    """Return what FLUO's agent would say of this host; nothing where it is not asked for."""
+    said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group, marks.FLUO_VERSION: facts.running_version}
+    return _of_fluo(courtesy, said)
+
+
+def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
+    """Return what a node keeps that is rebooted and proven, and runs this version."""
+    return {**_of_fluo(courtesy, {marks.FLUO_VERSION: version}), **node_labels(courtesy.post_reboot_node_labels)}
+
+
+def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:
+    """Return, of what a host said, what a label can hold."""
+    known = {name: value for name, value in said.items() if value and is_label_value(value)}
+    return known if courtesy.fluo_labels else {}
 
 
 def without_taint(node: Node) -> dict[str, Any]:

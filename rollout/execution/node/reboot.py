@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
 from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.node.boot import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.last_look import RefilledError, look_again
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot

@@ -7,10 +7,9 @@ from dataclasses import replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.balancers import await_exclusion
-from rollout.execution.node.claim import check_node, claim
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
+from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.context import NodeContext, Progress, until_given_back
+from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot, report_replaced
 from rollout.execution.node.failures import NodeFailure, RefusedError, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
@@ -23,13 +22,9 @@ from rollout.execution.node.marking import (
     unmoved_by_now,
     why_lost,
 )
-from rollout.execution.node.own_pods import await_own_pods
-from rollout.execution.node.progress import Progress
-from rollout.execution.node.proof import prove_detected
-from rollout.execution.node.readiness import await_ready
+from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.resume import take_up
-from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
@@ -40,10 +35,9 @@ from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
-from rollout.model.host import HostFacts, HostObservation, ProbeFailure
+from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
-from rollout.planning.eligibility import reason_of
 from rollout.planning.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
@@ -83,14 +77,12 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    node, facts = _standing(context)
-    if isinstance(facts, ProbeFailure):
-        message = f"not started: {facts.message}"
-        raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
-    _check_host(context, facts)
+    node, observation = _standing(context)
+    if isinstance(observation, HostFacts):
+        _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
-    check_node(context, node)
+    facts = check_eligible(context, node, observation)
     context.gates.before_node(context)
     detection = facts.detection if context.planned.staged else Detection()
     staged_version, targets = detection.version, detection.targets
@@ -118,34 +110,12 @@ def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
     return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
 
 
-def _check_host(context: NodeContext, facts: HostFacts) -> None:
+def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
         message = "not started: its host is another machine than when it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
         raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
-    if context.planned.staged and not facts.detection.needs_reboot:
-        raise _without_update(facts)
-    locked = "" if context.policy.reboot_command else facts.detection.blocked
-    if facts.inhibited_by or locked:
-        message = f"not started: {locked or f'its shutdown is blocked by {facts.inhibited_by}'}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
-    if facts.shutdown_pending:
-        message = f"not started: {facts.shutdown_pending}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
-
-
-def _without_update(facts: HostFacts) -> NodeFailure:
-    """A source that no longer says what it sees has not said that nothing waits."""
-    if silent := facts.detection.unanswered:
-        message = f"not started: {'; '.join(sign.detail for sign in silent)}"
-        return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
-    return NodeFailure(Outcome.SKIPPED, f"not started: {_gone(facts)}", reason=ExclusionReason.NO_UPDATE)
-
-
-def _gone(facts: HostFacts) -> str:
-    by_engine = facts.sources == DEFAULT_SOURCES
-    return "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
 
 
 def _check_need(context: NodeContext) -> None:
@@ -159,7 +129,9 @@ def _check_need(context: NodeContext) -> None:
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
         return
     if not (facts.detection.needs_reboot or facts.detection.unanswered):
-        message = f"given back before its reboot: {_gone(facts)}"
+        by_engine = facts.sources == DEFAULT_SOURCES
+        gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
+        message = f"given back before its reboot: {gone}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NO_UPDATE)
 
 

@@ -9,9 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rollout.execution.record.stranded import stranded
-from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.remains import Inheritance
+from rollout.execution.record.unfinished import Begun, Unfinished, stranded
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
@@ -177,12 +176,17 @@ def _failed_before(unfinished: Unfinished, again: RolloutPlan | None) -> tuple[N
         return tuple(node for node in _failed_before(unfinished, None) if node.node in troubled)
     cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     return (
-        *(NotDone(name, Outcome.FAILED, "failed before and was left cordoned") for name in cordoned),
+        *(NotDone(name, Outcome.FAILED, f"failed before and was left cordoned{_look_at(name)}") for name in cordoned),
         *(
-            NotDone(name, _outcome(word), "failed before and was given back")
+            NotDone(name, _outcome(word), f"failed before and was given back{_look_at(name)}")
             for name, word in unfinished.given_back.items()
         ),
     )
+
+
+def _look_at(name: str) -> str:
+    """Return where its failure stands: an Event of that rollout is on the Node for as long as the server keeps it."""
+    return f"; see: kubectl describe node {name}"
 
 
 def _outcome(word: str) -> Outcome:

@@ -6,23 +6,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from rollout.errors import ApiError, ApiNotFoundError, SshError
-from rollout.execution.base.guard import Guard
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Observers, Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.host import NodeHost
-from rollout.execution.node.remembering_shell import RememberingShell
+from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
-from rollout.execution.node.task import NodeTask
-from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms, change_memory
+from rollout.execution.record.standing import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
-from rollout.gather.cluster.snapshot import read_identity, read_node
+from rollout.gather.cluster.snapshot import read_identity, read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot
@@ -32,12 +28,11 @@ from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResu
 from rollout.planning.memory import Ended, noted
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
-from rollout.server.grants import is_given_back
-from rollout.server.limits import TurnAdmission
+from rollout.server.admission import Limits, SlotAdmission
+from rollout.server.holders import is_given_back
 from rollout.server.nodes import plan_of, planned, staged_on, version_of
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
-from rollout.server.steps import Turn, steps_of
+from rollout.server.state import ServerSettings, SlotBook, World
+from rollout.server.steps import HeldSlot, steps_of
 
 
 class NoShell:
@@ -89,7 +84,7 @@ class _Stage:
         return self.node.annotations.get(marks.RUN) == self.slot.run
 
 
-class TurnRunner:
+class SlotRunner:
     """Runs turns, each in a thread of its own."""
 
     def __init__(self, settings: ServerSettings, world: World, book: SlotBook, ending: StopRequest) -> None:
@@ -167,7 +162,8 @@ class TurnRunner:
 
     def _processed(self, stage: _Stage) -> NodeResult:
         plan, world = stage.plan, self._world
-        limit = max(1, plan.policy.max_failures.of(1))
+        nodes = {node.name: node for node in stage.cluster.ask(read_nodes)}
+        limit = Limits(nodes, plan.selection, plan.policy).failures
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
@@ -183,12 +179,12 @@ class TurnRunner:
             NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
             gates,
-            TurnAdmission(gates, self._settings),
+            SlotAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
             remember=remember,
         )
-        result = process_node(context, steps_of(Turn(stage.slot, self._book, self._settings.slot_timeout)))
+        result = process_node(context, steps_of(HeldSlot(stage.slot, self._book, self._settings.slot_timeout)))
         remember(entry, result.outcome, result.phase, result.unmoved)
         memory.report_held()
         return result
@@ -218,4 +214,4 @@ class TurnRunner:
             timeout = stage.plan.policy.settle_timeout
             stage.report.notice(f"after {stage.slot.node} the cluster did not settle within {timeout}: {missing}")
         if soak := stage.plan.policy.gates.soak:
-            self._ending.wait(soak)
+            stage.cluster.deadline(soak).wait_for(self._ending)
