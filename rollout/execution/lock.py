@@ -346,5 +346,5 @@ def _is_as(before: Lease | None, current: Lease) -> bool:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """A conflict passes too: whose the Lease is by now, the next look tells."""
+    """Count a conflict as passing, too: whose the Lease is by now, the next look tells."""
     return is_passing(error) or isinstance(error, ApiConflictError)

@@ -53,7 +53,7 @@ class Glance:
 
 
 def glance(lease: StandingLease, now: datetime | None, *, has_ended: bool = False) -> Glance:
-    """What the Lease tells at the API server's time `now`; None before it has told it."""
+    """Return what the Lease tells at the API server's time `now`; None before it has told it."""
     seen = lease.written or lease.renewed
     age = max(0.0, (now - seen).total_seconds()) if now and seen else None
     return Glance(lease.holder, age, lease, one_clock=lease.written is not None, has_ended=has_ended)
@@ -140,7 +140,7 @@ def await_sign(
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
 ) -> Holder:
-    """What is known of a holder once it has had the time to renew the Lease, where one look does not tell.
+    """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
 
     `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a living holder from one
     that is late; `notice` hears of the watch before it begins.
@@ -158,7 +158,7 @@ def await_sign(
 
 
 def locked(lease: StandingLease, namespace: str, *, age: float | None = None) -> LockedError:
-    """The refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
+    """Return the refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
 
     `age` is how many seconds ago its process renewed the lock, None where that is not known.
     """
@@ -182,6 +182,6 @@ def locked(lease: StandingLease, namespace: str, *, age: float | None = None) ->
 
 
 def unlocking(lease: StandingLease, namespace: str) -> str:
-    """What takes it from a holder that is gone; a Lease that names no run can only be deleted."""
+    """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
     deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     return f"--force-unlock {lease.run}" if lease.run else deletion

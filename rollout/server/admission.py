@@ -117,7 +117,7 @@ class Limits:
 
 
 def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
-    """The slots with this one taken; the same where its node holds one already. `Denied` where there is no room."""
+    """Take this slot; the same slots where its node holds one already, `Denied` where there is no room."""
     if slots.of_node(slot.node) is not None:
         return slots
     limits.check_group(slots, slot.group, rules)
@@ -162,7 +162,7 @@ class Kept(Generic[T]):
             self.until = float("-inf")
 
     def now(self) -> T:
-        """The value, read again where it is too old."""
+        """Return the value, read again where it is too old."""
         with self.turn:
             began = self.clock.monotonic()
             if self.value is None or began > self.until:
@@ -299,7 +299,7 @@ class Admission:
         return Slot(ask.group, node.name, node.uid, ask.id, new_run(), timestamp(at), node.boot_id, version_of(node))
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
-        """What may hold an untouched node: the time left in a window, pods that block it, alerts."""
+        """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
         policy, clock = self._settings.policy, self._world.clock
         entry = planned(node, slot, policy)
         plan = plan_of(entry, slot, _NOWHERE, self._settings.selection, policy, clock.now())

@@ -48,7 +48,7 @@ class Grants:
     leadership: Leadership
 
     def answer(self, slot: Slot, detail: str) -> Answer:
-        """A grant, or `Denied`; `detail` is what is known of the drain. `ApiError`, `FencedError`: never a grant."""
+        """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
         api = self.world.api.within(_PATIENCE)
         node = read_node(api, slot.node)
         check_slot(slot, node)
@@ -121,7 +121,7 @@ class Releases:
     wait: float = _WAIT
 
     def answer(self, ask: Ask) -> Answer:
-        """That the slot is free, or was never held; `Denied` while the node is not proven to be back."""
+        """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
         name = self._name(ask)
         slot = self._held(ask, name) or self._left_over(ask, name)
         if slot is None:
@@ -149,7 +149,7 @@ class Releases:
             raise
 
     def _left_over(self, ask: Ask, name: str) -> Slot | None:
-        """A slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
+        """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
         It takes nobody's place, and nothing is ever granted by it.
         """
@@ -165,7 +165,7 @@ class Releases:
         return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
     def _node(self, slot: Slot) -> Node | None:
-        """The Node, or None where it is gone: then the slot is about to be free."""
+        """Return the Node, or None where it is gone: then the slot is about to be free."""
         try:
             node = read_node(self.world.api.within(_PATIENCE), slot.node)
         except ApiNotFoundError:
@@ -196,13 +196,13 @@ class Releases:
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
-    """The slot that the host has taken; of several, as where its disk went to another machine, that of its Node now."""
+    """Return the slot that the host has taken; of several, as after a move of its disk, that of its Node now."""
     slot = slots.of_node(name) if name else None
     return slot if slot is not None and slot.id == ask.id else slots.of_id(ask.id)
 
 
 def _unmoved(slot: Slot, node: Node | None) -> str:
-    """That a reboot has brought no other version, as far as the host's kubelet tells."""
+    """Tell that a reboot has brought no other version, as far as the host's kubelet tells."""
     if node is None or node.boot_id == slot.boot_id or version_of(node) != slot.version:
         return ""
     return f", and runs {slot.version} as before: no update has taken, or none was staged"

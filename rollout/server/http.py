@@ -173,7 +173,7 @@ def _json(answer: Answer) -> web.Response:
 async def _in_protocol_form(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """What aiohttp refuses by itself is told in the protocol's form, too."""
+    """Tell what aiohttp refuses by itself in the protocol's form, too."""
     try:
         return await handler(request)
     except web.HTTPNotFound:
@@ -213,7 +213,7 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
 
 
 def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """What goes wrong with a connection as such, without a traceback: as where no more can be opened."""
+    """Tell what goes wrong with a connection as such, without a traceback: as where no more can be opened."""
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 
@@ -224,7 +224,7 @@ def _tasks(
     listening: Listening,
     tls: ssl.SSLContext | None,
 ) -> Iterator[Coroutine[object, object, None]]:
-    """What goes on beside the answers."""
+    """Yield what goes on beside the answers."""
     assert runner.server is not None  # noqa: S101 - it is set up
     for bound in sockets:
         yield connections.accept(bound, runner.server, tls)

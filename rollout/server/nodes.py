@@ -40,18 +40,18 @@ _AGAIN = 2.0
 
 
 def new_run() -> str:
-    """An id for one node's way through a reboot."""
+    """Return an id for one node's way through a reboot."""
     return f"{RUN_PREFIX}{secrets.token_hex(6)}"
 
 
 def version_of(node: Node) -> str:
-    """The version in the name of its OS image, else that name: all that a kubelet tells."""
+    """Return the version in the name of its OS image, else that name: all that a kubelet tells."""
     match = _VERSION.search(node.os_image)
     return match[0] if match else node.os_image
 
 
 def selected(nodes: Iterable[Node], selection: Selection) -> tuple[Node, ...]:
-    """The nodes that are meant, which percentages are of."""
+    """Return the nodes that are meant, which percentages are of."""
     selector = parse_selector(selection.selector)
     return tuple(
         node
@@ -63,7 +63,7 @@ def selected(nodes: Iterable[Node], selection: Selection) -> tuple[Node, ...]:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """What a host tells by asking: that it is there, and wants to reboot; into what, FLUO's agent may have told."""
+    """Return what a host tells by asking: that it wants to reboot; into what, FLUO's agent may have told."""
     return HostFacts(
         host=Host(node.name, ""),
         update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=staged_on(node)),
@@ -78,14 +78,14 @@ def facts_of(node: Node) -> HostFacts:
 
 
 def staged_on(node: Node) -> str:
-    """What waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
+    """Return what waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
     is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT
     return version if is_staged and version != NO_VERSION and is_version(version) else ""
 
 
 def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
-    """The node as its slot has it: the boot and the version from before."""
+    """Return the node as its slot has it: the boot and the version from before."""
     is_marked = node.annotations.get(marks.RUN) == slot.run
     cordoned = node.annotations.get(marks.CORDONED_BY_US) != "true" if is_marked else node.unschedulable
     return PlannedNode(
@@ -106,7 +106,7 @@ def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
 def plan_of(
     node: PlannedNode, slot: Slot, cluster: ClusterIdentity, selection: Selection, policy: Policy, now: datetime
 ) -> RolloutPlan:
-    """A plan of this node alone."""
+    """Return a plan of this node alone."""
     wave = Wave(1, (node,), f"its host asked for a slot of the group {slot.group}")
     return RolloutPlan(
         format_version=FORMAT_VERSION,
@@ -133,7 +133,7 @@ def by_id(nodes: Iterable[Node]) -> Mapping[str, tuple[str, ...]]:
 
 
 def the_one(names: Iterable[str]) -> str:
-    """The node that asks; `Denied` where none does, or it could be any of several."""
+    """Return the node that asks; `Denied` where none does, or it could be any of several."""
     match tuple(names):
         case (name,):
             return name
@@ -147,7 +147,7 @@ _UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def unasked(before: Mapping[str, Node], now: Mapping[str, Node]) -> tuple[str, ...]:
-    """The nodes that were rebooted between two looks, by no rollout and without a grant."""
+    """Return the nodes that were rebooted between two looks, by no rollout and without a grant."""
     return tuple(
         name
         for name, node in now.items()
@@ -214,7 +214,7 @@ class Machines:
             return self._nodes
 
     def name_of(self, asked_as: str) -> str:
-        """The node whose host asks by this id; `Denied` where there is none, or more than one."""
+        """Return the node whose host asks by this id; `Denied` where there is none, or more than one."""
         nodes = self.nodes
         return the_one(name for name in self._names.get(asked_as, ()) if name in nodes)
 

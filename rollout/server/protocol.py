@@ -105,7 +105,7 @@ class Answer:
         return self.status == _YES
 
     def at(self, moment: float) -> "Answer":
-        """What may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
+        """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:
             return self
         return Answer(Kind.LOCK_LOST, f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold")

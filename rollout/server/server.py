@@ -46,7 +46,7 @@ class Server:
         return self.book.why_unread(_READY_SECONDS)
 
     def slots(self) -> Slots:
-        """The slots as they were seen last: for metrics."""
+        """Return the slots as they were seen last: for metrics."""
         return self.book.latest
 
     def unmoved(self) -> int:
@@ -64,7 +64,7 @@ def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
 
 @contextmanager
 def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
-    """A server that works until this is left; then the Lease is given back, and every node is left as it stands."""
+    """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
     stop, troubles = StopRequest(), Troubles(world.notice)
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
     leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace, settings.holder)

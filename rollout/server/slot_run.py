@@ -39,7 +39,7 @@ class NoShell:
     """Hosts that ask by themselves are not asked anything."""
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:  # noqa: ARG002 - the protocol's
-        """It cannot."""
+        """Raise `SshError`."""
         raise SshError("a FleetLock server asks no host")
 
     def run_if(
@@ -51,7 +51,7 @@ class NoShell:
         *,
         timeout: float,
     ) -> CommandResult | None:
-        """It cannot."""
+        """Raise `SshError`."""
         return self.run(host, command, timeout=timeout)
 
 
@@ -95,7 +95,7 @@ class SlotRunner:
         self._details = Details()
 
     def detail(self, node: str) -> str:
-        """What was told last of this node; empty where nothing was."""
+        """Return what was told last of this node; empty where nothing was."""
         return self._details.by_node.get(node, "")
 
     @cached_property
@@ -103,7 +103,7 @@ class SlotRunner:
         return read_identity(self._world.api)
 
     def run(self, slot: Slot, guard: Guard, stop: StopRequest) -> NodeResult | None:
-        """The node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
+        """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
         node = self._node(slot)
         if node is None or self._is_over(slot, node):
             if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
@@ -123,7 +123,7 @@ class SlotRunner:
         return PatientApi(self._world.api, self._world.clock, OutageNotice(report), self._settings.api_patience)
 
     def _node(self, slot: Slot) -> Node | None:
-        """The Node, or None where it was deleted."""
+        """Return the Node, or None where it was deleted."""
         try:
             node = read_node(self._world.api, slot.node)
         except ApiNotFoundError:
@@ -190,7 +190,7 @@ class SlotRunner:
         return result
 
     def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
-        """The node with the version that it has booted, which is what had waited; of one that is not back, FLUO's word.
+        """Return the node with the version that it has booted, which had waited; of one that is not back, FLUO's word.
 
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
@@ -204,7 +204,7 @@ class SlotRunner:
         return entry if version == stage.slot.version else replace(entry, staged_version=version)
 
     def _settle(self, stage: _Stage, settler: Settler, before: Health) -> None:
-        """The slot stays held until the cluster is as well as before, within --settle-timeout; then for the soak."""
+        """Hold the slot until the cluster is as well as before, within --settle-timeout; then for the soak."""
         away = self._book.latest.nodes - {stage.slot.node}
         try:
             missing = settler.wait(before, 1, away, self._ending)

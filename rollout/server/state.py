@@ -133,7 +133,7 @@ class Leadership:
         self.lock: LeaseLock | None = None
 
     def look(self, age: float = _FRESH) -> Holder:
-        """What is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
+        """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
 
         Whoever has waited for another's look, which began after this was called, needs none of their own.
         """

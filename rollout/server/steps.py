@@ -72,12 +72,12 @@ class HeldSlot:
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
     def deadline(self, context: NodeContext, awaited: Awaited, seconds: float) -> Deadline:
-        """The end of that many seconds since this has been waited for."""
+        """Return the end of that many seconds since this has been waited for."""
         return context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
 
 
 def steps_of(held: HeldSlot) -> Mapping[Phase, Step]:
-    """The steps that differ from those over SSH."""
+    """Return the steps that differ from those over SSH."""
     return {
         Phase.PENDING: _begin,
         Phase.DRAINING: lambda context, progress: _empty(held, context, progress),
@@ -125,7 +125,7 @@ _Waiting = Callable[[HeldSlot, NodeContext, Progress], Progress]
 
 
 def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Waiting) -> Progress:
-    """A step during which a grant may be given: a node is given back only once none can be any more.
+    """Take a step during which a grant may be given: a node is given back only once none can be any more.
 
     The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
     """
@@ -155,7 +155,7 @@ def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Wa
 
 
 def _after_last_grant(held: HeldSlot, context: NodeContext, node: Node) -> Node:
-    """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed.
+    """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
 
     The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An operator's
     word leaves a host that is down by then where it is.
@@ -232,7 +232,7 @@ def _drain_again(held: HeldSlot, context: NodeContext, progress: Progress, refil
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
-    """A host that is still up in its old boot works as before; one that is away does not."""
+    """Judge a host that was to reboot: one still up in its old boot works as before, one that is away does not."""
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
@@ -277,7 +277,7 @@ def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progres
 
 
 def _await_report(held: HeldSlot, context: NodeContext) -> Node:
-    """The Node, Ready, once its host has reported steady state, or its time for that is up."""
+    """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
     deadline: Deadline | None = None
     while True:
         context.guard.check()
@@ -293,7 +293,7 @@ def _await_report(held: HeldSlot, context: NodeContext) -> Node:
 
 
 def _looked_at(context: NodeContext) -> Node:
-    """The Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
+    """Return the Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
     try:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
     except ApiNotFoundError:

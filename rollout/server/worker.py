@@ -44,7 +44,7 @@ class Troubles:
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        """It has gone well."""
+        """Note that it has gone well."""
         if self.last.pop(subject, None) is not None:
             self.notice(f"{subject}: going on")
 
@@ -80,7 +80,7 @@ class Worker:
         self._woken.set()
 
     def detail(self, node: str) -> str:
-        """What was told last of this node's drain, where this server works on it."""
+        """Return what was told last of this node's drain, where this server works on it."""
         return self._runner.detail(node)
 
     @property
@@ -113,7 +113,7 @@ class Worker:
             self._leadership.look()
 
     def _open(self) -> tuple[Slot, ...]:
-        """The slots that somebody has to work on."""
+        """Return the slots that somebody has to work on."""
         return tuple(slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released)
 
     def _slot_of(self, run: str) -> Slot | None:
@@ -172,7 +172,7 @@ class Worker:
         thread.start()
 
     def _resting(self) -> frozenset[str]:
-        """The slots whose last turn met a failure that it could not tell apart: not tried again at once."""
+        """Return the slots whose last turn met a failure that it could not tell apart: not tried again at once."""
         self._failed = {run: rest for run, rest in self._failed.items() if not rest.expired}
         return frozenset(self._failed)
 
@@ -202,7 +202,7 @@ class Worker:
         self._troubles.tell(slot.node, why)
 
     def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
-        """A node that is back, or gone, frees its slot; one that stays cordoned keeps it, unless it is away."""
+        """Free the slot of a node that is back, or gone; one that stays cordoned keeps it, unless it is away."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         if result is None or not result.left_cordoned or slot.released or self._is_gone(slot):

@@ -101,16 +101,6 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
 
 
-def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
-    heard(process, "before its reboot")
-    write(lab, "labels", maintenance="mine")
-    process.terminate()
-    process.communicate(timeout=60)
-    left = metadata(lab, "labels")
-    assert (left["maintenance"], "team" in left) == ("mine", False)
-
-
 def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--reboot-delay", "2s")
     heard(process, "before its reboot")

@@ -77,13 +77,6 @@ def test_a_command_that_fails_is_a_refusal(started: Start, rollout: Rollout) -> 
     assert not lab.scoreboard().cordons_left
 
 
-def test_what_is_no_command_is_refused_before_anything_is_asked(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    ended = rollout(lab, "plan", "--reboot-command", "a\nb")
-    assert ended.code == 64
-    assert "one line" in ended.stderr
-
-
 OBSTACLES = {
     "worker-1": (HostFaults(inhibited=True), "inhibited", "backup (nightly backup)"),
     "worker-2": (

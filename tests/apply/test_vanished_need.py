@@ -10,7 +10,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import command
 from tests.apply.test_detect import COMMAND, OWN, nodes
 
 Start = Callable[[str, int], Lab]
@@ -76,15 +76,6 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, 
     assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
 
 
-def test_one_source_that_still_asks_is_enough(started: Start, tmp_path: Path) -> None:
-    lab, gone = started("sources", 12), no_file("/run/needs-restart")
-    lab.call(lambda: lab.machines["worker-8"].files.update({"/run/reboot-required": ""}))
-    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
-    lines = lines_of(lab, tmp_path, flags, lambda: gone(lab, "worker-8"))
-    assert lines[-1]["code"] == 0, lines[-1]
-    assert lab.scoreboard().reboots["worker-8"] == 1
-
-
 def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, tmp_path: Path) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
     lab = started("default", 4)
@@ -95,21 +86,6 @@ def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, t
     lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
     assert lines[-1]["code"] == 0, lines[-1]
     assert lab.scoreboard().reboots["worker-1"] == 1
-
-
-def test_a_host_that_says_something_else_each_time_is_begun_by_its_last_word(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Half of its sources have nothing to say when it is planned, and the other half when it is begun."""
-    lab, saved = started("sources", 12), str(tmp_path / "some.plan")
-    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
-    assert rollout(lab, "plan", *flags, "--out", saved).code == 0
-    files = lab.machines["worker-8"].files
-    lab.call(lambda: files.pop("/run/needs-restart"))
-    lab.call(lambda: files.update({"/run/reboot-required": ""}))
-    ended = rollout(lab, "apply", saved, *COMMAND, "-o", "json")
-    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
-    assert lab.scoreboard().clean
 
 
 def locked(lab: Lab, node: str) -> None:

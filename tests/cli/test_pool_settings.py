@@ -9,7 +9,7 @@ from rollout.cli.options.pools import read_pools
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count, Duration
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 WEB = {"name": "web", "selector": "tier=web"}
 
@@ -82,6 +82,6 @@ def test_pools_that_wait_for_one_another_are_a_usage_error(tmp_path: Path, comma
     settings.write_text(
         '[[pool]]\nname = "a"\nselector = "x"\nafter = ["b"]\n[[pool]]\nname = "b"\nselector = "y"\nafter = "a"\n'
     )
-    ended = end_of(start(tmp_path, {}, (command, "-c", str(settings))))
+    ended = invoked(tmp_path, {}, (command, "-c", str(settings)))
     assert ended.code == ExitCode.USAGE
     assert f"{settings}: pool 'a': after: 'a', 'b' wait for one another" in ended.stderr

@@ -27,10 +27,9 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
-    "scenarios": "lab.md",
     "commands": "getting-started.md",
     "metrics": "metrics-and-notifications.md",
-    "fleetlock answers": "fleetlock.md",
+    "fleetlock answers": "json.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},
     "schemas": "json.md",
 }

@@ -1,4 +1,4 @@
-"""The tables of the documents, made from the code: flags, fixed words, rights, scenarios.
+"""The tables of the documents, made from the code: flags, fixed words, rights.
 
 `python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
@@ -11,8 +11,6 @@ from rollout.cli.main import program
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
-from rollout.lab.scenario import load_scenario
-from rollout.lab.scenarios import scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
@@ -295,13 +293,6 @@ def _argument(argument: Any) -> str:
     return f"{name}{more}" if argument.required else f"[{name}]{more}"
 
 
-def scenarios() -> str:
-    """What the lab can play."""
-    return _table(
-        ("scenario", "what is wrong"), [(f"`{name}`", load_scenario(name).description) for name in scenario_names()]
-    )
-
-
 def fleetlock_answers() -> str:
     """Every kind of answer of the FleetLock server, with its status and what it means."""
     rows = [[str(Answer(kind, "").status), f"`{kind}`", _ANSWERS[kind]] for kind in Kind]
@@ -317,7 +308,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "rights": rights,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
-    "scenarios": scenarios,
     "commands": commands,
     "metrics": metrics,
     "fleetlock answers": fleetlock_answers,

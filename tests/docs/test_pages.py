@@ -166,8 +166,3 @@ def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
         check=True,
     )
     assert found.stdout.strip() == commands[1]
-
-
-def test_the_picture_of_the_readme_exists() -> None:
-    (picture,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text_of(ROOT / "README.md"))
-    assert (ROOT / picture).stat().st_size > 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
 from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
@@ -89,21 +88,6 @@ def test_settings_are_read_anew_and_broken_ones_are_not_obeyed(started: Start, b
     assert_all_done(lab)
 
 
-def test_a_found_file_that_vanishes_does_not_take_its_rules_with_it(
-    started: Start, begin: Begin, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    settings = tmp_path / "rollout.toml"
-    settings.write_text(f'window = ["{open_now(hours=6)}"]\n')
-    standing = begin(lab)
-    standing.await_words("outside the maintenance window")
-    settings.unlink()
-    standing.await_words("is gone")
-    standing.await_words("outside the maintenance window", len(standing.said))
-    assert standing.end() == 0
-    assert_untouched(lab)
-
-
 def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin: Begin) -> None:
     """Within the duration of the Lease, and though its own next pass is an hour away."""
     lab = started("default", 5)
@@ -122,19 +106,6 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     assert follower.end() == 0
     assert_all_done(lab)
     assert took < 4 + 2 + 2, took
-
-
-@pytest.mark.exhaustive
-def test_a_dead_holder_that_leaves_nothing_to_go_on_with_is_no_reason_to_spin(started: Start, begin: Begin) -> None:
-    lab = started("default", 4)
-    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 1}
-    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
-    lab.call(lambda: lab.store.create(LEASES, lease))
-    standing = begin(lab, "--every", "1h", "--window", open_now(hours=6))
-    standing.await_words("outside the maintenance window")
-    time.sleep(6)
-    assert sum("outside the maintenance window" in line for line in standing.said) == 1
-    assert standing.end() == 0
 
 
 @pytest.mark.exhaustive

@@ -65,7 +65,7 @@ def patiently(
     passing: Callable[[BaseException], bool] = is_passing,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Result of `action`, repeated with growing pauses while the API server is away or asks for patience.
+    """Return the result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
     `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
     what `sleep` raises ends it before.

@@ -117,7 +117,7 @@ class LiveView(Generic[T]):
             stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
-        """What is there now, as far as the server has told."""
+        """Return what is there now, as far as the server has told."""
         with self._changed:
             self._seen = self._generation
             return tuple(self._objects.values())
@@ -227,7 +227,7 @@ def _slowest(error: ApiError) -> float:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
 ) -> LiveView[Pod]:
-    """The pods bound to a node."""
+    """Return the pods bound to a node."""
 
     def list_all() -> Listing[Pod]:
         listing = read_node_pods(cluster.api, node)

@@ -68,7 +68,7 @@ class Silence:
         self.over(asker)
 
     def over(self, asker: str) -> None:
-        """It has answered this asker."""
+        """Note that it has answered this asker."""
         self._failures.pop(asker, None)
 
 
@@ -87,15 +87,15 @@ class PatientApi:
     silence: Silence | None = None
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Result of the request, repeated while the server is away; its last `ApiError` at the deadline."""
+        """Return the result of the request, repeated while the server is away; its last `ApiError` at the deadline."""
         return patiently(lambda: request(self.api), deadline or self.deadline(), self.outage)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """A deadline that many seconds from now; for several requests that share their patience."""
+        """Return a deadline that many seconds from now; for several requests that share their patience."""
         return Deadline(self.clock, self._patience if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
-        """The deadline of requests on which little depends: `most` seconds from now, or when patience is at its end."""
+        """Return the deadline of minor requests: `most` seconds from now, or when patience is at its end."""
         return Deadline(self.clock, min(most, self._patience))
 
     @property
@@ -109,7 +109,7 @@ class PatientApi:
 
 
 def patient_api(api: ClusterApi, clock: Clock, outage: Callable[[BaseException], None], seconds: float) -> PatientApi:
-    """An API server for the steps of one run, with one patience of so many seconds for all of them."""
+    """Return an API server for the steps of one run, with one patience of so many seconds for all of them."""
     silence = Silence(clock, seconds)
     return PatientApi(HeardApi(api, silence), clock, outage, seconds, silence)
 
@@ -127,11 +127,11 @@ class HeardApi:
         return self._api.server
 
     def server_time(self) -> datetime | None:
-        """The server's own clock."""
+        """Return the server's own clock."""
         return self._api.server_time()
 
     def within(self, seconds: float) -> ClusterApi:
-        """The same server, hurried, and unheard."""
+        """Return the same server, hurried, and unheard."""
         return self._api.within(seconds)
 
     def get(self, path: str, query: Query | None = None) -> bytes:

@@ -108,7 +108,7 @@ class BudgetView:
         self._index = BudgetIndex.of(budget.budget for budget in listed)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
-        """The budgets that will be asked about this pod."""
+        """Return the budgets that will be asked about this pod."""
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
     def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
@@ -118,7 +118,7 @@ class BudgetView:
         return covering if len(covering) > 1 and not exempt else ()
 
     def named(self, key: str) -> Budget | None:
-        """The budget of that namespace/name."""
+        """Return the budget of that namespace/name."""
         entry = self._seen.get(key)
         return entry.budget if entry else None
 
@@ -143,12 +143,12 @@ class BudgetView:
         account.retry_at = now + account.retry_pause
 
     def allowed(self, key: str) -> None:
-        """An eviction was granted."""
+        """Note that an eviction was granted."""
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
     def refused(self, key: str, now: float, retry_after: float | None) -> bool:
-        """The budget said no: wait for another version of it. Whether it is one that can be seen changing."""
+        """Wait for another version of a budget that said no; tell whether it is one that can be seen changing."""
         if key not in self._seen:
             return False
         account = self._accounts.setdefault(key, _Account())
@@ -173,7 +173,7 @@ def watch_budgets(
     deadline: Deadline,
     changed: Callable[[], None],
 ) -> BudgetView:
-    """The budgets of these namespaces, by one watch: of the namespace where there is one only, else of the cluster."""
+    """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster."""
     concerned = sorted(set(namespaces))
     if not concerned:
         return BudgetView(None)

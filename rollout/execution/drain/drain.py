@@ -19,7 +19,6 @@ from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import NodeEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
@@ -86,7 +85,7 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
-    """The pods to evict, in a stable order; `DrainError` where one of them must not be touched.
+    """Return the pods to evict, in a stable order; `DrainError` where one of them must not be touched.
 
     `begun`: others have been touched already.
     """
@@ -127,7 +126,7 @@ def _empty(
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
-        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
+        held = HeldPods(task, deadline, writer)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
@@ -150,7 +149,7 @@ def _empty(
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
-    """What writes them: that of the run outlives the drain, which waits for nothing."""
+    """Return what writes them: that of the run outlives the drain, which waits for nothing."""
     if task.events is not None:
         return nullcontext(task.events)
     return EventWriter(task.cluster.api, task.rollout, task.cluster.clock)
@@ -178,7 +177,7 @@ class _Endings:
     longest: dict[str, float] = field(default_factory=dict)
 
     def see(self, going: Sequence[Pod], now: float) -> None:
-        """These end now; those that did before are gone."""
+        """Note that these end now; those that did before are gone."""
         for pod in going:
             if pod.owner is not None:
                 self.since.setdefault(pod.uid, (now, f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"))
@@ -239,7 +238,7 @@ class _Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def look_at(self, pod: Pod) -> str:
-        """The command that shows what keeps it: its budget where that alone does."""
+        """Return the command that shows what keeps it: its budget where that alone does."""
         budget = "" if pod.terminating else self.held.budget_of(pod)
         kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
         return f"kubectl describe {kind} -n {namespace} {name}"

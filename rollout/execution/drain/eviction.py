@@ -159,7 +159,7 @@ def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Call
 
 
 def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
-    """The pod to be moved; None where its node waits for nothing, or nobody would start another."""
+    """Return the pod to be moved; None where its node waits for nothing, or nobody would start another."""
     namespace, _, name = own.pod.partition("/")
     if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
         return None

@@ -122,7 +122,7 @@ class Evictor:
         return self._of(pod).accepted is not None
 
     def last_word(self, pod: Pod) -> str:
-        """What the server last said of this pod."""
+        """Return what the server last said of this pod."""
         return self._of(pod).last
 
     def collect(self) -> None:
@@ -207,7 +207,7 @@ class Evictor:
         return len(self._running) < (1 if self._outage.lasting else AT_ONCE)
 
     def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """The most constrained budgets first, then the pods that take longest to end."""
+        """Return the most constrained budgets first, then the pods that take longest to end."""
         guarded = [(pod, self._budgets.guarding(pod)) for pod in pods]
         demand = Counter(guard.key for _, guards in guarded for guard in guards)
 

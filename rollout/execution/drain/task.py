@@ -69,14 +69,14 @@ class Precedence:
             self._demands[node] = demand
 
     def leave(self, node: str) -> None:
-        """This node's drain has ended."""
+        """Forget this node: its drain has ended."""
         with self._turn:
             self._demands.pop(node, None)
             for known in [known for known in self._deferring if known[0] == node]:
                 del self._deferring[known]
 
     def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
-        """The node for which this one has to leave a budget's permits, of which there are so many; empty: none."""
+        """Return the node for which this one leaves a budget's permits, of which there are so many; empty: none."""
         with self._turn:
             first = self._first(node, budget, allowance)
             if not first:
@@ -86,7 +86,7 @@ class Precedence:
             return first if now - since < _MOST_DEFERENCE else ""
 
     def closed(self, node: str, budget: str) -> None:
-        """The budget lets nothing go now: those who are ahead have taken what there was."""
+        """Note that the budget lets nothing go now: those who are ahead have taken what there was."""
         with self._turn:
             self._deferring.pop((node, budget), None)
 

@@ -140,7 +140,7 @@ class EventWriter:
             self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
 
     def _name(self, note: NodeNote) -> str:
-        """Unique by the digest alone; a name that is too long for it to fit behind is cut."""
+        """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
         digest = sha256(f"{note.run or self._run}/{note.about}".encode()).hexdigest()[:16]
         return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
 

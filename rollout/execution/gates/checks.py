@@ -30,7 +30,7 @@ def check_before(task: NodeTask, hooks: HookPolicy) -> None:
 
 
 def check_after(task: NodeTask, hooks: HookPolicy) -> None:
-    """The same for those after it."""
+    """Do the same for those after it."""
     if hooks.after:
         _check(task, hooks, AFTER, hooks.after, Phase.READY)
 

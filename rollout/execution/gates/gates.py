@@ -67,7 +67,7 @@ class Remembered(Protocol):
     """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
 
     def expire(self) -> None:
-        """What was read until now does not count any more."""
+        """Forget what was read until now."""
         ...
 
     def why_paused(self) -> str:

@@ -122,7 +122,7 @@ class PolicyGates:
         return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
-        """What is held against a node, or any; a pause leaves it for another time."""
+        """Return what is held against a node, or any; a pause leaves it for another time."""
         memory = self._around.memory
         if memory is None:
             return OPEN

@@ -88,7 +88,7 @@ def _mark(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _marked(task: NodeTask) -> Node:
-    """The Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
+    """Return the Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
     seen: list[Node] = []
 
     def change(node: Node) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _withdraw(task: NodeTask, before: Node) -> None:
 
 
 def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi) -> Node:
-    """The Node as it is when it may be cordoned, `RefusedError` where it may not be."""
+    """Return the Node as it is when it may be cordoned, `RefusedError` where it may not be."""
     name = context.name
     while True:
         if why := context.admission.refusal(context.planned):
@@ -161,7 +161,7 @@ def _ours_to_undo(node: Node) -> bool:
 
 
 def _ours_to_include(node: Node) -> bool:
-    """The same for the load balancers' label."""
+    """Do the same for the load balancers' label."""
     return is_excluded(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
 
 

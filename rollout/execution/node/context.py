@@ -173,7 +173,7 @@ class Progress:
     endings: tuple[tuple[str, float], ...] = ()
 
     def to(self, phase: Phase) -> "Progress":
-        """The same, one phase on."""
+        """Return the same, one phase on."""
         return replace(self, phase=advance(self.phase, phase))
 
     @property
@@ -197,7 +197,7 @@ class RevertingGuard:
 
 
 def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
-    """The context for a step that begins in this phase."""
+    """Return the context for a step that begins in this phase."""
     if phase not in BEFORE_REBOOT:
         return context
     return replace(context, task=replace(context.task, guard=RevertingGuard(context.guard, context.stop)))

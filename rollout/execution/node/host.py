@@ -65,7 +65,7 @@ class NodeHost:
     wall_command: str = wall_command(WALL_MESSAGE)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
-        """The host's answer to a command; raises `SshError` or one of its subclasses."""
+        """Return the host's answer to a command; raises `SshError` or one of its subclasses."""
         return self.shell.run(self.host, command, timeout=timeout)
 
 
@@ -116,7 +116,7 @@ def in_boot_before(host: NodeHost, facts: BootFacts) -> bool:
 
 
 def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
-    """A host that still answers with its old boot id works as before; one that is away does not."""
+    """Judge a host that has not rebooted: one that still answers works as before, one that is away does not."""
     facts, _waiting = look(host, Deadline(host.clock, SSH_SECONDS))
     if facts is not None and in_boot_before(host, facts):
         return NodeFailure(

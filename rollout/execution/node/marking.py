@@ -95,7 +95,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
 
 def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
-    """The labels and annotations by which this reboot was asked for, taken back: a person's, and others' as by them.
+    """Take back the labels and annotations that asked for this reboot: a person's, and others' as by them.
 
     Where an agent of theirs runs, it has done so: see the proof.
     """
@@ -156,24 +156,24 @@ def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, 
 
 
 def without_taint(node: Node) -> dict[str, Any]:
-    """The node's taints without ours, which is for nodes that wait; nothing to write where it has none of ours."""
+    """Return the node's taints without ours, which is for nodes that wait; nothing where it has none of ours."""
     taints = without_soft_taint(node)
     return {} if taints is None else {"taints": taints or None}
 
 
 def _deferral(node: Node) -> dict[str, None]:
-    """The label by which pods of ours kept away from it, taken away."""
+    """Take the label away by which pods of ours kept away from it."""
     return {marks.DEFERRED: None} if marks.DEFERRED in node.labels else {}
 
 
 def _balancers_label(node: Node) -> dict[str, None]:
-    """The label that we had set to have load balancers leave the node out, taken away."""
+    """Take the label away that we had set to have load balancers leave the node out."""
     is_ours = is_excluded(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
     return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
 
 
 def _hook_label(node: Node) -> dict[str, None]:
-    """The label that we had set to have checks run, taken away."""
+    """Take the label away that we had set to have checks run."""
     label = node.annotations.get(marks.HOOK_LABEL, "")
     is_ours = label in node.labels and label.endswith(("/before-reboot", "/after-reboot"))
     return {label: None} if is_ours else {}
@@ -202,7 +202,7 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
 
 
 def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
-    """What the result of a node that is given back tells besides: what it was rolled back from, or has not moved."""
+    """Return what the result tells besides of a node that is given back: rolled back from what, or not moved."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged and staged != version else {}
@@ -216,7 +216,7 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 
 
 def ours(task: NodeTask, node: Node) -> Node:
-    """The Node, which bears this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
+    """Return the Node with this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
     run = node.annotations.get(marks.RUN)
     if run == task.rollout:
         return node
@@ -240,7 +240,7 @@ def is_marked(task: NodeTask) -> bool:
 
 
 def why_lost(task: NodeTask) -> tuple[str, ExclusionReason | None]:
-    """That the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
+    """Tell that the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
 
     One that is not there needs no reboot; one that was created again still waits for it.
     """

@@ -77,7 +77,7 @@ _Missing = tuple[Source, str, bool]
 
 
 def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Iterator[_Missing]:
-    """The sources without a proof, each with why, and whether no waiting helps."""
+    """Yield the sources without a proof, each with why, and whether no waiting helps."""
     yield from _missing_on_host(context, progress, boot)
     if Source.ANNOTATION in progress.targets:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
@@ -166,7 +166,7 @@ def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
 
 
 def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
-    """The host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
+    """Return where the host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
     if not planned.staged or (staged_version and boot.version == staged_version):
         return
     before = planned.running_version

@@ -64,7 +64,7 @@ def _has_been_asked(context: NodeContext) -> bool:
 
 
 def _ask(context: NodeContext) -> CommandResult | None:
-    """The answer to the reboot command, which only the node's machine in the boot from before is given.
+    """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
     None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
     can take long.

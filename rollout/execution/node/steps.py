@@ -93,7 +93,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
-    """The Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
+    """Return the Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
     try:
         node, facts = _observed(context)
     except ApiNotFoundError as error:
@@ -103,7 +103,7 @@ def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
-    """The Node, and what its host says now, whichever sources were asked."""
+    """Return the Node, and what its host says now, whichever sources were asked."""
     host = context.host
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
@@ -209,7 +209,7 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """What is told of it: once is no news where a sign that tells of no version has asked for it."""
+    """Return what is told of it: once is no news where a sign that tells of no version has asked for it."""
     name, same = context.name, f"runs {context.planned.running_version} as before"
     if reboots >= MOST_UNMOVED:
         return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
@@ -234,7 +234,7 @@ _STEPS: Mapping[Phase, Step] = {
 
 
 def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """What an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
+    """Return what an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
 
     Before its reboot was asked for that is no failure: the node is left to whoever has deleted it.
     """
@@ -280,7 +280,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
 
 
 def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
-    """The result with what was seen of the node; one that was not touched needs no looking at."""
+    """Return the result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
         return result
     report = NodeReport()
@@ -291,7 +291,7 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """A claim that was given up before its answer came may stand there nevertheless."""
+    """Tell whether our marks are on it: a claim that was given up before its answer came may stand nevertheless."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context.task)

@@ -121,13 +121,13 @@ class RunMemory:
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
-        """The versions that these nodes have staged and that keep them from being started, as was seen last."""
+        """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
         versions = dict.fromkeys(node.staged_version for node in nodes if not self._terms.is_despite(node.name))
         with self._lock:
             return tuple(version for version in versions if why_held(self._seen, version, self._terms.limit))
 
     def begin_by_hand(self) -> None:
-        """A person begins: an earlier abort keeps unattended passes back no longer."""
+        """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(begun_by_hand)

@@ -50,16 +50,16 @@ class Record(Protocol):
     """What a rollout tells its record: see `RunRecord`."""
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """A new rollout begins."""
+        """Begin the record of a new rollout."""
 
     def take_up(self, run: str) -> None:
-        """An interrupted one is gone on with."""
+        """Take up that of an interrupted one."""
 
     def keep(self, health: Health) -> None:
-        """A wave begins, before which this was well."""
+        """Keep what was well before the wave that begins."""
 
     def end(self, *, complete: bool) -> None:
-        """It has ended; whether with nothing left over."""
+        """End it; whether with nothing left over."""
 
 
 class NoRecord:
@@ -168,7 +168,7 @@ class RunRecord:
                 self._notice(f"warning: the record stays, as ended: {why}")
 
     def _mark_ended(self, *, ended: bool) -> None:
-        """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
+        """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that."""
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}

@@ -17,7 +17,7 @@ _ATTEMPTS = 20
 
 
 def swapped(attempt: Callable[[], T], origin: str) -> T:
-    """Result of an attempt that reads and writes; made again where another wrote in between. `ApiError` else."""
+    """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()

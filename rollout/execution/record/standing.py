@@ -53,7 +53,7 @@ class Health:
         return whole
 
     def joined(self, later: "Health") -> "Health":
-        """This one, with what was well later: whatever was well at either time."""
+        """Return this one, with what was well later: whatever was well at either time."""
         return Health({**later.workloads, **self.workloads}, self.ready_nodes | later.ready_nodes)
 
 
@@ -123,7 +123,7 @@ def record_path(namespace: str) -> str:
 
 
 def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
-    """The record, or None where there is none; `ApiError` where the API server does not give it."""
+    """Return the record, or None where there is none; `ApiError` where the API server does not give it."""
     try:
         body = api.get(record_path(namespace))
     except ApiNotFoundError:
@@ -145,7 +145,7 @@ def _config_map(body: bytes) -> _ConfigMap:
 
 
 def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
-    """The record in a ConfigMap; where its content is not understood, what its annotations say of it still stands."""
+    """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
     run, problem = config_map.annotations.get(marks.RUN, ""), ""
     plan: RolloutPlan | None = None
     health: Health | None = None
@@ -208,7 +208,7 @@ def _document(config_map: _ConfigMap) -> bytes:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """A plan that was packed to fit; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
+    """Unpack a plan; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
         document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
@@ -222,7 +222,7 @@ def _unpacked(packed: bytes) -> bytes:
 
 
 def whole(body: bytes, origin: str) -> dict[str, Any]:
-    """A ConfigMap with all its fields; `ApiError` where it is not one."""
+    """Return a ConfigMap with all its fields; `ApiError` where it is not one."""
     try:
         _config_map(body)
         return msgspec.json.decode(body, type=dict[str, Any])

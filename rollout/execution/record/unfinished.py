@@ -87,7 +87,7 @@ class RunWord(StrEnum):
 
 
 def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
-    """The one word, by whether a process works on it; None where that is not known."""
+    """Return the one word, by whether a process works on it; None where that is not known."""
     if alive:
         return RunWord.RUNNING
     if not unfinished.blocks:
@@ -96,12 +96,12 @@ def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
 
 
 def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
-    """What stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
+    """Return what stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
 def assess(record: StandingRecord | None, nodes: Iterable[Node], *, deferred: bool = False) -> Unfinished | None:
-    """What a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
+    """Return what a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
 
     The soft taint of a node that was deferred stays for the next run: it is nothing left over, unless these are asked
     for too.
@@ -155,7 +155,7 @@ def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
 
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
-    """The record of the run that has nodes under way; else of one that has failed ones or none, as good as ended."""
+    """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
@@ -171,7 +171,7 @@ def _outcome(node: Node, run: str) -> str:
 
 
 def _begun(node: Node, planned: PlannedNode | None) -> Begun:
-    """The node as its marks describe it, which are younger than any plan, and are understood."""
+    """Return the node as its marks describe it, which are younger than any plan, and are understood."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
     is_staged = bool(staged_version or targets)
@@ -191,7 +191,7 @@ def _begun(node: Node, planned: PlannedNode | None) -> Begun:
 
 
 def stranded(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> tuple[NodeResult, ...]:
-    """The ends of those among the `begun` nodes that cannot be taken on, and of all whose marks are not understood.
+    """Return the ends of those `begun` nodes that cannot be taken on, and of all whose marks are not understood.
 
     `hosts` are the Nodes for which a host is known.
     """

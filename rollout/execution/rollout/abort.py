@@ -14,7 +14,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, patient_api
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events.undone import undone_events, undone_note
+from rollout.execution.events.phases import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.node.context import NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
@@ -88,7 +88,7 @@ def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
 
 
 def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
-    """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
+    """Return the nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
     results = stranded(unfinished, (), ())
     for result in results:
         report.node_finished(result)

@@ -33,11 +33,11 @@ class Admission(Protocol):
         ...
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """These are about to begin."""
+        """Note that these are about to begin."""
         ...
 
     def end(self, result: NodeResult) -> None:
-        """A node has ended."""
+        """Note that a node has ended."""
         ...
 
     def look(self, running: frozenset[str]) -> str:
@@ -60,10 +60,10 @@ class SideBySide:
         return iter(waiting)
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """What was well is measured before the wave."""
+        """Measure nothing: that was done before the wave."""
 
     def end(self, result: NodeResult) -> None:
-        """What is not well is waited for after the wave."""
+        """Wait for nothing: that is done after the wave."""
 
     def look(self, running: frozenset[str]) -> str:  # noqa: ARG002 - the protocol's
         """Nothing is waited for."""
@@ -144,7 +144,7 @@ class RollingAdmission:
         return self.why
 
     def _judge(self, name: str, ended: _Ended, missing: str) -> None:
-        """What it lacks decides whether its place is free."""
+        """Judge by what it lacks whether its place is free."""
         ended.again = self._pause(_PAUSE)
         ended.good = 0 if missing else ended.good + 1
         if ended.good >= self.settler.policy.gates.health_checks or (ended.deadline.expired and not missing):

@@ -37,7 +37,7 @@ class Look:
     current: Callable[[Workload], Workload | None]
 
     def missing(self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]) -> str:
-        """What is not as well as before a node that has ended; what others in flight have taken is not held against it.
+        """Return what is worse than before a node that has ended; what others in flight have taken does not count.
 
         Empty where it has settled.
         """
@@ -45,12 +45,12 @@ class Look:
         return self.in_words(short.values(), before.health.ready_nodes - expected_away)
 
     def short(self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]) -> Mapping[str, str]:
-        """What those of these lack that are not as ready as they were, by their UIDs."""
+        """Return what those of these lack that are not as ready as they were, by their UIDs."""
         lacks = ((was.uid, self._shortage(was, in_flight)) for was in workloads)
         return {uid: text for uid, text in lacks if text}
 
     def in_words(self, short: Iterable[str], expected_ready: frozenset[str]) -> str:
-        """That these are short, and which nodes of those that have to be Ready are not."""
+        """Put in words that these are short, and which nodes of those that have to be Ready are not."""
         gone = sorted(expected_ready & self.unready)
         return listed([*short, *(f"node {name} is no longer Ready" for name in gone)], _NAMED)
 
@@ -84,7 +84,7 @@ class Settler:
         )
 
     def measured(self, nodes: Sequence[str], in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
-        """What is well before each of these nodes begins.
+        """Return what is well before each of these nodes begins.
 
         A workload that has pods on others in flight was as ready as before those: what they took comes back.
         """

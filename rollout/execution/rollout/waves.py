@@ -153,7 +153,7 @@ class WaveRunner:
         return ""
 
     def _next(self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission) -> Sequence[PlannedNode]:
-        """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
+        """Return the nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
         taken_up = [node for node in waiting if node.name in self.begun - self._refused]
@@ -202,7 +202,7 @@ class WaveRunner:
         asked: Container[str],
         away: frozenset[str],
     ) -> PlannedNode | None:
-        """The next that may begin, for which there is room while those are away, and no gate was asked about yet."""
+        """Return the next that may begin, has room while those are away, and was not asked about yet."""
         left = [node for node in waiting if node.name not in in_flight]
         unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
         return next((node for node in unasked if not self.room.why_full(node.name, away)), None)

@@ -10,22 +10,20 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api import discovery, protobuf
+from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.listing import list_page
 from rollout.lab.api.representation import (
-    AGGREGATED,
     JSON,
     TableOptions,
-    View,
     encoded,
     list_body,
     object_body,
-    view_of,
+    wants_table,
 )
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
+from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, resource_list
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
@@ -70,11 +68,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A watch that is to be streamed, in which form."""
+    """A watch that is to be streamed, as tables where there are options for them."""
 
     request: WatchRequest
-    view: View
-    options: TableOptions
+    options: TableOptions | None
 
 
 class Endpoints:
@@ -121,12 +118,12 @@ class Endpoints:
 
     def _list(self, call: Call, resource: Resource) -> Answer:
         page = list_page(self._store, call.target, resource, call.query)
-        body = list_body(resource, page, view_of(call.accept), self._store.now(), _table_options(call))
+        body = list_body(resource, page, self._store.now(), _table_options(call))
         return Answer(_OK, encoded(body))
 
     def _watch(self, call: Call, resource: Resource) -> Streaming:
         request = watch_request(call.target, resource, call.query)
-        return Streaming(request, view_of(call.accept), _table_options(call))
+        return Streaming(request, _table_options(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
@@ -162,7 +159,7 @@ class Endpoints:
         return Answer(_CREATED, encoded(done))
 
     def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
-        body = object_body(resource, obj, view_of(call.accept), self._store.now(), _table_options(call))
+        body = object_body(resource, obj, self._store.now(), _table_options(call))
         return Answer(status, encoded(body))
 
     def _plain(self, call: Call) -> Answer:
@@ -175,36 +172,24 @@ class Endpoints:
             raise unknown_path()
         if path in _HEALTH:
             return Answer(_OK, b"ok", _TEXT)
-        if path in {"/api", "/apis"} and view_of(call.accept) is View.DISCOVERY:
-            return Answer(_OK, encoded(discovery.aggregated(core=path == "/api")), AGGREGATED)
-        body = self._discovered(path)
+        body = discovered(path)
         if body is None:
             raise unknown_path()
         return Answer(_OK, encoded(body))
-
-    def _discovered(self, path: str) -> Json | None:
-        match path.split("/"):
-            case ["", "version"]:
-                return discovery.VERSION
-            case ["", "api", version]:
-                return discovery.resource_list("", version)
-            case ["", "apis", group, version]:
-                return discovery.resource_list(group, version)
-            case ["", "openapi", "v3", *rest]:
-                return discovery.openapi(rest)
-            case _:
-                return None
 
 
 def _is_of_no_group(path: str) -> bool:
     match path.split("/"):
         case ["", "apis", group, version, *_]:
-            return discovery.resource_list(group, version) is None
+            return resource_list(group, version) is None
         case _:
             return False
 
 
-def _table_options(call: Call) -> TableOptions:
+def _table_options(call: Call) -> TableOptions | None:
+    """None where objects are wanted, no table."""
+    if not wants_table(call.accept):
+        return None
     return TableOptions(include=call.query.get("includeObject", "Metadata"))
 
 

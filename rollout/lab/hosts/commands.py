@@ -9,9 +9,8 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rollout.lab.hosts import files
 from rollout.lab.hosts.questions import checked, logins, marked
-from rollout.lab.hosts.session import Output, Session
+from rollout.lab.hosts.session import Output, Session, may_write, write_file
 
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _SHELL: Final = re.compile(r"(?:/bin/)?(?:ba)?sh -c (.*)", re.DOTALL)
@@ -153,8 +152,8 @@ async def _command(session: Session, words: tuple[str, ...], redirects: list[str
                 err = ""
             case _:
                 path = redirect.lstrip("1>")
-                if files.may_write(session.user, path):
-                    files.write(session.machine, path, out)
+                if may_write(session.user, path):
+                    write_file(session.machine, path, out)
                 out = ""
     return Output(said.status, out, err)
 

@@ -9,10 +9,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rollout.lab.hosts import files
 from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.services import SERVICE_PROGRAMS, halt
-from rollout.lab.hosts.session import NOT_FOUND, Output, Program, Session, Words
+from rollout.lab.hosts.session import (
+    NOT_FOUND,
+    Output,
+    Program,
+    Session,
+    Words,
+    files_below,
+    may_write,
+    read_file,
+    write_file,
+)
 
 _FOREVER: Final = 86_400.0
 _FROM: Final = "(192.0.2.7)"
@@ -62,17 +71,17 @@ async def _date(session: Session, _words: Words) -> Output:
 
 
 async def _cat(session: Session, words: Words) -> Output:
-    texts = {path: files.read(session.machine, path) for path in words[1:]}
+    texts = {path: read_file(session.machine, path) for path in words[1:]}
     missing = [path for path, text in texts.items() if text is None]
     complaints = "".join(f"cat: {path}: No such file or directory\n" for path in missing)
     return Output(int(bool(missing)), "".join(filter(None, texts.values())), complaints)
 
 
 async def _touch(session: Session, words: Words) -> Output:
-    refused = [path for path in words[1:] if not files.may_write(session.user, path)]
+    refused = [path for path in words[1:] if not may_write(session.user, path)]
     for path in words[1:]:
-        if path not in refused and files.read(session.machine, path) is None:
-            files.write(session.machine, path, "")
+        if path not in refused and read_file(session.machine, path) is None:
+            write_file(session.machine, path, "")
     return Output(
         int(bool(refused)), err="".join(f"touch: cannot touch '{path}': Permission denied\n" for path in refused)
     )
@@ -92,9 +101,9 @@ def _holds(session: Session, words: Words) -> bool:
         case ["!", *rest]:
             return not _holds(session, tuple(rest))
         case ["-d", path]:
-            return bool(files.below(session.machine, path))
+            return bool(files_below(session.machine, path))
         case ["-e" | "-f" | "-r", path]:
-            return files.read(session.machine, path) is not None
+            return read_file(session.machine, path) is not None
         case [left, sign, right] if sign in _COMPARISONS:
             return bool(_COMPARISONS[sign](left, right))
         case _:
@@ -153,7 +162,7 @@ async def _wall(session: Session, words: Words) -> Output:
 async def _apt_config(session: Session, words: Words) -> Output:
     """`apt-config shell VARIABLE KEY/b`: a boolean of the host's own files, as an assignment."""
     variable, key = words[2], words[3].removesuffix("/b")
-    texts = [files.read(session.machine, path) or "" for path in files.below(session.machine, "/etc/apt/apt.conf.d")]
+    texts = [read_file(session.machine, path) or "" for path in files_below(session.machine, "/etc/apt/apt.conf.d")]
     values = re.findall(rf'^{re.escape(key)} "(.*)";', "\n".join(texts), re.MULTILINE)
     word = str(values[-1].lower() in {"1", "yes", "true", "on"}).lower() if values else ""
     return Output(out=f"{variable}='{word}'\n" if word else "")

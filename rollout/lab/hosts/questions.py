@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
-from rollout.lab.hosts import files
-from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session
+from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session, files_below, read_file
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
 _ASKED: Final = re.compile(r"(?:^|then )ask ([\w-]+) (\d+) ([^;&]*)")
@@ -97,7 +96,7 @@ async def _own(session: Session, line: str, answer: Answer) -> str:
 
 
 async def _update_conf(session: Session, report: _Report) -> None:
-    texts = [files.read(session.machine, f"{folder}/update.conf") for folder in _CONFIGURED]
+    texts = [read_file(session.machine, f"{folder}/update.conf") for folder in _CONFIGURED]
     report.out += "".join(f"{text}\n" for text in texts if text is not None)
 
 
@@ -108,11 +107,11 @@ async def _unattended_upgrades(session: Session, report: _Report) -> None:
 
 async def _zincati(session: Session, report: _Report) -> None:
     machine = session.machine
-    if files.below(machine, "/usr/lib/zincati") or files.below(machine, "/etc/zincati"):
+    if files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati"):
         report.add(await session.run(("systemctl", "is-active", "zincati")))
         for folder in ("/usr/lib/zincati/config.d", "/run/zincati/config.d", "/etc/zincati/config.d"):
-            for path in files.below(machine, folder):
-                report.out += f"{FILE_MARKER} {path}\n{files.read(machine, path)}\n"
+            for path in files_below(machine, folder):
+                report.out += f"{FILE_MARKER} {path}\n{read_file(machine, path)}\n"
 
 
 async def _may_reboot(session: Session, report: _Report) -> None:
@@ -130,12 +129,12 @@ async def _may_reboot(session: Session, report: _Report) -> None:
 
 
 async def _shows(session: Session, report: _Report) -> None:
-    report.out += "reboot-required\n" if files.read(session.machine, _REQUIRED) is not None else ""
+    report.out += "reboot-required\n" if read_file(session.machine, _REQUIRED) is not None else ""
     report.out += "rpm-ostree\n" if session.has("rpm-ostree") else ""
 
 
 async def _shutdown(session: Session, report: _Report) -> None:
-    scheduled = files.read(session.machine, "/run/systemd/shutdown/scheduled")
+    scheduled = read_file(session.machine, "/run/systemd/shutdown/scheduled")
     if scheduled is not None:
         report.out += f"{scheduled}NOW={int(session.machine.clock.now().timestamp())}\n"
 
@@ -147,17 +146,17 @@ async def _users(session: Session, report: _Report) -> None:
 
 
 async def _reboot_required(session: Session, report: _Report) -> None:
-    report.out += "needed\n" if files.read(session.machine, _REQUIRED) is not None else "not-needed\n"
+    report.out += "needed\n" if read_file(session.machine, _REQUIRED) is not None else "not-needed\n"
 
 
 async def _packages(session: Session, report: _Report) -> None:
-    text = files.read(session.machine, f"{_REQUIRED}.pkgs")
+    text = read_file(session.machine, f"{_REQUIRED}.pkgs")
     # the same file by two names
     report.out += f"{text[:_MOST_PACKAGES]}\n" * 2 if text is not None else ""
 
 
 async def _ostree_lock(session: Session, report: _Report) -> None:
-    locked = files.read(session.machine, "/run/ostree/staged-deployment-locked") is not None
+    locked = read_file(session.machine, "/run/ostree/staged-deployment-locked") is not None
     report.out += "locked\n" if locked else ""
 
 

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from rollout.lab.hosts.faults import BusFault
-from rollout.lab.hosts.machine import STAGED_LOCK, Machine
+from rollout.lab.hosts.machine import STAGED_LOCK, UPDATE_ENGINE, Machine, Unit
 from rollout.lab.hosts.session import Output, Program, Session, Words
-from rollout.lab.hosts.units import UPDATE_ENGINE, Unit
 
 _UNAUTHORIZED: Final = "Interactive authentication required."
 _INACTIVE, _UNKNOWN_UNIT, _NOT_LOADED = 3, 4, 5

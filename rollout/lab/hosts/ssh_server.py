@@ -16,10 +16,9 @@ from typing_extensions import override
 from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
-from rollout.lab.hosts.places import open_socket
 from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.session import Session
-from rollout.lab.listener import Listener
+from rollout.lab.listener import Listener, open_socket
 
 USER: Final = "core"
 _GARBAGE: Final = "\x00\x1b[2J\udcff\udcfe\udc80 %n%n \x07 CURRENT_OP\x00= \udcc3(\n"

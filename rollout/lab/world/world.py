@@ -22,16 +22,14 @@ from rollout.lab.clock import LabClock
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.daemon_sets import DaemonSets
 from rollout.lab.world.garbage import OWNERS, GarbageCollector
-from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.kubelets import Kubelets
+from rollout.lab.world.host import HostState, NodeSetting, Timings
+from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
 from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
-from rollout.lab.world.timings import Timings
 from rollout.lab.world.volumes import AttachController
-from rollout.lab.world.workloads import Deployments, Jobs, ReplicaSets, StatefulSets, WorkloadController
+from rollout.lab.world.workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets, WorkloadController
 
 _SCALED = (DEPLOYMENTS, REPLICASETS, STATEFULSETS)
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.columns import columns_of, human_duration, pod_status
+from rollout.lab.api.representation import columns_of, human_duration, pod_status
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, EVENTS, JOBS, NODES, PODS, STORED, Resource
 from rollout.lab.api.store import Json
 

@@ -21,12 +21,11 @@ from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WHO_COMMAND
 from rollout.gather.updates.command import CHECK_COMMAND
-from rollout.lab.hosts import files
 from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.programs import PROGRAMS
-from rollout.lab.hosts.session import TIMED_OUT, Output, Program, Session, Words
+from rollout.lab.hosts.session import TIMED_OUT, Output, Program, Session, Words, read_file
 from rollout.model.detection import Source
 
 MakeMachine = Callable[..., Machine]
@@ -96,7 +95,7 @@ def record(machine: Machine, script: str, user: str = "core") -> tuple[Output, P
 def write_host(folder: Path, machine: Machine, programs: Programs, user: str = "core") -> None:
     """The host's files below a folder, and a stub for each program, which knows what the host's one was asked."""
     for path in FILES:
-        if (text := files.read(machine, path)) is not None:
+        if (text := read_file(machine, path)) is not None:
             file = folder / path.removeprefix("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)

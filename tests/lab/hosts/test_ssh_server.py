@@ -19,8 +19,8 @@ from rollout.gather.hosts.users import WHO_COMMAND, parse_users
 from rollout.lab.credentials import InventoryHost, public_line, write_client_key, write_known_hosts
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
+from rollout.lab.listener import bind_hosts
 from rollout.model.host import LoggedInUser
 from rollout.ports import CommandResult
 
