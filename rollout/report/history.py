@@ -107,7 +107,7 @@ def _after(history: RunHistory, line: AnyLine) -> RunHistory:
         case RunRecord():
             return _begun(history, line)
         case PlanLine():
-            return _planned(history, line.told)
+            return _planned(history, line.document)
         case NodeFinishedLine():
             outcomes = {**dict(history.outcomes), line.node: line.outcome.value}
             return replace(history, outcomes=tuple(outcomes.items()))

@@ -125,7 +125,7 @@ class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
     plan: _Plan
 
     @property
-    def told(self) -> ToldPlan:
+    def document(self) -> ToldPlan:
         """What reports tell of it; `ValidationError` where that is not as it should be."""
         return msgspec.convert(self.plan, ToldPlan)
 
@@ -265,7 +265,7 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
         try:
             entry = msgspec.convert(record, AnyLine)
             if isinstance(entry, PlanLine):
-                entry.told  # noqa: B018 - a plan that is not understood is none
+                entry.document  # noqa: B018 - a plan that is not understood is none
         except (msgspec.ValidationError, OverflowError):
             yield None
         else:

@@ -63,7 +63,8 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     assert "shop/ledger" in words
 
     markdown = command("report", told["run"][:6])
-    assert markdown.stdout.startswith(f"## Rollout `{told['run']}`: incomplete: ")
+    assert re.match(r"## `127\.0\.0\.1:\d+, \w{3} [\d-]+`: incomplete: ", markdown.stdout)
+    assert f"- Run: `{told['run']}`\n" in markdown.stdout
     assert "`worker-2` `rolled-back`" in markdown.stdout
 
 

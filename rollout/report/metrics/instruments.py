@@ -175,8 +175,8 @@ class Metrics(Collector):
             shown.set(of.PASS_START, 0)
             shown.count(of.PASSES, 1, self._last_pass)
             shown.set(of.LAST_PASS, at.timestamp())
-            for each in PassResult:
-                shown.set(of.LAST_RESULT, each is self._last_pass, each)
+            for word in PassResult:
+                shown.set(of.LAST_RESULT, word is self._last_pass, word)
             if self._last_pass is PassResult.OK:
                 shown.set(of.LAST_SUCCESS, at.timestamp())
 

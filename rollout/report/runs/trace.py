@@ -72,7 +72,7 @@ class Trace:
     def _take(self, entry: AnyLine) -> None:
         match entry:
             case PlanLine():
-                self._plan(entry.told)
+                self._plan(entry.document)
             case WaveStarted() | WaveSettling() | SummaryLine():
                 self._wave(entry)
             case NodeStep():
