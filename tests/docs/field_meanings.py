@@ -256,8 +256,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "budgets": "namespace/name of those that cover it",
     },
     "LeftNode": {"node": _NODE},
-    "UpdateLine": {"node": _NODE},
-    "ResultLine": {"node": _NODE},
+    "CheckedHost": {"node": _NODE},
+    "CheckReport": {"format_version": "of this document", "hosts": "those that are selected"},
     "HostKeyRow": {
         "node": _NODE,
         "host": "as known_hosts files name it",

@@ -25,7 +25,7 @@ from rollout.report import document_types, fleetlock, line_types
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
     AbortReport,
-    CheckLine,
+    CheckReport,
     PauseReport,
     ReleaseReport,
     UnfinishedRun,
@@ -49,7 +49,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "journal": get_args(JournalLine),
     "abort": AbortReport | None,
     "doctor": DoctorReport,
-    "check-update": get_args(CheckLine),
+    "check-update": CheckReport,
     "history": list[RunHistory] | RunHistory,
     "report": RunReport,
     "pause": PauseReport,
@@ -77,7 +77,6 @@ TITLES: Mapping[str, str] = {
     "explain": "`rollout plan --explain NODE -o json`",
     "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
-    "check-update": "a line of `rollout check-update -o json`",
     "inventory": "`rollout inventory --list`",
     "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
