@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
-    from rollout.report.metrics.exposition import Metrics
+    from rollout.report.metrics.instruments import Metrics
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 

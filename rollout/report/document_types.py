@@ -1,6 +1,6 @@
 """The JSON documents of commands that print one object each, a type each.
 
-The schemas that the documents publish are made from these types, as from those of `line_types`. Fields may be added
+The schemas that the documents publish are made from these types, as from those of `lines`. Fields may be added
 within a major version; what stands here stays. Times are RFC 3339 in UTC.
 """
 

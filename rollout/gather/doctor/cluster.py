@@ -14,8 +14,8 @@ from rollout.model.memory import Memory, Pause
 from rollout.model.pause import pause_on
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
-# The first that serves evictions by policy/v1.
 _SKEW_SECONDS = 30.0
+# The first that serves evictions by policy/v1.
 _OLDEST = (1, 22)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
