@@ -237,14 +237,6 @@ def test_drain_waits_for_a_budget(api: StandaloneApi, kubectl: Kubectl, node: st
     assert [record.status for record in asked] == [429, 201]
 
 
-def test_drain_gives_up_in_time(api: StandaloneApi, kubectl: Kubectl, node: str) -> None:
-    add_pod(api, node, "stuck")
-    add_budget(api, "stuck", allowed=0)
-    given_up = kubectl("drain", node, "--timeout=2s")
-    assert given_up.returncode == 1
-    assert len(api.call(lambda: api.store.pods_on(node))) == 1
-
-
 def test_drain_by_deletion_and_dry_run(api: StandaloneApi, kubectl: Kubectl, node: str) -> None:
     add_pod(api, node, "kept")
     add_budget(api, "kept", allowed=1)
