@@ -240,12 +240,6 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         (["--notify-file", "none"], "cannot read none: No such file or directory"),
         (["--notify-on", "everything"], "'everything' is not an event"),
         (["--notify-held-after", "0s"], "0s leaves no time"),
-        (["--notify-template", "field.toml"], "field.toml: [held] title: unknown field $outcome"),
-        (["--notify-template", "general.toml"], "general.toml: body: unknown field $node"),
-        (["--notify-template", "dollar.toml"], "dollar.toml: title: a $ that is no field's"),
-        (["--notify-template", "event.toml"], "event.toml: [nothing] is not an event"),
-        (["--notify-template", "key.toml"], "key.toml: [held] text is neither a title nor a body"),
-        (["--notify-template", "torn.toml"], "torn.toml is not TOML"),
         (["--config", "list.toml"], "list.toml: what is written cannot be a value of --notify"),
     ],
 )
@@ -254,12 +248,6 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
 ) -> None:
     files = {
         "urls": TOKEN,
-        "field.toml": '[held]\ntitle = "$outcome"',
-        "general.toml": 'body = "$node"',
-        "dollar.toml": 'title = "$"',
-        "event.toml": '[nothing]\ntitle = ""',
-        "key.toml": '[held]\ntext = ""',
-        "torn.toml": "title = ",
         "list.toml": f'notify = [["https://h/{TOKEN}"]]',
     }
     for name, content in files.items():

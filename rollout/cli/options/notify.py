@@ -1,6 +1,5 @@
-"""Options of notifications: where to, of what, in which words. None of it stands in a plan, a record or a journal."""
+"""Options of notifications: where to, and of what. None of it stands in a plan, a record or a journal."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,6 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.adapters.notify.destination import Destination
-    from rollout.report.notification_texts import Templates
 
 _COMMENT = "#"
 
@@ -25,13 +23,6 @@ class UrlFile:
     """The URLs that a file holds; secrets, and so never shown."""
 
     urls: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateFile:
-    """The operator's own words, read."""
-
-    templates: "Templates"
 
 
 def _urls(value: list[str] | None) -> list[str]:
@@ -63,20 +54,6 @@ def _url_file(value: str | UrlFile) -> UrlFile:
     except UsageError as error:
         raise ValueError(f"{value}: {error.message}. {error.hint}") from None
     return UrlFile(tuple(urls))
-
-
-def _template_file(value: str | TemplateFile) -> TemplateFile:
-    """A file of templates, all of them checked."""
-    if isinstance(value, TemplateFile):
-        return value
-    from rollout.report.notification_texts import Templates
-
-    try:
-        return TemplateFile(Templates.read(tomllib.loads(_content(value))))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{value} is not TOML: {error}") from error
-    except UsageError as error:
-        raise ValueError(f"{value}: {error.message}. {error.hint}") from error
 
 
 def _content(path: str) -> str:
@@ -146,12 +123,6 @@ class NotifyOptions:
             superseded_by="cluster-name",
         ),
     ] = ""
-    notify_template: Annotated[
-        TemplateFile | None,
-        Flag(
-            NOTIFICATIONS, "Titles and bodies in your own words: TOML, see the documents.", "FILE", read=_template_file
-        ),
-    ] = None
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -163,10 +134,3 @@ class NotifyOptions:
         """What there are notifications of."""
         words = [word for part in self.notify_on or () for word in _words(part)]
         return frozenset(map(NotifyEvent, words)) if words else frozenset(NotifyEvent)
-
-    @property
-    def templates(self) -> "Templates":
-        """The operator's own words, where there are any."""
-        from rollout.report.notification_texts import Templates
-
-        return self.notify_template.templates if self.notify_template else Templates()

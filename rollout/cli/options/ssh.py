@@ -38,7 +38,7 @@ class SshOptions:
         Path | None,
         Flag(
             SSH,
-            "Ansible inventory of the hosts: INI or YAML, with Ansible any. Default: the Nodes' own addresses.",
+            "Inventory of the hosts, as Ansible reads it. Default: the Nodes' own addresses.",
             "FILE",
             short="-i",
         ),

@@ -46,7 +46,6 @@ RESERVED: Mapping[str, str] = {
     "metrics-textfile": _WRITES,
     "notify": _TRUSTS,
     "notify-file": _TRUSTS,
-    "notify-template": _TRUSTS,
     "journal": _WRITES,
     "log-file": _WRITES,
     "out": _WRITES,

@@ -92,8 +92,8 @@ def _require_libraries() -> None:
 def serve(serving: Serving) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
     _require_libraries()
-    from rollout.report.metrics.exposition import Metrics
     from rollout.report.metrics.fleetlock import FleetLockMetrics
+    from rollout.report.metrics.instruments import Metrics
     from rollout.server import http
     from rollout.server.server import under_way
     from rollout.server.state import World

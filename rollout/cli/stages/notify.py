@@ -17,7 +17,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.model.text import timestamp
 from rollout.ports import Observer
-from rollout.report.notification_texts import Templates
+from rollout.report.notification_texts import worded
 from rollout.report.notifications import Noteworthy, ended_by
 
 
@@ -48,7 +48,6 @@ class _Notifier:
     noteworthy: Noteworthy
     outbox: Outbox
     events: frozenset[NotifyEvent]
-    templates: Templates
     is_stopped: Callable[[], bool]
     news: News
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,7 +68,7 @@ class _Notifier:
             for note in notes:
                 is_news = self.news.is_new(note) or self.noteworthy.has_begun
                 if is_news and NotifyEvent(note.event) in self.events:
-                    self.outbox.post(self.templates.worded(note))
+                    self.outbox.post(worded(note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.is_broken = True
             say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
@@ -102,7 +101,7 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         unattended=subject.unattended,
     )
     outbox = Outbox(places, say)
-    notifier = _Notifier(noteworthy, outbox, options.events, options.templates, subject.is_stopped, subject.news)
+    notifier = _Notifier(noteworthy, outbox, options.events, subject.is_stopped, subject.news)
     try:
         yield Observers((observer, notifier))
     except BaseException as error:
@@ -119,5 +118,5 @@ def tell_failed_pass(error: RolloutError, options: NotifyOptions, cluster: str, 
     if NotifyEvent.FINISHED not in options.events or not places:
         return
     outbox = Outbox(places, say)
-    outbox.post(options.templates.worded(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.post(worded(replace(note, at=timestamp(wiring.system_clock().now()))))
     outbox.close()

@@ -18,7 +18,7 @@ _BESIDE = frozenset(
     }
 )
 _WITH_OTHERS = ("inventory", "pre_reboot_playbook", "post_reboot_playbook")
-CARRIED = frozenset({*_WITH_OTHERS, "ssh_config", "notify_template"})
+CARRIED = frozenset({*_WITH_OTHERS, "ssh_config"})
 # They mean the same in the pod.
 _NO_FILE = ("none", os.devnull)
 _PASSED_OVER = re.compile(r"\..*|.*~|__pycache__")

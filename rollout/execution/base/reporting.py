@@ -4,6 +4,8 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import UNSET
+
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
     NodeFinished,
@@ -67,7 +69,7 @@ class Reporter:
     def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
         """Tell of a node's progress."""
         if self._is_new(node, (phase, detail, endings)):
-            self._observer.notify(NodeStep(self.now, node, phase, detail, endings))
+            self._observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
 
     def _is_new(self, about: str, wait: object) -> bool:
         was = self._waits.get(about)
