@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.representation import columns_of, pod_status
-from rollout.lab.api.resources import BUDGETS, DAEMONSETS, EVENTS, JOBS, NODES, PODS, STORED, Resource
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, EVENTS, NODES, PODS, STORED, Resource
 from rollout.lab.api.store import Json
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -41,8 +41,6 @@ def test_pod_status(pod: Json, status: str) -> None:
         (BUDGETS, {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 2}}, "Min Available", "50%"),
         (BUDGETS, {"spec": {"minAvailable": 1}}, "Max Unavailable", "N/A"),
         (DAEMONSETS, {"status": {"numberReady": 3, "desiredNumberScheduled": 4}}, "Ready", "3/4"),
-        (JOBS, {"spec": {"completions": 4}, "status": {"succeeded": 1}}, "Completions", "1/4"),
-        (JOBS, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "Status", "Complete"),
         (EVENTS, {"involvedObject": {"kind": "Node", "name": "a"}}, "Object", "node/a"),
         (PODS, {"spec": {"nodeName": "a"}, "status": {}}, "Node", "a"),
     ],
