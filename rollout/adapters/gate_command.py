@@ -24,7 +24,7 @@ def split_command(text: str) -> tuple[str, ...]:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a command: {error}", hint="Quote it as in a shell.") from error
     if not words:
-        raise UsageError("--gate-command is empty", hint="Name a program and its arguments.")
+        raise UsageError("gates.command is empty", hint="Name a program and its arguments.")
     return words
 
 

@@ -7,7 +7,7 @@ Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen, Service
+from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen
 from rollout.model import marks
 
 _USER = 65532
@@ -86,7 +86,7 @@ def fleetlock_template(installation: Installation) -> Json:
     apart = {"topologyKey": _HOSTNAME, "labelSelector": labelled}
     zones = {"maxSkew": 1, "topologyKey": _ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": labelled}
     spec = {
-        **_pod(installation, _served(service), *volumes),
+        **_pod(installation, _served(installation), *volumes),
         "affinity": {
             **_node_affinity(),
             "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
@@ -186,8 +186,9 @@ def _probes(listen: Listen) -> Json:
     }
 
 
-def _served(service: Service) -> Json:
+def _served(installation: Installation) -> Json:
     """Whether a replica answers, and whether it may be asked: one that cannot reach the API server is left alone."""
+    service = installation.service
     tls = ["--tls-cert", f"{_TLS}/tls.crt", "--tls-key", f"{_TLS}/tls.key"] if service.tls_secret else []
     probe = {"periodSeconds": 10, "timeoutSeconds": 5}
     healthz, readyz = (
@@ -195,7 +196,14 @@ def _served(service: Service) -> Json:
         for path in ("/healthz", "/readyz")
     )
     return {
-        "args": ["fleetlock", "serve", "--listen", f":{service.port}", *tls, "--output", "json"],
+        "args": [
+            "fleetlock",
+            "serve",
+            "--listen",
+            f":{service.port}",
+            *tls,
+            *_told(installation),
+        ],
         "ports": [{"name": PORT_NAME, "containerPort": service.port, "protocol": "TCP"}],
         "startupProbe": {**healthz, "periodSeconds": 5, "failureThreshold": 24},
         "livenessProbe": {**healthz, "failureThreshold": 6},
@@ -212,9 +220,22 @@ def names_registry(image: str) -> bool:
 def _arguments(installation: Installation) -> list[str]:
     times = installation.times
     if installation.kind is Kind.DEPLOYMENT:
-        listen = ["--metrics-listen", installation.listen.address] if installation.listen.address else []
-        return ["operate", "--every", f"{times.every}s", *listen, "--output", "json"]
-    return ["operate", "--once", "--active-deadline", f"{times.deadline}s", "--output", "json"]
+        listen = ["--set", f"metrics.listen={installation.listen.address}"] if installation.listen.address else []
+        return ["operate", "--every", f"{times.every}s", *listen, *_told(installation)]
+    return [
+        "operate",
+        "--once",
+        "--active-deadline",
+        f"{times.deadline}s",
+        *_told(installation),
+    ]
+
+
+def _told(installation: Installation) -> list[str]:
+    """What its log is to be, where the lock is, and where the pod has the files that its settings name."""
+    places = {name: f"{_SETTINGS}/{_FILES}/{place}" for name, place in installation.files.places.items()}
+    values = {"lock.namespace": installation.access.lease_namespace, **places}
+    return ["--output", "json", *(word for name, value in values.items() for word in ("--set", f"{name}={value}"))]
 
 
 def _environment(installation: Installation) -> list[Json]:
@@ -225,8 +246,6 @@ def _environment(installation: Installation) -> list[Json]:
     values = {
         **settings,
         **({} if serves else ssh),
-        **{variable: f"{_SETTINGS}/{_FILES}/{place}" for variable, place in installation.files.places.items()},
-        "ROLLOUT_LEASE_NAMESPACE": installation.access.lease_namespace,
         "HOME": _SCRATCH,
         "TMPDIR": _SCRATCH,
         "XDG_STATE_HOME": f"{_SCRATCH}/state",

@@ -287,7 +287,7 @@ def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
 def _skipped(item: Drainable) -> Exclusion:
     first = item.blockers[0]
     return Exclusion(
-        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip-blocked: {first.object} {first.message}"
+        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip blocked: {first.object} {first.message}"
     )
 
 

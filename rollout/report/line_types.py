@@ -245,7 +245,7 @@ class RunRecord(TypedDict):
     process: NotRequired[_Process]
     version: Annotated[str, Meta(description="of the program")]
     cluster: _Cluster
-    cluster_name: NotRequired[Annotated[str, Meta(description="`--cluster-name`; empty where none was given")]]
+    cluster_name: NotRequired[Annotated[str, Meta(description="`cluster.name`; empty where none was given")]]
     policy: _Policy
 
 

@@ -1,4 +1,4 @@
-"""A policy as records and journals hold it, in the words that an operator writes: the flags' own."""
+"""A policy as records and journals hold it, in the words that an operator writes: flags, and keys of the settings."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,28 +7,44 @@ from rollout.model.text import printable
 from rollout.planning.document import policy_document
 
 POOL = "[[pool]]"
-# Where the flag has not the name of the field.
-_FLAGS = {
-    "drain.timeout": "drain-timeout",
-    "gates.windows.windows": "window",
-    "gates.windows.fit": "window-fit",
-    "gates.windows.wait": "wait-window",
-    "gates.hooks.before": "before-reboot-annotations",
-    "gates.hooks.after": "after-reboot-annotations",
-    "gates.hooks.prefix": "hook-prefix",
-    "gates.hooks.timeout": "hook-timeout",
-    "gates.alerts.url": "prometheus-url",
-    "gates.alerts.pattern": "alert-filter-regexp",
-    "gates.alerts.match_only": "alert-filter-match-only",
-    "gates.alerts.firing_only": "alert-firing-only",
-    "gates.blocking_pods": "blocking-pod-selector",
-    "gates.timeout": "gate-timeout",
-    "gates.ignored_rivals": "ignore-rival",
+# Where the setting has not the name of the field.
+_KEYS = {
+    "gates.windows.windows": "--window",
+    "gates.windows.wait": "gates.wait-window",
+    "gates.hooks.before": "gates.before-reboot-annotations",
+    "gates.hooks.after": "gates.after-reboot-annotations",
+    "gates.hooks.prefix": "gates.hook-prefix",
+    "gates.hooks.timeout": "gates.hook-timeout",
+    "gates.alerts.url": "alerts.prometheus-url",
+    "gates.alerts.pattern": "alerts.filter-regexp",
+    "gates.alerts.match_only": "alerts.filter-match-only",
+    "gates.blocking_pods": "gates.blocking-pod-selector",
+    "gates.timeout": "gates.timeout",
+    "gates.ignored_rivals": "--allow",
+    "gates.soak": "waves.soak",
+    "gates.health_checks": "waves.health-checks",
+    "drain.timeout": "--drain-timeout",
+    "drain.skip_wait_for_delete_timeout": "drain.skip-wait-for-delete-timeout",
+    "include_cordoned": "--allow cordoned",
+    "include_held": "--allow held",
+    "reboot_idle": "--allow idle",
+    "skip_blocked": "--skip blocked",
+    "sharing": "waves.sharing",
+    "ramp": "waves.ramp",
+    "control_plane_selector": "waves.control-plane-selector",
+    "prefer_no_schedule_taint": "drain.prefer-no-schedule-taint",
+    "exclude_from_load_balancers": "drain.exclude-from-load-balancers",
+    "own_reboot_command": "reboot.command",
+    "detect": "detect.sources",
+    "courtesy.drain_delay": "drain.delay",
+    "courtesy.reboot_delay": "reboot.delay",
+    "courtesy.wait_for_users": "reboot.wait-for-users",
+    "courtesy.wall": "reboot.wall",
+    "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
+    "courtesy.post_reboot_node_labels": "labels.post-reboot",
+    "courtesy.annotate_compat": "labels.compat",
 }
-# The plan has the digests of commands, not the commands.
-_DIGESTS = ("reboot_command", "detect_command")
-_SHOWN = 12
-# What a command has without flags: a document that does not speak of the taint is of a version that had none.
+# What a command has without settings: a document that does not speak of the taint is of a version that had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)
 _POOL_KEYS = ("name", "selector")
 
@@ -56,7 +72,7 @@ def said(value: object) -> str:
 
 def _as_flag(flag: str, value: object) -> str:
     if isinstance(value, bool):
-        return flag if value else flag.replace("--", "--no-", 1)
+        return flag if value else f"no {flag}"
     return f"{flag} {said(value) or 'none'}"
 
 
@@ -67,8 +83,7 @@ def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, 
         elif name == "pools" and isinstance(value, list | tuple):
             yield from ((POOL, _pool(pool)) for pool in value if isinstance(pool, dict))
         else:
-            shown = f"(digest {str(value)[:_SHOWN]})" if name in _DIGESTS and value else value
-            yield f"--{_FLAGS.get(before + name) or name.replace('_', '-')}", shown
+            yield _KEYS.get(before + name) or f"--{name.replace('_', '-')}", value
 
 
 def _pool(pool: Mapping[str, object]) -> str:

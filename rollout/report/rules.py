@@ -67,8 +67,6 @@ def _windows(policy: WindowPolicy, now: datetime) -> Iterator[str]:
         state = "closed"
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     yield f"{printable('; '.join(policy.windows))}: {state}{otherwise}"
-    if policy.fit:
-        yield "only nodes that are estimated to end inside are begun"
 
 
 def _far(then: datetime, now: datetime) -> str:
@@ -90,8 +88,7 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
 def _sources(policy: Policy) -> Iterator[str]:
     """What may ask for a reboot, where the operator has chosen that."""
     if policy.detect != DEFAULT_SOURCES:
-        digest = f" (digest {printable(policy.detect_command[:12])})" if policy.detect_command else ""
-        yield f"{', '.join(policy.detect) or 'nothing'}{digest}"
+        yield ", ".join(policy.detect) or "nothing"
 
 
 def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
@@ -110,15 +107,11 @@ def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
 
 
 def _reboot(policy: Policy) -> str:
-    """The command itself stands in no plan, only its digest does."""
-    return (
-        f"--reboot-command (digest {printable(policy.reboot_command[:12])})"
-        if policy.reboot_command
-        else "systemctl reboot"
-    )
+    """The command itself stands in no plan."""
+    return "the operator's own reboot.command" if policy.own_reboot_command else "systemctl reboot"
 
 
 def _weakened(policy: Policy) -> Iterator[str]:
     """Limits and addresses stand above already."""
-    above = ("--max-unavailable", "--prometheus-url", "--max-failures", "--pre-reboot", "--post-reboot")
+    above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
     return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))

@@ -2,18 +2,15 @@
 
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.options import values
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.declaration import PATIENCE, Flag
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import SelectionOptions
-from rollout.cli.options.ssh import SshOptions
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import selection_of
+from rollout.cli.settings.values import some_time
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
@@ -24,40 +21,24 @@ if TYPE_CHECKING:
     from rollout.report.update_check import CheckReport
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """Whether to follow the hosts, and for how long."""
-
-    wait: Annotated[
-        bool,
-        Flag(
-            PATIENCE,
-            "Follow each host until an update is staged, or none was found.",
-            variable="ROLLOUT_CHECK_UPDATE_WAIT",
-        ),
-    ] = False
-    timeout: Annotated[
-        Duration, Flag(PATIENCE, "With --wait: how long to wait in all.", "DURATION", read=values.some_time)
-    ] = Duration(1800)
-    stall_timeout: Annotated[
-        Duration,
-        Flag(PATIENCE, "With --wait: how long a host may make no progress.", "DURATION", read=values.some_time),
-    ] = Duration(300)
-
-    @property
-    def limits(self) -> "Limits":
-        """The same, as the following takes them."""
-        from rollout.gather.updates.check import Limits
-
-        return Limits(self.timeout, self.stall_timeout)
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Follow each host until an update is staged, or none was found")
+]
+TimeoutOption = Annotated[
+    Duration, typer.Option(parser=some_time, metavar="DURATION", help="With --wait: how long to wait in all")
+]
+StallOption = Annotated[
+    Duration,
+    typer.Option(parser=some_time, metavar="DURATION", help="With --wait: how long a host may make no progress"),
+]
 
 
+@takes(*CLUSTER, *SELECTION, *HOSTS)
 def check_update(
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    ssh: SshOptions,
-    check: CheckOptions,
-    general: GeneralOptions,
+    settings: Given,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = Duration(1800),
+    stall_timeout: StallOption = Duration(300),
 ) -> None:
     """Ask the selected hosts to look for an update now.
 
@@ -71,15 +52,17 @@ def check_update(
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_lines
+    from rollout.gather.updates.check import Limits
     from rollout.report.update_check import CheckJsonLines, summary_text
 
-    connections = connect(cluster, selection.selection, ssh)
-    targets = ask_hosts(read_nodes(connections), connections, selection.selection, ssh)
-    with _report(as_json=general.as_json) as report:
-        results = _results(targets, connections.shell, selection, ssh, check, report)
+    selection, as_json = selection_of(settings), settings.output.as_json
+    connections = connect(settings, selection)
+    targets = ask_hosts(read_nodes(connections), connections, selection, settings.ssh)
+    with _report(as_json=as_json) as report:
+        results = _results(targets, connections.shell, settings, report, Limits(timeout, stall_timeout), wait=wait)
         if isinstance(report, CheckJsonLines):
             report.summary(results)
-    if not general.as_json:
+    if not as_json:
         show_lines(summary_text(results))
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
@@ -88,25 +71,25 @@ def check_update(
 def _results(
     targets: "Targets",
     shell: "HostExecutor",
-    selection: SelectionOptions,
-    ssh: SshOptions,
-    check: CheckOptions,
+    settings: Given,
     report: "CheckReport",
+    limits: "Limits",
+    *,
+    wait: bool,
 ) -> "list[CheckResult]":
     """First those that need no question, then the others as they come to an end."""
-    from rollout.cli.open_files import asked_at_once
     from rollout.gather.updates.following import Patience, first_results, follow
     from rollout.planning.eligibility import excluded_by_name
 
-    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection.selection))
-    first, others = first_results(chosen, targets.observations, wait=check.wait)
+    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))
+    first, others = first_results(chosen, targets.observations, wait=wait)
     results = list(first)
     for result in first:
         report.ended(result)
-    at_once = asked_at_once(ssh.probe_concurrency, len(others))
-    patience = Patience(wiring.system_clock(), time.sleep, check.limits, ssh.probe_timeout, at_once)
+    ssh = settings.ssh
+    patience = Patience(wiring.system_clock(), time.sleep, limits, ssh.probe_timeout, ssh.probe_concurrency)
     with shell.attending([facts.host for facts in others.values()]):
-        for result in follow(others, shell, patience, report.changed, wait=check.wait):
+        for result in follow(others, shell, patience, report.changed, wait=wait):
             report.ended(result)
             results.append(result)
     return results

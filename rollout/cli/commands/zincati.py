@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.options.values import server_url
+from rollout.cli.settings.values import server_url
 from rollout.errors import UsageError
 
 

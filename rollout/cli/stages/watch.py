@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rollout.cli import wiring
 from rollout.cli.lock_owner import has_ended_here
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import error_console, is_forced, show
@@ -30,7 +30,7 @@ class _Screen:
     lines: Sequence[str] = field(default_factory=tuple)
 
 
-def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
+def watch_run(api: ClusterApi, namespace: str, general: Output) -> None:
     """Tell of the rollout until it has ended, or until it is interrupted, which the rollout is not."""
     # a server that is not there, or a user who may not see the lock, is told of before a board is drawn
     with_patience(lambda: read_lease(api, namespace))
@@ -48,7 +48,7 @@ def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
     _show_end(watched, general)
 
 
-def _show_end(watched: Watched, general: GeneralOptions) -> None:
+def _show_end(watched: Watched, general: Output) -> None:
     if general.as_json:
         if watched.result is None:
             JsonLines(sys.stdout).notify(RunFinished(wiring.system_clock().now(), RunResult(())))

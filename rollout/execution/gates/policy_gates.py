@@ -80,7 +80,7 @@ class PolicyGates:
         if why and self._stopped():
             raise InterruptedRunError(f"not started: {why}")
         if why:
-            raise BlockedError(f"not started: {why}", hint="See --gate-command.")
+            raise BlockedError(f"not started: {why}", hint="See gates.command.")
 
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
@@ -192,7 +192,7 @@ class PolicyGates:
 
     def _needed(self, node: PlannedNode) -> float:
         """Seconds that have to be left in the window."""
-        return self._estimated(node) if self._policy.windows.fit else 0.0
+        return self._estimated(node)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""

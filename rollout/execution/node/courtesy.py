@@ -86,7 +86,7 @@ def _await_users(context: NodeContext) -> None:
         names = shortened([str(user) for user in users], _NAMED)
         if deadline.expired:
             state = f"{names} still logged in" if users else unknown
-            _report(context, f"going on after --wait-for-users {courtesy.wait_for_users}: {state}")
+            _report(context, f"going on after reboot.wait-for-users {courtesy.wait_for_users}: {state}")
             break
         waiting = f"waiting for {names} to log out, {courtesy.wait_for_users} at most" if users else unknown
         if waiting != waited:

@@ -126,7 +126,7 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
     if context.planned.staged and not facts.detection.needs_reboot:
         raise _without_update(facts)
-    locked = "" if context.policy.reboot_command else facts.detection.blocked
+    locked = "" if context.policy.own_reboot_command else facts.detection.blocked
     if facts.inhibited_by or locked:
         message = f"not started: {locked or f'its shutdown is blocked by {facts.inhibited_by}'}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)

@@ -98,7 +98,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if own_command and not facts.may_reboot:
-        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tested")
+        return passed(CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested")
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
