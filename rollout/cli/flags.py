@@ -161,7 +161,8 @@ def _given(context: Any, received: Mapping[Setting, Any], config: Path | None, a
 
 def _refuse_empty(setting: Setting, value: Any) -> None:
     """A value that is empty would mean that nothing was given: all nodes in place of one."""
-    if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    if any(not text.replace(setting.key.between if setting.is_list else " ", " ").strip() for text in texts):
         raise UsageError(
             f"--{setting.key.flag} is empty, as a variable of a shell is that was not set",
             hint="Drop the flag, or give it a value.",

@@ -45,7 +45,7 @@ def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, li
 
 
 def _label(parameter: Any, written: str) -> str:
-    """What stands before an explanation; of an argument without Python's name for its type, of a flag without its no."""
+    """What stands before an explanation, without Python's name for an argument's type, and without a flag's no."""
     is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
     return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
 

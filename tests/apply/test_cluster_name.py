@@ -13,7 +13,7 @@ from tests.ended import Ended, end_of, start
 from tests.inbox import Inbox, received
 
 Started = Callable[[Scenario | str, int], Lab]
-ONE = ("--yes", "--node", "worker-1", "--metrics-textfile", "rollout.prom", "--journal", "run.jsonl")
+ONE = ("--yes", "--node", "worker-1", "--set", "metrics.textfile=rollout.prom", "--set", "output.journal=run.jsonl")
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_the_flags_before_it_are_taken_with_a_word(inbox: Inbox, started: Starte
     assert {note["cluster"] for note in inbox.notes} == {"b"}
     told = [line for line in ended.stderr.splitlines() if "superseded" in line]
     assert sorted(told) == [
-        "warning: --metrics-cluster is superseded by --cluster-name",
-        "warning: --notify-cluster is superseded by --cluster-name",
+        "warning: --metrics-cluster is superseded by cluster.name",
+        "warning: --notify-cluster is superseded by cluster.name",
     ]
-    both = end_of(start(tmp_path, variables, ("apply", *ONE, "--cluster-name", "c", "--reboot-idle")))
+    both = end_of(start(tmp_path, variables, ("apply", *ONE, "--set", "cluster.name=c", "--allow", "idle")))
     assert (both.code, inbox.notes[-1]["cluster"]) == (0, "c")
     helped = end_of(start(tmp_path, {}, ("apply", "--help-all"))).stdout
-    assert ("--cluster-name" in helped, "-cluster " in helped) == (True, False)
+    assert ("cluster.name" in helped, "-cluster " in helped) == (True, False)

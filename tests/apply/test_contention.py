@@ -25,7 +25,7 @@ OF_RECORD = ApiFault(
 def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
     lab.inflict(OF_NODES)
-    ended = rollout(lab, *APPLY, "--no-prefer-no-schedule-taint")
+    ended = rollout(lab, *APPLY, "--set", "drain.prefer-no-schedule-taint=false")
     assert ended.code == 0, ended.stderr
     assert lab.struck(OF_NODES) == 25
     assert_finished(lab)
@@ -62,7 +62,7 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollo
     ended = rollout(lab, *APPLY)
     assert ended.code == 0, ended.stderr
     assert "warning: the record stays, as ended: admission webhook" in ended.stdout
-    again = rollout(lab, *APPLY, "--reboot-idle", "--max-failures", "2")
+    again = rollout(lab, *APPLY, "--allow", "idle", "--max-failures", "2")
     assert again.code == 0, again.stderr
     assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
 
@@ -82,7 +82,7 @@ def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: St
     assert ended.code == 0, ended.stderr
     words = "ConfigMap kube-system/node-rollout was deleted, and finalizers hold it: example.com/hold"
     assert words in ended.stdout
-    refused = rollout(lab, *APPLY, "--reboot-idle")
+    refused = rollout(lab, *APPLY, "--allow", "idle")
     assert refused.code == 6
     assert words in refused.stderr
     aborted = rollout(lab, "abort", "--yes")
@@ -90,11 +90,11 @@ def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: St
     assert "its record is deleted, and stays until its finalizers are gone: example.com/hold" in aborted.stdout
     assert "is removed" not in aborted.stdout
     lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
-    assert rollout(lab, *APPLY, "--reboot-idle").code == 0
+    assert rollout(lab, *APPLY, "--allow", "idle").code == 0
 
 
 def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:
-    """Of two with different --lease-namespace neither sees the other's lock; their marks both see."""
+    """Of two with different lock.namespace neither sees the other's lock; their marks both see."""
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--control-plane", "exclude")
     assert process.stdout is not None
@@ -119,5 +119,5 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     ended = end_of(process)
     told = [line["message"] for line in lines if line["type"] == "notice" and other in line["message"]]
     assert (ended.code, len(told)) == (0, 1), ended.stderr
-    assert f"the rollout {other} has {marked} in flight, under a lock in another --lease-namespace" in told[0]
+    assert f"the rollout {other} has {marked} in flight, under a lock in another lock.namespace" in told[0]
     assert sorted(lines[-1]["succeeded"]) == sorted(planned)

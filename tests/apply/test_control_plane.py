@@ -44,7 +44,7 @@ def planned(rollout: Rollout, lab: Lab, *arguments: str) -> dict[str, Any]:
         ({}, [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}], ()),
         ({}, [{"key": "node-role.kubernetes.io/etcd", "value": "true", "effect": "NoExecute"}], ()),
         ({"node-role.kubernetes.io/controlplane": "true"}, [], ()),
-        ({TYPHOON: "true"}, [], ("--control-plane-selector", TYPHOON)),
+        ({TYPHOON: "true"}, [], ("--set", f"waves.control-plane-selector={TYPHOON}")),
     ],
 )
 def test_such_a_node_goes_alone_and_last(
@@ -68,16 +68,18 @@ def test_a_role_that_only_puts_schedulers_off_is_none(started: Started, rollout:
 
 
 def test_a_selector_of_no_node_is_warned_of(started: Started, rollout: Rollout) -> None:
-    ended = rollout(started("default", 5), "plan", "--control-plane-selector", TYPHOON)
+    ended = rollout(started("default", 5), "plan", "--set", f"waves.control-plane-selector={TYPHOON}")
     assert ended.code == 0
-    assert "warning: --control-plane-selector has no effect" in ended.stderr
+    assert "warning: waves.control-plane-selector has no effect" in ended.stderr
 
 
 def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     describe(lab, "worker-1", {TYPHOON: "true"}, [])
     nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "--control-plane-selector", TYPHOON, *nodes)
+    process = command(
+        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", f"waves.control-plane-selector={TYPHOON}", *nodes
+    )
     assert process.stdout is not None
     next(line for line in process.stdout if '"draining"' in line)
     process.kill()

@@ -26,7 +26,7 @@ QUICK = (
 )
 # Real seconds within which each blocker is certain: half a minute of the lab's time, and a busy machine's planning.
 LONG = 60
-DESPITE = ("--yes", "-o", "json", "--ignore-blockers", "--max-failures", "99")
+DESPITE = ("--yes", "-o", "json", "--allow", "blocked", "--max-failures", "99")
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout
         }
         refused = rollout(lab, "apply", "--yes", *QUICK)
         assert refused.code == 6
-        assert "--ignore-blockers" in refused.stderr
+        assert "--allow blocked" in refused.stderr
 
         ended = rollout(lab, "apply", *DESPITE, *QUICK)
 
@@ -119,7 +119,7 @@ def test_what_the_disruption_controller_counts_is_foreseen_and_comes_true(tmp_pa
 def test_left_out_of_it_the_rest_goes_through(tmp_path: Path, rollout: Rollout) -> None:
     with lab_of("forecast", 12, tmp_path) as lab:
         wait_until_long_unready(rollout, lab, "budget-unhealthy")
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--skip-blocked", *QUICK)
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--skip", "blocked", *QUICK)
         assert ended.code == 0, ended.stderr
         assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
 
@@ -232,7 +232,7 @@ def test_a_node_is_explained_on_request(tmp_path: Path, rollout: Rollout) -> Non
 
 
 def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Rollout) -> None:
-    flags = ("--control-plane", "exclude", "--reboot-idle", "--node", "worker-1", "--node", "worker-2")
+    flags = ("--control-plane", "exclude", "--allow", "idle", "--node", "worker-1", "--node", "worker-2")
     with Lab.start(scale(load_scenario("default"), 8), directory=tmp_path / "lab", speed=16) as lab:
         assert "assumed" in " ".join(planned_by(rollout, lab, flags)["estimate"]["basis"])
         assert rollout(lab, "apply", "--yes", "-o", "json", *flags).code == 0

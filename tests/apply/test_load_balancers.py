@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 BY_US = "node-rollout.dev/excluded-by-us"
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 NUMBER = 5
 
 Started = Callable[[Scenario | str, int], Lab]
@@ -91,7 +91,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
     label(lab, theirs)
     watched = Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--exclude-from-load-balancers", "2s", *QUICK)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK)
     assert ended.code == 0, ended.stderr
     assert len(watched.labelled) == NUMBER - 1
     assert all(watched.together.values())
@@ -111,7 +111,7 @@ def test_the_plan_counts_the_wait(started: Started, rollout: Rollout) -> None:
     lab = started("default", NUMBER)
 
     def seconds(wait: str) -> list[int]:
-        planned = rollout(lab, "plan", "-o", "json", "--exclude-from-load-balancers", wait)
+        planned = rollout(lab, "plan", "-o", "json", "--set", f"drain.exclude-from-load-balancers={wait}")
         return [wave["estimate"]["seconds"] for wave in json.loads(planned.stdout)["waves"]]
 
     without, with_it = seconds("0s"), seconds("5m")
@@ -121,7 +121,7 @@ def test_the_plan_counts_the_wait(started: Started, rollout: Rollout) -> None:
 def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: Started, tmp_path: Path) -> None:
     lab = started("default", NUMBER)
     watched = Watched(lab)
-    flags = ("--exclude-from-load-balancers", "1h", "--stop", "revert", *QUICK)
+    flags = ("--set", "drain.exclude-from-load-balancers=1h", "--set", "waves.stop=revert", *QUICK)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags)
     wait_until(lambda: bool(watched.labelled))
     process.terminate()
@@ -134,7 +134,9 @@ def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: S
 def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
     lab = started("default", NUMBER)
     watched = Watched(lab)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "--exclude-from-load-balancers", "2s", *QUICK)
+    process = command(
+        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK
+    )
     wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()

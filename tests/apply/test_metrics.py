@@ -89,7 +89,7 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
     file = tmp_path / "rollout.prom"
     began = time.time()
     ended = rollout(
-        started("default", 5), "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin"
+        started("default", 5), "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin"
     )
     assert ended.code == 0, ended
     scrape = scraped(file)
@@ -113,7 +113,7 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
 
 def test_the_file_is_written_while_it_runs_and_outlives_a_kill(started: Started, tmp_path: Path) -> None:
     lab, file = started("never-returns", 4), tmp_path / "rollout.prom"
-    process = command(lab, tmp_path, "apply", "--yes", "--metrics-textfile", str(file))
+    process = command(lab, tmp_path, "apply", "--yes", "--set", f"metrics.textfile={file}")
     scrape = scraped_once(file, lambda now: "rebooting" in now.values("node_rollout_nodes", "phase"))
     process.send_signal(signal.SIGKILL)
     end_of(process)
@@ -130,7 +130,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     file = tmp_path / "rollout.prom"
     file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
     lab = started("rollback", 4)
-    ended = rollout(lab, "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin")
+    ended = rollout(lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
     assert ended.code == 4, ended
     scrape = scraped(file)
     assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
@@ -142,7 +142,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
 
 def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     file = tmp_path / "rollout.prom"
-    ended = rollout(started("budget-never", 4), "apply", "--yes", "--metrics-textfile", str(file))
+    ended = rollout(started("budget-never", 4), "apply", "--yes", "--set", f"metrics.textfile={file}")
     assert ended.code == 6, ended
     scrape = scraped(file)
     assert scrape.values("node_rollout_last_pass_result", "result") == {"blocked": 1}
@@ -152,7 +152,16 @@ def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout,
 def test_evictions_that_a_budget_holds_are_counted(started: Started, tmp_path: Path) -> None:
     file = tmp_path / "rollout.prom"
     lab = started("budget-never", 5)
-    arguments = ("apply", "--yes", "--ignore-blockers", "--stop", "revert", "--metrics-textfile", str(file))
+    arguments = (
+        "apply",
+        "--yes",
+        "--allow",
+        "blocked",
+        "--set",
+        "waves.stop=revert",
+        "--set",
+        f"metrics.textfile={file}",
+    )
     process = command(lab, tmp_path, *arguments)
     scrape = scraped_once(file, lambda now: bool(now.values("node_rollout_held_evictions", "budget")))
     process.send_signal(signal.SIGTERM)
@@ -164,7 +173,7 @@ def test_evictions_that_a_budget_holds_are_counted(started: Started, tmp_path: P
 
 def test_a_rehearsal_leaves_none(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     file = tmp_path / "rollout.prom"
-    assert rollout(started("default", 4), "apply", "--dry-run", "--metrics-textfile", str(file)).code == 0
+    assert rollout(started("default", 4), "apply", "--dry-run", "--set", f"metrics.textfile={file}").code == 0
     assert not file.exists()
 
 
@@ -172,8 +181,8 @@ def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
-    process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
+    arguments = ("--yes", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
+    process = command(lab, tmp_path, "apply", *arguments, "--set", "lock.duration=1s")
     scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
     process.kill()
     end_of(process)
@@ -194,7 +203,7 @@ def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path)
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
         environment = {**lab.environment, "ROLLOUT_METRICS_PUSHGATEWAY": url}
         assert end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan"])).code == 0
-        process = start(tmp_path, environment, ["apply", "-yv", "--gate-command", f"sh -c 'env >> {dump}'"])
+        process = start(tmp_path, environment, ["apply", "-yv", "--set", f"gates.command=sh -c 'env >> {dump}'"])
         until = time.monotonic() + 60
         while not any('phase="rebooting",pool=""} 1' in text for text in pushed.groups.values()):
             assert time.monotonic() < until, pushed.groups
@@ -213,7 +222,7 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
 ) -> None:
     with gateway() as pushed:
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
-        arguments = ("apply", "--yes", "--metrics-pushgateway", url, "--cluster-name", "eu/berlin")
+        arguments = ("apply", "--yes", "--set", f"metrics.pushgateway={url}", "--set", "cluster.name=eu/berlin")
         ended = rollout(started("default", 4), *arguments)
     assert ended.code == 0, ended
     group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
@@ -239,8 +248,8 @@ def test_a_place_that_fails_or_hangs_costs_one_warning_each(
     with gateway(500, hangs=hangs) as pushed:
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
         began = time.monotonic()
-        arguments = ("apply", "--yes", "-o", "json", "--metrics-textfile", str(file))
-        ended = rollout(lab, *arguments, "--metrics-pushgateway", url)
+        arguments = ("apply", "--yes", "-o", "json", "--set", f"metrics.textfile={file}")
+        ended = rollout(lab, *arguments, "--set", f"metrics.pushgateway={url}")
         took = time.monotonic() - began
     assert ended.code == 0, ended
     assert len(ended.summary["succeeded"]) == 4
@@ -255,15 +264,15 @@ def test_a_place_that_fails_or_hangs_costs_one_warning_each(
 @pytest.mark.parametrize(
     ("flag", "value", "why"),
     [
-        ("--metrics-textfile", "rollout.txt", "node_exporter takes files that end in .prom"),
-        ("--metrics-pushgateway", f"ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
-        ("--metrics-pushgateway", f"http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        ("--set", "metrics.textfile=rollout.txt", "node_exporter takes files that end in .prom"),
+        ("--set", f"metrics.pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
+        ("--set", f"metrics.pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
         (
-            "--metrics-pushgateway",
-            f"http://ops:a {PASSWORD}@gateway:9091",
+            "--set",
+            f"metrics.pushgateway=http://ops:a {PASSWORD}@gateway:9091",
             "'gateway:9091' is not the address of a Push",
         ),
-        ("--metrics-pushgateway", f"ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+        ("--set", f"metrics.pushgateway=ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
 def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:
@@ -289,15 +298,19 @@ def test_doctor_looks_at_each_place_and_leaves_nothing(started: Started, tmp_pat
     with gateway() as good, gateway(401) as closed, closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         looks = [
-            (f"--metrics-textfile={tmp_path}/a.prom", "pass", "its folder can be written"),
-            (f"--metrics-textfile={tmp_path}/none/a.prom", "warn", f"{tmp_path}/none is not a folder"),
-            ("--metrics-textfile=/proc/a.prom", "warn", "/proc cannot be written"),
-            (f"--metrics-pushgateway={good.url.replace('://', f'://me:{PASSWORD}@')}", "pass", "answers"),
-            (f"--metrics-pushgateway={closed.url.replace('://', f'://me:{PASSWORD}@')}", "warn", "it answers 401: "),
-            ("--metrics-pushgateway=http://127.0.0.1:1", "warn", "does not answer"),
-            ("--metrics-listen=127.0.0.1:0", "pass", "free to listen on"),
+            (f"--set metrics.textfile={tmp_path}/a.prom", "pass", "its folder can be written"),
+            (f"--set metrics.textfile={tmp_path}/none/a.prom", "warn", f"{tmp_path}/none is not a folder"),
+            ("--set metrics.textfile=/proc/a.prom", "warn", "/proc cannot be written"),
+            (f"--set metrics.pushgateway={good.url.replace('://', f'://me:{PASSWORD}@')}", "pass", "answers"),
             (
-                f"--metrics-listen=127.0.0.1:{port}",
+                f"--set metrics.pushgateway={closed.url.replace('://', f'://me:{PASSWORD}@')}",
+                "warn",
+                "it answers 401: ",
+            ),
+            ("--set metrics.pushgateway=http://127.0.0.1:1", "warn", "does not answer"),
+            ("--set metrics.listen=127.0.0.1:0", "pass", "free to listen on"),
+            (
+                f"metrics.listen=127.0.0.1:{port}",
                 "warn",
                 f"cannot listen on 127.0.0.1:{port}: Address already in use",
             ),

@@ -18,9 +18,9 @@ from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 KURED = "weave.works/kured-"
 Started = Callable[[Scenario | str, int], Lab]
-LABELS = ("--pre-reboot-node-labels", "maintenance=true,team=", "--post-reboot-node-labels", "maintenance=false")
-BOTH = ("--annotate-compat", "fluo", "--annotate-compat", "kured")
-WAITING = (*LABELS, *BOTH, "--reboot-delay", "1h")
+LABELS = ("--set", "labels.pre-reboot=maintenance=true,team=", "--set", "labels.post-reboot=maintenance=false")
+BOTH = ("--set", "labels.compat=fluo", "--set", "labels.compat=kured")
+WAITING = (*LABELS, *BOTH, "--set", "reboot.delay=1h")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def of_kured(values: Mapping[str, str]) -> set[str]:
 
 
 def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     during = metadata(lab, "labels")
     assert (during["maintenance"], during["team"]) == ("true", "")
@@ -73,7 +73,7 @@ def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, ro
     assert (after["maintenance"], "team" in after) == ("false", False)
     assert lab.scoreboard().annotations_left == {}
     assert "label" not in stdout
-    again = rollout(lab, "apply", *ALONE, *LABELS, "--reboot-idle")
+    again = rollout(lab, "apply", *ALONE, *LABELS, "--allow", "idle")
     assert again.code == 0, again.stderr
     assert ("cordoned", "label maintenance=false is maintenance=true now") in again.steps(NODE)
     assert metadata(lab, "labels")["maintenance"] == "false"
@@ -94,7 +94,7 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     write(lab, "labels", maintenance="never")
     write(lab, "annotations", **{f"{FLUO}status": "UPDATE_STATUS_VERIFYING"})
     labels, annotations = metadata(lab, "labels"), metadata(lab, "annotations")
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
     heard(process, "before its reboot")
     assert metadata(lab, "labels")["maintenance"] == "true"
     assert of_fluo(metadata(lab, "annotations"))["status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
@@ -112,7 +112,7 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
 
 
 def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
     heard(process, "before its reboot")
     write(lab, "labels", maintenance="mine")
     process.terminate()
@@ -122,7 +122,7 @@ def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path)
 
 
 def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, *BOTH, "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, *BOTH, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     process.kill()
     process.communicate()
@@ -151,7 +151,7 @@ def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, roll
 
 
 def test_what_fluos_and_kureds_dashboards_read_is_there(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *BOTH, "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *BOTH, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     version = lab.machines[NODE].os_version
     during = of_fluo(metadata(lab, "annotations"))
@@ -181,7 +181,7 @@ def test_nodes_that_wait_are_told_of_too_and_no_more_once_nothing_comes_of_it(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
     before = everything(lab)
-    flags = ("--yes", "-o", "json", "--drain-delay", "1h", *BOTH)
+    flags = ("--yes", "-o", "json", "--set", "drain.delay=1h", *BOTH)
     process = command(lab, tmp_path, "apply", *flags)
     heard(process, "before its drain")
     told = everything(lab)
@@ -218,29 +218,29 @@ def everything(lab: Lab) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
 
 def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, rollout: Rollout) -> None:
     assert rollout(lab, "apply", *ALONE, *BOTH).code == 0
-    again = rollout(lab, "apply", *ALONE, *BOTH, "--reboot-idle")
+    again = rollout(lab, "apply", *ALONE, *BOTH, "--allow", "idle")
     assert again.code == 0, again.stderr
     write(lab, "annotations", **{f"{KURED}reboot-in-progress": "2026-01-02T03:04:05Z"})
-    refused = rollout(lab, "plan", "-o", "json", "--node", NODE, "--reboot-idle")
+    refused = rollout(lab, "plan", "-o", "json", "--node", NODE, "--allow", "idle")
     assert [left["reason"] for left in json.loads(refused.stdout)["excluded"]] == ["rival"]
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (("--pre-reboot-node-labels", "maintenance"), "'maintenance' has no value"),
-        (("--pre-reboot-node-labels", "a=b c"), "'b c' is not a label's value"),
-        (("--post-reboot-node-labels", "a_/b=c"), "is not a"),
-        (("--post-reboot-node-labels", f"a={'x' * 64}"), "is not a label's value"),
-        (("--pre-reboot-node-labels", "a=b,a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "a=b", "--pre-reboot-node-labels", "a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "node-rollout.dev/x=y"), "it is rollout's own"),
+        (("--set", "labels.pre-reboot=maintenance"), "'maintenance' has no value"),
+        (("--set", "labels.pre-reboot=a=b c"), "'b c' is not a label's value"),
+        (("--set", "labels.post-reboot=a_/b=c"), "is not a"),
+        (("--set", f"labels.post-reboot=a={'x' * 64}"), "is not a label's value"),
+        (("--set", "labels.pre-reboot=a=b,a=c"), "the label a is to be 'b' and 'c'"),
+        (("--set", "labels.pre-reboot=a=b", "--set", "labels.pre-reboot=a=c"), "the label a is to be 'b' and 'c'"),
+        (("--set", "labels.pre-reboot=node-rollout.dev/x=y"), "it is rollout's own"),
         (
-            ("--pre-reboot-node-labels", "node.kubernetes.io/exclude-from-external-load-balancers="),
-            "--exclude-from-load-balancers sets it",
+            ("--set", "labels.pre-reboot=node.kubernetes.io/exclude-from-external-load-balancers="),
+            "drain.exclude-from-load-balancers sets it",
         ),
-        (("--annotate-compat", "cluo"), "cluo"),
-        (("--annotate-compat", "fluo", "--ignore-rival", "fluo"), "its operator would act on what is written"),
+        (("--set", "labels.compat=cluo"), "cluo"),
+        (("--set", "labels.compat=fluo", "--allow", "fluo"), "its operator would act on what is written"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tuple[str, ...], complaint: str) -> None:

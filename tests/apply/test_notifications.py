@@ -62,7 +62,7 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
 
 def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--cluster-name", "prod-1")
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1")
     assert ended.code == 4
     failure = ended.failures["worker-2"]
     note = inbox.one("node-failed")
@@ -88,7 +88,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
-    flags = ("--ignore-blockers", "--drain-timeout", "5s", "--settle-timeout", "1s", "--notify-held-after", "1s")
+    flags = ("--allow", "blocked", "--drain-timeout", "5s", "--settle-timeout", "1s", "--set", "notify.held-after=1s")
     ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags)
     assert ended.code == 4
     note = inbox.one("held")
@@ -104,7 +104,7 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
 
 def test_no_word_of_an_eviction_that_is_held_for_less(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
-    flags = ("--ignore-blockers", "--drain-timeout", "3s", "--settle-timeout", "1s", "--notify-held-after", "1m")
+    flags = ("--allow", "blocked", "--drain-timeout", "3s", "--settle-timeout", "1s", "--set", "notify.held-after=1m")
     notified(lab, tmp_path, inbox.url, "apply", "--yes", *flags)
     assert "node-failed" in inbox.events()
     assert "held" not in inbox.events()
@@ -134,7 +134,9 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started:
 
 def test_a_rollout_that_may_not_begin(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "--gate-command", "false", "--gate-timeout", "1s")
+    ended = notified(
+        lab, tmp_path, inbox.url, "apply", "--yes", "--set", "gates.command=false", "--set", "gates.timeout=1s"
+    )
     assert ended.code == 6
     assert "gate command" in ended.stderr
     assert inbox.events() == ["finished"]
@@ -152,7 +154,7 @@ def test_nodes_that_wait_for_nobody_are_no_news_and_those_that_cannot_be_reached
     assert inbox.events() == []
     for machine in lab.machines.values():
         lab.call(machine.cut_power)
-    assert notified(lab, tmp_path, inbox.url, "apply", "--yes", "--probe-timeout", "2s").code == 4
+    assert notified(lab, tmp_path, inbox.url, "apply", "--yes", "--set", "ssh.probe-timeout=2s").code == 4
     assert inbox.events() == ["finished"]
     assert inbox.notes[0]["not_done"] == 5
     assert inbox.notes[0]["next"] == "See: rollout doctor; then: rollout apply"
@@ -224,7 +226,7 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
     planned = end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"]))
     gate = "sh -c 'env >> gate-environment'"
-    flags = ("--journal", "journal", "-v", "-o", "json", "--gate-command", gate)
+    flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
     inbox.wait_for("wave-done")
     objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
@@ -284,7 +286,7 @@ def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, starte
     (tmp_path / "own.toml").write_text(
         'notify-file = "urls"\nnotify-template = "words.toml"\nnotify-on = ["node-failed", "finished"]\n'
     )
-    flags = ("--node", "worker-2", "--cluster-name", "prod")
+    flags = ("--node", "worker-2", "--set", "cluster.name=prod")
     ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
     assert ended.code == 4, ended.stderr
     failed, last = inbox.notes
@@ -301,7 +303,7 @@ def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
     urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
     quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
     assert inbox.notes == []
-    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--cluster-name", "prod")
+    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--set", "cluster.name=prod")
     assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
     assert inbox.events() == ["test"]
     for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):
@@ -315,22 +317,25 @@ def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--notify", TOKEN], "notification URL 1 has no scheme"),
-        (["--notify", f"https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
-        (["--notify", f"https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
-        (["--notify", "https://h", "--notify", f"nosuch://{TOKEN}"], "nosuch:// (URL 2) is not a URL that Apprise"),
-        (["--notify", f"slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
-        (["--notify-file", "urls"], "urls: notification URL 1 has no scheme"),
-        (["--notify-file", "none"], "cannot read none: No such file or directory"),
-        (["--notify-on", "everything"], "'everything' is not an event"),
-        (["--notify-held-after", "0s"], "0s leaves no time"),
-        (["--notify-template", "field.toml"], "field.toml: [held] title: unknown field $outcome"),
-        (["--notify-template", "general.toml"], "general.toml: body: unknown field $node"),
-        (["--notify-template", "dollar.toml"], "dollar.toml: title: a $ that is no field's"),
-        (["--notify-template", "event.toml"], "event.toml: [nothing] is not an event"),
-        (["--notify-template", "key.toml"], "key.toml: [held] text is neither a title nor a body"),
-        (["--notify-template", "torn.toml"], "torn.toml is not TOML"),
-        (["--config", "list.toml"], "list.toml: what is written cannot be a value of --notify"),
+        (["--set", f"notify.url={TOKEN}"], "notification URL 1 has no scheme"),
+        (["--set", f"notify.url=https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (["--set", f"notify.url=https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (
+            ["--set", "notify.url=https://h", "--set", f"notify.url=nosuch://{TOKEN}"],
+            "nosuch:// (URL 2) is not a URL that Apprise",
+        ),
+        (["--set", f"notify.url=slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
+        (["--set", "notify.file=urls"], "urls: notification URL 1 has no scheme"),
+        (["--set", "notify.file=none"], "cannot read none: No such file or directory"),
+        (["--set", "notify.on=everything"], "'everything' is not an event"),
+        (["--set", "notify.held-after=0s"], "0s leaves no time"),
+        (["--set", "notify.template=field.toml"], "field.toml: [held] title: unknown field $outcome"),
+        (["--set", "notify.template=general.toml"], "general.toml: body: unknown field $node"),
+        (["--set", "notify.template=dollar.toml"], "dollar.toml: title: a $ that is no field's"),
+        (["--set", "notify.template=event.toml"], "event.toml: [nothing] is not an event"),
+        (["--set", "notify.template=key.toml"], "key.toml: [held] text is neither a title nor a body"),
+        (["--set", "notify.template=torn.toml"], "torn.toml is not TOML"),
+        (["--config", "list.toml"], "list.toml: what is written cannot be a value of notify.url"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_asked(

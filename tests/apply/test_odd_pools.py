@@ -95,7 +95,7 @@ def test_a_pool_whose_nodes_are_all_blocked_stops_it_or_is_left_out(
     plan = planned(lab, rollout, settings, IN_TURN)
     assert {(entry["node"], entry["kind"]) for entry in plan["blockers"]} == {(n, "unmanaged-pod") for n in EARLY}
     assert rollout(lab, "apply", "--yes", "-c", str(settings)).code == ExitCode.BLOCKED
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--skip-blocked")
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--skip", "blocked")
     assert ended.code == 0, ended.stderr
     assert set(ended.summary["succeeded"]) == LATE
     assert {

@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
-    *("--health-checks", "1"),
+    *("--set", "waves.health-checks=1"),
 )
 PREFIX = "node-rollout.dev/"
 Start = Callable[[str, int], Lab]
@@ -123,7 +123,7 @@ def test_a_plan_ends_with_the_rollout_for_which_apply_would_refuse_it(
 
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):
+    with stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s"):
         ended = rollout(lab, "resume", "--yes", "-o", "json")
         assert ended.code == 0, ended.stderr
         assert_finished(lab)
@@ -208,7 +208,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
 ) -> None:
     """A terminal that goes away is told of more than once, which makes no second signal of it."""
     lab = started("drain-hangs", 6)
-    process = command(lab, tmp_path, *APPLY, "--stop", "revert")
+    process = command(lab, tmp_path, *APPLY, "--set", "waves.stop=revert")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     time.sleep(1)
     for number in signals:
@@ -239,7 +239,7 @@ def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
 
 def test_a_ramp_goes_on_from_where_it_was(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--ramp", "1,2")
+    process = command(lab, tmp_path, *APPLY, "--set", "waves.ramp=1,2")
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)
     process.kill()
@@ -297,7 +297,7 @@ def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits
     """From another machine, or a home without its journal: nothing there tells that its process is gone."""
     lab, elsewhere = started("default", 5), tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with stopped_at(lab, tmp_path, "drained", "--lease-duration", "15s"):
+    with stopped_at(lab, tmp_path, "drained", "--set", "lock.duration=15s"):
         run = run_of(lab)
         early = end_of(command(lab, elsewhere, "abort", "--yes"))
         assert early.code == 6
@@ -375,7 +375,7 @@ def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:
 
 def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout: Rollout) -> None:
     lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--lease-duration", "1s")
+    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=1s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
 
     def steal() -> None:
@@ -396,7 +396,7 @@ def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout
 def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 5)
     assert rollout(lab, "status", "--run", "-o", "json").stdout.strip() == "null"
-    process = command(lab, tmp_path, *APPLY, "--lease-duration", "3s")
+    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     alive = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
     assert alive["state"] == "running"
@@ -436,7 +436,7 @@ def test_history_tells_of_a_killed_run_and_of_the_one_that_went_on(
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout: Rollout, place: str) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, *APPLY, "--journal", place)
+    ended = rollout(lab, *APPLY, "--set", f"output.journal={place}")
     assert ended.code == 0
     assert len(re.findall("no journal is written|can no longer be written", ended.stderr)) == 1
     assert f"{place.removesuffix('/journal')}" in ended.stderr
@@ -464,7 +464,7 @@ def test_what_its_operator_went_on_beside_is_not_asked_about_again(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("forecast", 12)
-    quick = ("--drain-timeout", "5s", "--settle-timeout", "20s", "--max-failures", "99", "--ignore-blockers")
+    quick = ("--drain-timeout", "5s", "--settle-timeout", "20s", "--max-failures", "99", "--allow", "blocked")
     with stopped_at(lab, tmp_path, "draining", *quick):
         waiting = next(f"worker-{number}" for number in range(9, 0, -1) if "run" not in marks(lab, f"worker-{number}"))
         add_pod_by_hand(lab, waiting)
@@ -474,7 +474,7 @@ def test_what_its_operator_went_on_beside_is_not_asked_about_again(
         assert "by-hand-too" in refused.stderr
         assert "shop/single" not in refused.stderr
 
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--ignore-blockers", "--force-unlock", run_of(lab))
+        ended = rollout(lab, "resume", "--yes", "-o", "json", "--allow", "blocked", "--force-unlock", run_of(lab))
         assert ended.code == 4, ended.stderr
         assert waiting in {entry["node"] for entry in ended.summary["failed"]}
         assert not ended.summary["not_started"]

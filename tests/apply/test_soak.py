@@ -7,12 +7,7 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
-from rollout.cli.options.general import JournalOptions
-from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import ProcessOptions, StopOptions
-from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+from rollout.cli.settings.schema import Cluster, Settings, Ssh
 from rollout.cli.stages.execute import RunSettings
 from rollout.cli.stages.gather import gather
 from rollout.cli.stages.plan import Intent, planned_run
@@ -71,21 +66,17 @@ class Notices:
 
 def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     paths = {name: Path(value) for name, value in lab.environment.items()}
-    ssh = SshOptions(
-        ssh_key=paths["ROLLOUT_SSH_KEY"],
+    ssh = Ssh(
+        key=paths["ROLLOUT_SSH_KEY"],
         known_hosts=paths["ROLLOUT_KNOWN_HOSTS"],
-        ssh_config=paths["ROLLOUT_SSH_CONFIG"],
+        config=paths["ROLLOUT_SSH_CONFIG"],
         inventory=paths.get("ROLLOUT_INVENTORY"),
-        ssh_port=int(lab.environment.get("ROLLOUT_SSH_PORT", "0")) or None,
+        port=int(lab.environment.get("ROLLOUT_SSH_PORT", "0")) or None,
     )
     intent = Intent(Selection(nodes=("worker-1", "worker-2")), RULES)
-    cluster = ClusterOptions(kubeconfig=paths["KUBECONFIG"])
-    process = ProcessOptions(
-        *(ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()),
-        NotifyOptions(),
-    )
-    gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace, USUAL_PROBE)
-    run = planned_run(intent, gathered, RunSettings(process, GatePorts(), as_json=True, width=None), quiet=True)
+    settings = Settings(cluster=Cluster(kubeconfig=paths["KUBECONFIG"]), ssh=ssh)
+    gathered = gather(settings, intent.selection, USUAL_PROBE)
+    run = planned_run(intent, gathered, RunSettings(settings, GatePorts()), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
     return execute(run.plan, run.hosts, ports, run.options, stop)
 

@@ -19,7 +19,7 @@ TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"
 THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
 TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 NUMBER = 5
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 Started = Callable[[Scenario | str, int], Lab]
 
@@ -98,23 +98,24 @@ def test_the_plan_counts_the_pods_that_move_and_how_often_with_it_and_without(
 ) -> None:
     lab = started("typical", 6)
     expected = {}
-    for flag in ("--prefer-no-schedule-taint", "--no-prefer-no-schedule-taint"):
-        plan = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", "1", flag).stdout)
+    for taint in ("true", "false"):
+        flag = f"drain.prefer-no-schedule-taint={taint}"
+        plan = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", "1", "--set", flag).stdout)
         nodes = [node for wave in plan["waves"] for node in wave["nodes"]]
         summary = plan["summary"]
         assert summary["pods_to_move"] == sum(node["evict"] for node in nodes) > 0
         assert summary["expected_evictions"] == summary["pods_to_move"] + sum(node["arrivals"] for node in nodes)
-        expected[flag] = summary["expected_evictions"]
-        if flag == "--prefer-no-schedule-taint":
+        expected[taint] = summary["expected_evictions"]
+        if taint == "true":
             pods = [node["evict"] for node in nodes]
             assert pods == sorted(pods)
-    assert expected["--prefer-no-schedule-taint"] < expected["--no-prefer-no-schedule-taint"]
+    assert expected["true"] < expected["false"]
 
 
 def test_without_it_no_node_is_tainted(started: Started, rollout: Rollout) -> None:
     lab = started("default", NUMBER)
     watched = Taints(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--no-prefer-no-schedule-taint", *QUICK)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.prefer-no-schedule-taint=false", *QUICK)
     assert ended.code == 0, ended.stderr
     assert watched.waiting == [0] * NUMBER
 

@@ -49,7 +49,7 @@ NEEDS = {
 
 def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[], None]) -> list[dict[str, object]]:
     """An apply's lines; what happens meanwhile does so once its node is about to be drained."""
-    arguments = ("apply", "--yes", "-o", "json", "--health-checks", "1", "--reboot-delay", "1s", *flags)
+    arguments = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s", *flags)
     process = command(lab, home, *arguments)
     lines = []
     with process:
@@ -66,7 +66,9 @@ def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[
 @pytest.mark.parametrize("source", NEEDS)
 def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, started: Start, tmp_path: Path) -> None:
     lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
-    lines = lines_of(lab, tmp_path, ("--detect", source, *flags, *nodes(node)), lambda: vanish(lab, node))
+    lines = lines_of(
+        lab, tmp_path, ("--set", f"detect.sources={source}", *flags, *nodes(node)), lambda: vanish(lab, node)
+    )
     (end,) = [line for line in lines if line["type"] == "node_finished"]
     assert (end["outcome"], end["message"], end["left_cordoned"]) == ("skipped", why, False)
     assert lines[-1]["code"] == 0, lines[-1]
@@ -79,7 +81,7 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, 
 def test_one_source_that_still_asks_is_enough(started: Start, tmp_path: Path) -> None:
     lab, gone = started("sources", 12), no_file("/run/needs-restart")
     lab.call(lambda: lab.machines["worker-8"].files.update({"/run/reboot-required": ""}))
-    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
+    flags = ("--set", "detect.sources=reboot-required,command", *COMMAND, *nodes("worker-8"))
     lines = lines_of(lab, tmp_path, flags, lambda: gone(lab, "worker-8"))
     assert lines[-1]["code"] == 0, lines[-1]
     assert lab.scoreboard().reboots["worker-8"] == 1
@@ -102,7 +104,7 @@ def test_a_host_that_says_something_else_each_time_is_begun_by_its_last_word(
 ) -> None:
     """Half of its sources have nothing to say when it is planned, and the other half when it is begun."""
     lab, saved = started("sources", 12), str(tmp_path / "some.plan")
-    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
+    flags = ("--set", "detect.sources=reboot-required,command", *COMMAND, *nodes("worker-8"))
     assert rollout(lab, "plan", *flags, "--out", saved).code == 0
     files = lab.machines["worker-8"].files
     lab.call(lambda: files.pop("/run/needs-restart"))
@@ -128,7 +130,13 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
     lab = started("sources", 12)
-    flags = ("--detect", "annotation,reboot-required,rpm-ostree", *nodes("worker-3", other), "--max-unavailable", "1")
+    flags = (
+        "--set",
+        "detect.sources=annotation,reboot-required,rpm-ostree",
+        *nodes("worker-3", other),
+        "--max-unavailable",
+        "1",
+    )
     lines = lines_of(lab, tmp_path, flags, lambda: changes(lab, other))
     begun = [str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == "draining"]
     assert set(begun) == {"worker-3"}

@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 SECONDS = 90.0
-LEASE = ("--lease-duration", "3s")
+LEASE = ("--set", "lock.duration=3s")
 
 
 class Heard:
@@ -122,7 +122,7 @@ def test_what_holds_a_drain_and_why_a_node_failed_is_seen_from_elsewhere(
 ) -> None:
     """The words are those of the process itself, but for what stands in no object."""
     lab = started("budget-never", 4)
-    flags = ("--ignore-blockers", "--drain-timeout", "12s", "--max-failures", "9", *LEASE)
+    flags = ("--allow", "blocked", "--drain-timeout", "12s", "--max-failures", "9", *LEASE)
     with heard(lab, tmp_path, *APPLY, *flags) as applying:
         wait_until(lambda: record(lab) is not None, SECONDS)
         with heard(lab, tmp_path, "status", "--watch", "-o", "json") as watching:

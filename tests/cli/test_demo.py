@@ -33,7 +33,7 @@ def test_estimates_and_time_outs_are_as_much_shorter_as_the_lab_is_faster(comman
 def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     """Else hosts that say otherwise than by update_engine that they need a reboot would show nothing."""
     ended = command("demo", "--scenario", "sources", "--speed", "60")
-    sources = "--detect update-engine,annotation,reboot-required,rpm-ostree"
+    sources = "--set detect.sources=update-engine,annotation,reboot-required,rpm-ostree"
     shown = " ".join(ended.stdout.split())
     assert f"$ rollout status {sources} NODE" in shown
     assert f"$ rollout plan {sources} --max-unavailable 3 --out " in shown

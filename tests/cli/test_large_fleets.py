@@ -75,7 +75,9 @@ def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path:
     rows = json.loads(ended_with_workers(lab, tmp_path, "status", "-o", "json").stdout)
     assert (len(rows), {row["error"] for row in rows}, {row["needs_reboot"] for row in rows}) == (HOSTS, {""}, {True})
 
-    plan = json.loads(ended_with_workers(lab, tmp_path, "plan", "-o", "json", "--probe-timeout", "1m30s").stdout)
+    plan = json.loads(
+        ended_with_workers(lab, tmp_path, "plan", "-o", "json", "--set", "ssh.probe-timeout=1m30s").stdout
+    )
     assert (plan["summary"]["nodes"], plan["excluded"]) == (HOSTS, [])
 
     one = ("--max-unavailable", "1", "--exclude", "cp-*", "--exclude", "worker-[2-9]*", "--exclude", "worker-1?*")
@@ -89,7 +91,7 @@ def test_a_plan_of_large_waves_names_every_node_on_few_screens(
     columns: int, most: int, lab: Lab, tmp_path: Path
 ) -> None:
     """In a column beside seven others their names would take 540 lines of 120 columns."""
-    screen = shown(tmp_path, lab.environment, ("plan", "--max-unavailable", "10%", "--reboot-idle"), columns)
+    screen = shown(tmp_path, lab.environment, ("plan", "--max-unavailable", "10%", "--allow", "idle"), columns)
     assert screen.code == 0, screen.text
     named = set(re.findall(r"(?:worker|cp)-\d+", screen.text.partition("Warnings:")[0]))
     assert len(named) == HOSTS
@@ -112,7 +114,7 @@ def test_an_interrupt_leaves_no_worker(lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_under_a_limit_of_open_files_all_hosts_answer(lab: Lab, tmp_path: Path) -> None:
     """A hard one, as containers have it."""
-    asked = f"{sys.executable} -m rollout status -o json --probe-concurrency 500 --probe-timeout 2m"
+    asked = f"{sys.executable} -m rollout status -o json --set ssh.probe-concurrency=500 --set ssh.probe-timeout=2m"
     ended = subprocess.run(
         ["bash", "-c", f"ulimit -n 256; exec {asked}"],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd()), **lab.environment},
@@ -127,4 +129,4 @@ def test_under_a_limit_of_open_files_all_hosts_answer(lab: Lab, tmp_path: Path) 
     assert (len(rows), {row["error"] for row in rows}) == (HOSTS, {""})
     # the other tests of this module have some of them rebooted before it, or after it
     assert {row["needs_reboot"] for row in rows} <= {True, False}
-    assert ended.stderr.count("72 hosts are asked at once, not as many as --probe-concurrency allows") == 1
+    assert ended.stderr.count("72 hosts are asked at once, not as many as ssh.probe-concurrency allows") == 1

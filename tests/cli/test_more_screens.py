@@ -81,7 +81,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_what_would_be_done_with_an_interrupted_rollout(
     name: str, width: int, interrupted: Interrupted, tmp_path: Path
 ) -> None:
-    words = (name, "--lease-duration", "15s") if name == "resume" else (name,)
+    words = (name, "--set", "lock.duration=15s") if name == "resume" else (name,)
     screen = shown(tmp_path, interrupted.environment, words, width, typed="no\n")
     assert screen.code == ExitCode.DECLINED
     hold_words(name, width, still(screen))
@@ -159,7 +159,7 @@ def test_a_version_that_is_held_is_told_once(name: str, width: int, held: Lab, t
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_board_says_for_how_long_a_pod_is_still_held(width: int, tmp_path: Path) -> None:
     """Whatever else of the line has room: which pod, by what, and how much time is left."""
-    flags = ("--ignore-blockers", "--drain-timeout", "8s", "--node", "worker-2")
+    flags = ("--allow", "blocked", "--drain-timeout", "8s", "--node", "worker-2")
     with Lab.start(scale(load_scenario("budget-never"), 6), directory=tmp_path / "lab", speed=30) as lab:
         screen = shown(tmp_path, lab.environment, ("apply", "--yes", *flags), width, heed=lambda _lines, _process: None)
     assert screen.code == ExitCode.PARTIAL

@@ -243,5 +243,5 @@ def test_a_rollout_goes_on_without_room_for_its_journal(start_lab: StartLab, tmp
     assert ended.stderr.count(HOMES[mounts]) == 1
     assert lab.scoreboard().annotations_left == {}
     for journal in (tmp_path / "kept").rglob("*.jsonl"):
-        shown = shell(f"{ROLLOUT} history --journal {journal}", tmp_path)
+        shown = shell(f"{ROLLOUT} history --set output.journal={journal}", tmp_path)
         assert "bug" not in shown.stderr

@@ -46,7 +46,7 @@ def test_no_stage_is_shown_in_a_pipe_or_on_a_dumb_terminal(command: str, lab: La
         assert stage.encode() not in dumb.octets
 
 
-@pytest.mark.parametrize("words", ["status", "apply --yes --reboot-idle --node worker-1"])
+@pytest.mark.parametrize("words", ["status", "apply --yes --allow idle --node worker-1"])
 def test_the_cursor_is_never_taken(words: str, lab: Lab, tmp_path: Path) -> None:
     """What Ctrl-Z stops, or a kill ends, could not give it back to the shell."""
     screen = shown(tmp_path, lab.environment, tuple(words.split()), 80)
@@ -68,7 +68,7 @@ def test_a_selection_that_is_wholly_excluded_is_said_to_be(lab: Lab, tmp_path: P
 
 @pytest.mark.parametrize(
     ("words", "stage"),
-    [("known-hosts", "asking hosts for their keys"), ("apply --dry-run --reboot-idle", "asking the API server about")],
+    [("known-hosts", "asking hosts for their keys"), ("apply --dry-run --allow idle", "asking the API server about")],
 )
 def test_what_else_takes_long_is_shown_too(words: str, stage: str, lab: Lab, tmp_path: Path) -> None:
     screen = shown(tmp_path, lab.environment, tuple(words.split()), 80)
@@ -77,7 +77,7 @@ def test_what_else_takes_long_is_shown_too(words: str, stage: str, lab: Lab, tmp
     assert stage not in screen.text
 
 
-@pytest.mark.parametrize("words", ["lab scenarios", "apply --dry-run --reboot-idle", "operate --once --node worker-1"])
+@pytest.mark.parametrize("words", ["lab scenarios", "apply --dry-run --allow idle", "operate --once --node worker-1"])
 def test_no_word_is_broken_at_the_edge(words: str, lab: Lab, tmp_path: Path) -> None:
     screen = shown(tmp_path, lab.environment, tuple(words.split()), 40)
     assert screen.code == ExitCode.OK, screen.text

@@ -26,9 +26,9 @@ SCENARIO = Scenario(
         Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
     ),
 )
-FLAGS = ("--reboot-idle", "--max-unavailable", "100%", "-o", "json")
+FLAGS = ("--allow", "idle", "--max-unavailable", "100%", "-o", "json")
 # No unattended pass reboots what nobody has asked for: see `ask_for_reboots`.
-UNATTENDED = ("--detect", "annotation", *FLAGS[1:])
+UNATTENDED = ("--set", "detect.sources=annotation", *FLAGS[1:])
 MARK = "node-rollout.dev/"
 _LOOK_EVERY = 0.1
 

@@ -21,7 +21,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 PLACES: Mapping[str, str] = {
     "exit codes": "operating.md",
     "flags": "configuration.md",
-    "reserved": "configuration.md",
+    "keys": "configuration.md",
     "reasons": "json.md",
     "blockers": "json.md",
     "warnings": "json.md",

@@ -20,7 +20,7 @@ from tests.ended import end_of
 from tests.operate.conftest import open_now
 
 Start = Callable[[str, int], Lab]
-LISTEN = ("--metrics-listen", "127.0.0.1:0")
+LISTEN = ("--set", "metrics.listen=127.0.0.1:0")
 
 
 def answer(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
@@ -51,7 +51,7 @@ def until(port: int, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scr
 @contextmanager
 def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A standing process and its port, which it has said."""
-    process = command(lab, home, "operate", "--health-checks", "1", *arguments)
+    process = command(lab, home, "operate", "--set", "waves.health-checks=1", *arguments)
     assert process.stderr is not None
     try:
         said = next(line for line in iter(process.stderr.readline, "") if line.startswith("metrics: "))
@@ -145,7 +145,7 @@ def test_connections_that_drip_keep_nobody_from_its_health_at_any_moment(started
 def test_addresses_are_written_as_for_exporters(written: str, host: str, started: Start, tmp_path: Path) -> None:
     if ":" in host and not has_ipv6():
         pytest.skip("this machine has no IPv6")
-    with operating(started("idle", 4), tmp_path, "--metrics-listen", written) as (_, port):
+    with operating(started("idle", 4), tmp_path, "--set", f"metrics.listen={written}") as (_, port):
         assert answer(port, "/healthz", host)[0] == 200
         if written == ":0" and has_ipv6():
             assert answer(port, "/healthz", "::1")[0] == 200
@@ -164,7 +164,7 @@ def test_an_address_that_is_taken_ends_it_before_anything_begins(started: Start,
     lab = started("default", 4)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = rollout(lab, "operate", "--once", "--metrics-listen", f"127.0.0.1:{port}")
+        ended = rollout(lab, "operate", "--once", "--set", f"metrics.listen=127.0.0.1:{port}")
     assert ended.code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
     assert not any(lab.scoreboard().reboots.values())
@@ -172,7 +172,7 @@ def test_an_address_that_is_taken_ends_it_before_anything_begins(started: Start,
 
 @pytest.mark.parametrize("written", ["9732x", "host:", "127.0.0.1:70000", "http://127.0.0.1:1"])
 def test_an_address_that_is_none_is_refused(written: str, started: Start, rollout: Rollout) -> None:
-    ended = rollout(started("idle", 4), "operate", "--once", "--metrics-listen", written)
+    ended = rollout(started("idle", 4), "operate", "--once", "--set", f"metrics.listen={written}")
     assert ended.code == 64
     assert "is not an address to listen on" in ended.stderr
 
@@ -181,7 +181,7 @@ def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("operate", "--once", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
+    arguments = ("operate", "--once", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
     assert rollout(lab, *arguments).code == 0
     first = Scrape(file.read_text())
     skipped = rollout(lab, *arguments, "--window", open_now(hours=6))

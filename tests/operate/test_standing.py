@@ -15,7 +15,7 @@ from tests.overheard import Overheard
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
-CALM = ("--every", "1s", "--max-unavailable", "2", "--health-checks", "1")
+CALM = ("--every", "1s", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
 Begin = Callable[..., Overheard]
@@ -107,12 +107,12 @@ def test_a_found_file_that_vanishes_does_not_take_its_rules_with_it(
 def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin: Begin) -> None:
     """Within the duration of the Lease, and though its own next pass is an hour away."""
     lab = started("default", 5)
-    other = begin(lab, "--every", "1h", "--lease-duration", "4s", "--window", open_now(hours=6))
+    other = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--window", open_now(hours=6))
     other.await_words("outside the maintenance window")
     other.end()
-    leader = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    leader = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    follower = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    follower = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     follower.await_words("No node is started: a rollout is running on")
     leader.end(signal.SIGKILL)
     died = time.monotonic()

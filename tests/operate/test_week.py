@@ -27,8 +27,8 @@ NODES = 4
 LEASE_SECONDS = 3
 WINDOW = "22:00 4h"
 RULES = (
-    *("operate", "--every", "1s", "--window", WINDOW, "--max-unavailable", "2", "--health-checks", "1"),
-    *("--lease-duration", f"{LEASE_SECONDS}s"),
+    *("operate", "--every", "1s", "--window", WINDOW, "--max-unavailable", "2", "--set", "waves.health-checks=1"),
+    *("--set", f"lock.duration={LEASE_SECONDS}s"),
 )
 # Where the leader of each night dies; on the night without one its window closes instead.
 NIGHTS = ("record", "cordoned", "drained", "rebooting", "", "booted", "done")

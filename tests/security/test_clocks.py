@@ -2,8 +2,8 @@
 
 Mishap: a pod that is being deleted carries the moment by which it should be gone, written by the API server's clock.
 Held against the clock of the machine that `rollout` runs on, a pod in its grace looks stuck (a false blocker) or, with
---skip-wait-for-delete-timeout, long overdue: it is left behind and the host is rebooted under it. Rule: what the server
-has stamped is held against the server's own clock, which its answers tell; without it no pod is overdue.
+drain.skip-wait-for-delete-timeout, long overdue: it is left behind and the host is rebooted under it. Rule: what the
+server has stamped is held against the server's own clock, which its answers tell; without it no pod is overdue.
 """
 
 import json
@@ -83,7 +83,7 @@ def test_no_host_is_rebooted_under_a_pod_in_its_grace(
 ) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")
     node = told_to_go(lab, grace=1200)
-    ended = rollout(lab, "apply", *QUICK, "--node", node, "--yes", "--skip-wait-for-delete-timeout", "60")
+    ended = rollout(lab, "apply", *QUICK, "--node", node, "--yes", "--set", "drain.skip-wait-for-delete-timeout=60")
     assert ended.code == 0, ended.stderr
     score = lab.scoreboard()
     assert score.clean, score
@@ -99,8 +99,11 @@ def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
     node = told_to_go(lab, grace=3600, overdue=600)
     asked = ("plan", *QUICK, "--node", node, "-o", "json")
     assert blockers(rollout(lab, *asked)) == ["stuck-terminating"]
-    assert blockers(rollout(lab, *asked, "--skip-wait-for-delete-timeout", "60")) == []
-    assert blockers(rollout(lab, *asked, "--skip-wait-for-delete-timeout", "7200", "--drain-timeout", "30m")) == []
+    assert blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=60")) == []
+    assert (
+        blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=7200", "--drain-timeout", "30m"))
+        == []
+    )
 
 
 @pytest.mark.parametrize("ahead", [-DAY, DAY])
@@ -122,7 +125,7 @@ def test_nights_go_on_by_a_wrong_clock_and_say_so(
     window = f"{datetime.now(UTC) - timedelta(minutes=30):%H:%M} 2h"
     word = "behind" if ahead > 0 else "ahead of"
     for rebooted in (3, 3):
-        ended = rollout(lab, "operate", "--once", "--window", window, "--health-checks", "1")
+        ended = rollout(lab, "operate", "--once", "--window", window, "--set", "waves.health-checks=1")
         assert ended.code == 4, ended.stderr
         assert re.search(rf"warning: this machine's clock is 2[34]h\d\dm {word} the API server's", ended.stderr)
         assert sum(lab.scoreboard().reboots.values()) == rebooted

@@ -43,7 +43,7 @@ def test_nor_by_the_end_of_a_rollout(
     lab = started(str(ORDINARY), NUMBER)
     write(lab, "labels", **TENANT)
     write(lab, "annotations", **{"node-rollout.dev/announced": FORGED})
-    assert rollout(lab, "apply", *ALONE, "--annotate-compat", "kured").code == 0
+    assert rollout(lab, "apply", *ALONE, "--set", "labels.compat=kured").code == 0
     left = metadata(lab, "labels")
     assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)
     assert lab.scoreboard().annotations_left == {}

@@ -18,8 +18,8 @@ from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
 Run = Callable[..., Ended]
-APPLY = ("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude", "--health-checks", "1")
-PATIENT = ("--lease-duration", "6s", "--drain-timeout", "60s", "--reboot-timeout", "60s", "--ready-timeout", "60s")
+APPLY = ("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude", "--set", "waves.health-checks=1")
+PATIENT = ("--set", "lock.duration=6s", "--drain-timeout", "60s", "--reboot-timeout", "60s", "--ready-timeout", "60s")
 # Every kind of request that `apply` makes, by verb and resource, or by path.
 ASKED = (
     *(("list", resource) for resource in ("nodes", "pods", "poddisruptionbudgets", "daemonsets", "deployments")),
@@ -109,7 +109,7 @@ def test_taking_the_place_of_an_old_record_may_be_garbled(
     assert rollout(lab, *APPLY, "--max-unavailable", "1").code == 4
     inflict(lab, HEALTHY)
     lab.inflict(ApiFault(answer=answer, verb="update", resource="configmaps", requests=1, done=True))
-    ended = rollout(lab, *APPLY, *PATIENT, "--include-held")
+    ended = rollout(lab, *APPLY, *PATIENT, "--allow", "held")
     assert ended.code == 0, ended.stderr
     assert lab.scoreboard().clean
 

@@ -116,7 +116,7 @@ def test_ansible_says_it_too(lab: Lab, tmp_path: Path) -> None:
 def test_what_takes_no_folder_works(lab: Lab, tmp_path: Path) -> None:
     """The gate's words are read although they lie in no folder; the journal is missed by a warning."""
     kubeconfig = without_certificates_in_it(lab, tmp_path)
-    gate = ("--gate-command", "sh -c 'echo not tonight; exit 1'", "--gate-timeout", "1s")
+    gate = ("--set", "gates.command=sh -c 'echo not tonight; exit 1'", "--set", "gates.timeout=1s")
     held = rollout(lab, "apply", "--yes", *gate, closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
     assert held.code == ExitCode.BLOCKED, held.stderr
     assert "not tonight" in held.stdout + held.stderr

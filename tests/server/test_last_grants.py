@@ -72,11 +72,11 @@ def test_an_api_server_that_is_slow_but_in_time_for_the_lease_denies_nobody_for_
 @pytest.mark.timeout(240)
 def test_a_lease_of_one_second_is_long_enough(started: Start, serve: Serve) -> None:
     lab = started("default", 5)
-    pair = [serve(lab, "--lease-duration", "1s") for _ in range(2)]
+    pair = [serve(lab, "--set", "lock.duration=1s") for _ in range(2)]
     client = Client(lab, workers(lab)[0])
     for server in pair:
         client.await_grant(server, seconds=120)
-    late = serve(lab, "--lease-duration", "1s")
+    late = serve(lab, "--set", "lock.duration=1s")
     assert client.await_grant(late, seconds=120).kind == "granted", "one that has just begun to watch"
     client.reboot()
     client.await_release(late)

@@ -61,7 +61,7 @@ def test_a_host_that_rolls_back_is_told_of_and_given_back(start_lab: StartLab, t
 )
 def test_while_the_api_server_is_away_nobody_is_granted(fault: FaultAnswer, lab: Lab, tmp_path: Path) -> None:
     """Not even who was granted a moment before: what stands on the cluster cannot be seen."""
-    with serving(lab, tmp_path, "--lease-duration", "4s") as server:
+    with serving(lab, tmp_path, "--set", "lock.duration=4s") as server:
         server.await_grant("worker-1")
         lab.inflict(ApiFault(answer=fault))
         # a server that has not noticed yet may still answer by what it has just read: for no longer than a lease

@@ -24,7 +24,7 @@ from tests.server.conftest import holder_of, marks_of
 from tests.server.serving import Server, await_true, left_on, reboot, serving
 
 SECONDS = 480
-QUICK = ("--slots", "1", "--max-unavailable", "1", "--lease-duration", "3s", "--health-checks", "1")
+QUICK = ("--slots", "1", "--max-unavailable", "1", "--set", "lock.duration=3s", "--set", "waves.health-checks=1")
 # What a host may meet between two answers: its connection was accepted by a replica that has ended since.
 _CUT_OFF = (OSError, HTTPException)
 
