@@ -24,15 +24,14 @@ def inbox() -> Iterator[Inbox]:
 
 def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
-    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url, "ROLLOUT_CLUSTER_NAME": "berlin"}
+    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
     def run(*arguments: str) -> Ended:
         ended = end_of(start(tmp_path, variables, arguments))
         assert ended.code == 0, ended.stderr
         return ended
 
-    ended = run("apply", *ONE)
-    assert "superseded" not in ended.stderr
+    run("apply", *ONE, "--set", "cluster.name=berlin")
     samples = [sample for family in scraped(tmp_path / "rollout.prom").families.values() for sample in family.samples]
     assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
     assert {note["cluster"] for note in inbox.notes} == {"berlin"}
@@ -43,23 +42,3 @@ def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_pat
     assert "berlin" in run("history", "--journal", "run.jsonl").stdout
     shown = run("history", "--journal", "run.jsonl", report["run"])
     assert f"Run {report['run']} on berlin ({server})" in shown.stdout
-
-
-def test_the_flags_before_it_are_taken_with_a_word(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    """Each names what it named before, and nothing else; neither stands in a help."""
-    variables = {**started("default", 4).environment, "ROLLOUT_NOTIFY": inbox.url}
-    (tmp_path / "rollout.toml").write_text('notify-cluster = "b"\n')
-    ended = end_of(start(tmp_path, variables, ("apply", *ONE, "--metrics-cluster", "a")))
-    assert ended.code == 0, ended.stderr
-    assert scraped(tmp_path / "rollout.prom").families
-    assert 'cluster="a"' in (tmp_path / "rollout.prom").read_text()
-    assert {note["cluster"] for note in inbox.notes} == {"b"}
-    told = [line for line in ended.stderr.splitlines() if "superseded" in line]
-    assert sorted(told) == [
-        "warning: --metrics-cluster is superseded by cluster.name",
-        "warning: --notify-cluster is superseded by cluster.name",
-    ]
-    both = end_of(start(tmp_path, variables, ("apply", *ONE, "--set", "cluster.name=c", "--allow", "idle")))
-    assert (both.code, inbox.notes[-1]["cluster"]) == (0, "c")
-    helped = end_of(start(tmp_path, {}, ("apply", "--help-all"))).stdout
-    assert ("cluster.name" in helped, "-cluster " in helped) == (True, False)

@@ -18,7 +18,7 @@ from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_courtesy import heard
 from tests.apply.test_resume import record, run_of, stopped_at
-from tests.ended import end_of, start
+from tests.ended import end_of
 
 Start = Callable[[Scenario | str, int], Lab]
 SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
@@ -228,7 +228,7 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
 def test_by_default_update_engine_alone_is_asked(untouched: Lab, rollout: Rollout) -> None:
     plan = json.loads(rollout(untouched, "plan", "-o", "json").stdout)
     assert [node["name"] for wave in plan["waves"] for node in wave["nodes"]] == ["cp-1"]
-    assert (plan["policy"]["detect"], plan["policy"]["detect_command"]) == (["update-engine"], "")
+    assert plan["policy"]["detect"] == ["update-engine"]
     left = {item["node"]: (item["reason"], item["message"]) for item in plan["excluded"]}
     assert left["worker-1"] == (
         "no-update",
@@ -274,7 +274,7 @@ def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, ro
     lab, saved = started("sources", 12), str(tmp_path / "own.plan")
     flags = ("--set", "detect.sources=command", *nodes("worker-8"))
     refused = rollout(lab, "plan", *flags)
-    assert (refused.code, "--set detect.sources=command needs a detect.command" in refused.stderr) == (
+    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (
         ExitCode.USAGE,
         True,
     )
@@ -282,8 +282,7 @@ def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, ro
     assert "needs-restart" not in Path(saved).read_text()
     for given, said in (
         ((), "with a detect.command, and none is given"),
-        (("--set", "detect.command=true"), "with another detect.command"),
-        (("--set", "detect.sources=command", *COMMAND), "detect.sources cannot be used with a saved plan"),
+        (("--set", "detect.sources=command", *COMMAND), "--set detect.sources cannot be used with a saved plan"),
     ):
         ended = rollout(lab, "apply", saved, *given)
         assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
@@ -332,20 +331,13 @@ def test_an_operating_process_goes_by_its_settings(started: Start, rollout: Roll
     lab = started("sources", 12)
     settings = tmp_path / "own.toml"
     settings.write_text(
-        f'detect = ["annotation", "command"]\ndetect-command = "{SENTINEL}"\n'
-        'ready-timeout = "20s"\nnode = ["worker-3", "worker-8"]\nhealth-checks = 1\n'
+        f'[detect]\nsources = ["annotation", "command"]\ncommand = "{SENTINEL}"\n[reboot]\nready-timeout = "20s"\n'
+        '[nodes]\nnode = ["worker-3", "worker-8"]\n[waves]\nhealth-checks = 1\n'
     )
     settings.chmod(0o600)
     ended = rollout(lab, "operate", "--once", "-o", "json", "--config", str(settings))
     assert ended.code == 0, ended.stderr
     assert set(ended.summary["succeeded"]) == {"worker-3", "worker-8"}
-
-
-def test_a_command_of_a_file_that_nobody_named_is_not_run(untouched: Lab, tmp_path: Path) -> None:
-    (tmp_path / "rollout.toml").write_text('detect = "command"\ndetect-command = "true"\n')
-    ended = end_of(start(tmp_path, untouched.environment, ("status",)))
-    assert ended.code == ExitCode.USAGE
-    assert "may not set detect-command (runs programs" in ended.stderr
 
 
 def test_doctor_says_what_a_source_lacks(untouched: Lab, rollout: Rollout) -> None:

@@ -286,10 +286,10 @@ def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, starte
 def test_a_setting_of_the_wrong_kind_does_not_show_its_password(
     rollout: Rollout, started: Started, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret.toml").write_text(f'metrics-pushgateway = ["http://ops:{PASSWORD}@gateway"]\n')
+    (tmp_path / "secret.toml").write_text(f'[metrics]\npushgateway = ["http://ops:{PASSWORD}@gateway"]\n')
     ended = rollout(started("idle", 4), "apply", "--yes", "--config", "secret.toml")
     assert ended.code == 64
-    assert "metrics-pushgateway" in ended.stderr
+    assert "metrics.pushgateway" in ended.stderr
     assert PASSWORD not in ended.stderr
 
 

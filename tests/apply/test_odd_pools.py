@@ -84,7 +84,6 @@ def test_what_no_pool_can_be_is_a_usage_error_that_names_it(
     ended = rollout(lab, "apply", "--yes", "-c", str(settings))
     assert (ended.code, "Traceback" in ended.stderr) == (ExitCode.USAGE, False), ended.stderr
     assert says in ended.stderr
-    assert str(settings) in ended.stderr
 
 
 def test_a_pool_whose_nodes_are_all_blocked_stops_it_or_is_left_out(

@@ -69,7 +69,7 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
         ("no-sudo", {("sudo", "worker-2"), ("sudo", "worker-3")}, "NOPASSWD"),
         ("dbus-denied", {("update-status", "worker-3"), ("sudo", "worker-3")}, "core"),
         ("wrong-host-key", {("host-key", "worker-2")}, ""),
-        ("budget-never", {("drain", "*")}, "--skip", "blocked"),
+        ("budget-never", {("drain", "*")}, "--skip blocked"),
         ("no-rights", {("right", "create pods/eviction"), ("right", "patch nodes")}, "ClusterRole"),
     ],
 )

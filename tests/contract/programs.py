@@ -34,8 +34,8 @@ _LOOK_EVERY = 0.1
 
 
 def started(played: Played, home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    lock = {"ROLLOUT_LEASE_NAMESPACE": played.namespaces[0], "ROLLOUT_LEASE_DURATION": "3s"}
-    return start(home, {**played.environment, **lock, **variables}, arguments)
+    lock = ("--set", f"lock.namespace={played.namespaces[0]}", "--set", "lock.duration=3s")
+    return start(home, {**played.environment, **variables}, [*arguments, *lock])
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:

@@ -36,10 +36,19 @@ def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:
     """Account, roles and bindings, named after this run, for the lock's namespace of these Nodes."""
     known_hosts = ("--known-hosts", str(played.files.known_hosts)) if kind != "fleetlock" else ()
     place = ("--namespace", played.namespaces[0], "--name", f"contract-{played.cluster.run}")
-    words = ("manifests", kind, "--image", "none.invalid/none:1", *known_hosts, *place)
+    words = (
+        "manifests",
+        kind,
+        "--image",
+        "none.invalid/none:1",
+        *known_hosts,
+        *place,
+        "--set",
+        f"lock.namespace={played.namespaces[0]}",
+    )
     told = subprocess.run(
         [sys.executable, "-m", "rollout", *words],
-        env={"HOME": str(home), "ROLLOUT_LEASE_NAMESPACE": played.namespaces[0]},
+        env={"HOME": str(home)},
         capture_output=True,
         text=True,
         check=True,

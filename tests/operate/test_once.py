@@ -261,7 +261,7 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     assert ended.code == 0, ended.stderr
     assert ended.summary["left_out"]["blocked"] >= 1
     settings = tmp_path / "strict.toml"
-    settings.write_text("[operate]\nskip-blocked = false\n")
+    settings.write_text("[nodes]\nskip = []\n")
     refused = rollout(lab, "operate", "--once", "--config", str(settings))
     assert refused.code == 6
     assert "blocked on" in refused.stderr

@@ -107,7 +107,7 @@ WARNINGS = {
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
-        ("1 user logged in", "--set", "reboot.wait-for-users=core (pts/0)"),
+        ("1 user logged in", "core (pts/0)", "reboot.wait-for-users"),
     ),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }

@@ -116,8 +116,10 @@ def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
         ours.alerts = theirs.alerts = [FIRING]
         plan = saved_plan(home, untouched, *ONE, "--set", f"alerts.prometheus-url={ours.url}")
         forge(plan, theirs.url)
-        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": ours.url}):
-            ended = rollout(home, untouched, "apply", str(plan), ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+        for own in ("", f'[alerts]\nprometheus-url = "{ours.url}"\n'):
+            (home / "own.toml").write_text(own)
+            words = ("apply", str(plan), "-c", "own.toml")
+            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
             assert ended.code == ExitCode.USAGE
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
             assert TOKEN not in ended.stdout + ended.stderr
@@ -135,9 +137,9 @@ def test_the_token_goes_where_our_own_settings_point(untouched: Lab, home: Path,
         ours.alerts = [FIRING]
         plan = saved_plan(home, untouched, *ONE, "--set", f"alerts.prometheus-url={ours.url}")
         flags = ("--set", f"alerts.prometheus-url={ours.url}") if by_flag else ()
-        variables = {} if by_flag else {"ROLLOUT_PROMETHEUS_URL": ours.url + "/"}
-        command = ("apply", str(plan), "-o", "json", *flags)
-        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n", **variables)
+        (home / "own.toml").write_text("" if by_flag else f'[alerts]\nprometheus-url = "{ours.url}/"\n')
+        command = ("apply", str(plan), "-o", "json", "-c", "own.toml", *flags)
+        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n")
         assert ended.summary["not_started"] == ["worker-1"], ended.stderr
         assert set(ours.logins) == {f"Bearer {TOKEN}"}
 
@@ -154,8 +156,9 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         process.kill()
         process.communicate()
         theirs.logins.clear()
-        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": "http://127.0.0.1:1"}):
-            ended = rollout(home, lab, "resume", "--yes", ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+        for own in ("", '[alerts]\nprometheus-url = "http://127.0.0.1:1"\n'):
+            (home / "own.toml").write_text(own)
+            ended = rollout(home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
             assert ended.code == ExitCode.USAGE
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
         wrong = rollout(home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1")
@@ -165,7 +168,7 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         command = ("resume", "--yes", "-o", "json", "--set", f"alerts.prometheus-url={theirs.url}")
         resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
         assert resumed.code == 0, resumed.stderr
-        assert f"warning: the interrupted rollout has --set alerts.prometheus-url={theirs.url}" in resumed.stderr
+        assert f"warning: the interrupted rollout has alerts.prometheus-url {theirs.url}" in resumed.stderr
         assert lab.scoreboard().clean
 
 
