@@ -60,7 +60,7 @@ class LocalCommand:
                 return "stopped on request"
             if time.monotonic() >= end:
                 _end(process)
-                return f"gate command {self._words[0]!r} did not end within --gate-timeout {seconds:g}s"
+                return f"gate command {self._words[0]!r} did not end within gates.timeout {seconds:g}s"
             _wait(process)
         if process.returncode == 0:
             return ""

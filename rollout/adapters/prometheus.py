@@ -147,8 +147,8 @@ def token_for(url: str, own_url: str, token: str) -> str:
     checked_url(url)
     if not is_same_place(url, own_url):
         raise UsageError(
-            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, --prometheus-url does not",
-            hint=f"If it is the right one: --prometheus-url {url}. Else unset {TOKEN_VARIABLE}.",
+            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url does not",
+            hint=f"If it is the right one: --set alerts.prometheus-url={url}. Else unset {TOKEN_VARIABLE}.",
         )
     try:
         return header_value(token)

@@ -146,7 +146,7 @@ def _given(context: Any, received: Mapping[Setting, Any], config: Path | None, a
     for setting, value in received.items():
         origin = getattr(context.get_parameter_source(_parameter_name(setting)), "name", "")
         if origin == "ENVIRONMENT":
-            environment[setting.name] = " ".join(value) if isinstance(value, list) else value
+            environment[setting.name] = os.environ[setting.variable]
         elif origin == "COMMANDLINE":
             _refuse_empty(setting, value)
             typed[setting.name] = value

@@ -66,7 +66,8 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
     (home / "cluster.toml").write_text(text)
     documents = printed(
         command(
-            *("manifests", *IMAGE, "--known-hosts", "known_hosts"), "--config", "cluster.toml", "--set", "lock.namespace=locks"
+            *("manifests", *IMAGE, "--known-hosts", "known_hosts"),
+            *("--config", "cluster.toml", "--set", "lock.namespace=locks"),
         )
     )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
@@ -98,39 +99,22 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("[waves]
-max-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
-        ("[drain]
-timeout = 'soon'", "cluster.toml:2: drain.timeout: 'soon'"),
-        ("[gates]
-window = 'whenever'", "'whenever' is not a window"),
-        ("[waves]
-max-unavailble = 1", "Did you mean waves.max-unavailable?"),
-        ("[[pool]]
-name = 'web'", "has no selector"),
-        ("[cluster]
-kubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
-        ("[ssh]
-inventory = 'hosts.ini'", "ssh.inventory = 'hosts.ini' is no file or folder of this machine"),
-        ("[gates]
-interactive = true", "gates.interactive (no operator is there to be asked)"),
-        ("[output]
-journal = '/var/log/rollout'", "output.journal (the pod can write in /tmp alone)"),
-        ("[alerts]
-prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:2 may hold a secret"),
-        ("[notify]
-url = 'slack://one/two/three'", "cluster.toml:2 may hold a secret"),
-        ("[metrics]
-pushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:2 may hold a secret"),
-        ("[notify]
-file = 'urls'", "notify.file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
-        ("[metrics]
-textfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
-        ("[gates]
-command = 'check --token abc'
-# token=abc", "cluster.toml:3 may hold a secret"),
-        ("[notify]
-url = ['https://hooks.example/T0/B0/abc']", "cluster.toml:2 may hold a secret"),
+        ("[waves]\nmax-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
+        ("[drain]\ntimeout = 'soon'", "cluster.toml:2: drain.timeout: 'soon'"),
+        ("[gates]\nwindow = 'whenever'", "'whenever' is not a window"),
+        ("[waves]\nmax-unavailble = 1", "Did you mean waves.max-unavailable?"),
+        ("[[pool]]\nname = 'web'", "has no selector"),
+        ("[cluster]\nkubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
+        ("[ssh]\ninventory = 'hosts.ini'", "ssh.inventory = 'hosts.ini' is no file or folder of this machine"),
+        ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),
+        ("[output]\njournal = '/var/log/rollout'", "output.journal (the pod can write in /tmp alone)"),
+        ("[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:2 may hold a secret"),
+        ("[notify]\nurl = 'slack://one/two/three'", "cluster.toml:2 may hold a secret"),
+        ("[metrics]\npushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:2 may hold a secret"),
+        ("[notify]\nfile = 'urls'", "notify.file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
+        ("[metrics]\ntextfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
+        ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
+        ("[notify]\nurl = ['https://hooks.example/T0/B0/abc']", "cluster.toml:2 may hold a secret"),
         ("notify = {url = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
         ("canary = ", "is not TOML"),
     ],
@@ -349,7 +333,9 @@ def arguments_of(kind: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("namespace", ["node-rollout", "kube-system"])
 def test_helm_makes_the_same_of_it(kind: str, namespace: str, command: Command, known_hosts: Path, home: Path) -> None:
     """What looks like a template in settings is none."""
-    (home / "rollout.toml").write_text("[waves]\ncanary = 1 # {{ .Values.image }} & <b>\n[gates]\ncommand = \"test '{{ 1 }}'\"\n")
+    (home / "rollout.toml").write_text(
+        "[waves]\ncanary = 1 # {{ .Values.image }} & <b>\n[gates]\ncommand = \"test '{{ 1 }}'\"\n"
+    )
     arguments = (*arguments_of(kind), "--namespace", namespace)
     ended = command(*arguments, "--config", "rollout.toml", "--format", "helm", "--out", "chart")
     assert ended.code == ExitCode.OK, ended.stderr

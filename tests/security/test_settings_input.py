@@ -45,7 +45,7 @@ def judged() -> Iterator[tuple[tuple[str, ...], str]]:
     for names, command in commands(program()):
         for option in command.params:
             flag = next((name for name in option.opts if name.startswith("--")), "")
-            is_path = "Path" in str(option.type_descriptor.annotation)
+            is_path = "Path" in str(option.type_descriptor.annotation) or option.metavar == "FILE"
             if not flag or flag in seen or is_path or flag in FREE_TEXT:
                 continue
             if not (option.is_flag or option.count):

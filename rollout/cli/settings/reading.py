@@ -215,9 +215,9 @@ def strangers(environ: Mapping[str, str]) -> Iterator[str]:
     written = sorted(name for name in environ if name.startswith("ROLLOUT_") and not _OF_SERVICES.fullmatch(name))
     if not written:
         return
-    valid = {_CONFIG, *_WITHOUT_SETTING, *GateVariable, *(item.variable for item in settings().values())}
+    valid = {_CONFIG, *_WITHOUT_SETTING, *(item.variable for item in settings().values() if item.variable)}
     for name in written:
-        if name not in valid:
-            close = difflib.get_close_matches(name, filter(None, valid), n=1)
+        if name not in valid and name not in set(GateVariable):
+            close = difflib.get_close_matches(name, valid, n=1, cutoff=0.8)
             hint = f"did you mean {close[0]}?" if close else "flags have variables; other settings: --set, --config"
             yield f"{name} is not a variable of rollout: {hint}"

@@ -215,7 +215,7 @@ class PolicyGates:
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 names = shortened(running, _NAMED)
-                return Hold(f"pod {names} runs there (--blocking-pod-selector {selector})")
+                return Hold(f"pod {names} runs there (gates.blocking-pod-selector {selector})")
         return OPEN
 
     def _control_plane(self, node: PlannedNode) -> Hold:
@@ -239,13 +239,13 @@ class PolicyGates:
         url = self._policy.alerts.url
         if not url or self._ports.alerts is not None:
             return OPEN
-        return Hold(Later(f"alerts of {url} are not asked for: --prometheus-url does not name it"), final=True)
+        return Hold(Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it"), final=True)
 
     def _bounded(self, node: PlannedNode, hold: Hold) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
         if not deadline.expired:
             return hold
-        why = Later(f"{hold.why}, for longer than --gate-timeout {self._policy.timeout}")
+        why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")
         return Hold(why, final=True, is_general=hold.is_general)
 
     def _report_once(self, about: str, hold: Hold) -> Hold:

@@ -12,7 +12,7 @@ _TICK = 0.5
 
 
 def await_exclusion(context: NodeContext) -> None:
-    """Return after --exclude-from-load-balancers, at once where the node was excluded before us.
+    """Return after drain.exclude-from-load-balancers, at once where the node was excluded before us.
 
     Raises:
         GivenUpError: the node is to be given back meanwhile.

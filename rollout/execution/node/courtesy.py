@@ -1,6 +1,6 @@
 """What a node waits for because people asked for it: delays, and users who are logged in on its host.
 
-Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `--stop finish` too.
+Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `waves.stop finish` too.
 A process that takes the node up again does not know how much of it had passed, and waits anew.
 """
 
@@ -28,7 +28,7 @@ _Users = tuple[LoggedInUser, ...]
 
 
 def delay_drain(context: NodeContext) -> None:
-    """Return after --drain-delay.
+    """Return after drain.delay.
 
     Raises:
         GivenUpError: the rollout is to stop.
@@ -36,17 +36,17 @@ def delay_drain(context: NodeContext) -> None:
         FencedError: this process may not act any more.
     """
     if delay := context.policy.courtesy.drain_delay:
-        _delay(context, delay, Phase.CORDONED, f"waiting {delay} before its drain (--drain-delay)")
+        _delay(context, delay, Phase.CORDONED, f"waiting {delay} before its drain (drain.delay)")
         context.gates.after_waiting(context, "while its drain was delayed")
 
 
 def delay_reboot(context: NodeContext) -> None:
-    """Return once nobody is logged in, or is waited for any longer, and after --reboot-delay; raises the same."""
+    """Return once nobody is logged in, or is waited for any longer, and after reboot.delay; raises the same."""
     courtesy = context.policy.courtesy
     if courtesy.wait_for_users or courtesy.wall:
         _await_users(context)
     if delay := courtesy.reboot_delay:
-        _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (--reboot-delay)")
+        _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (reboot.delay)")
         context.gates.after_waiting(context, "while its reboot was delayed")
 
 

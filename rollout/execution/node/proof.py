@@ -70,7 +70,7 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
     if Source.ANNOTATION in progress.targets:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
         is_told = Compat.FLUO in context.policy.courtesy.annotate_compat
-        # what --annotate-compat writes there is told of the reboot, and changes with the node's end
+        # what labels.compat writes there is told of the reboot, and changes with the node's end
         others = tuple(name for name in marks.OTHERS_REQUESTS if not (is_told and name.startswith(marks.FLUO_PREFIX)))
         names = requests(node, others)
         if names and not _runs_agent(context):

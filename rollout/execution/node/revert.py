@@ -1,4 +1,4 @@
-"""How a node that is under way hears of a stop with `--stop revert`: whoever asks whether it may act is told no.
+"""How a node that is under way hears of a stop with `waves.stop revert`: whoever asks whether it may act is told no.
 
 From the moment its reboot may have been asked for a node only goes forward.
 """

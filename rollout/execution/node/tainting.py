@@ -69,7 +69,7 @@ class Tainting:
         failed = self._write(fields.keys(), lambda node: announcing(node, fields[node.name]))
         if failed:
             nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
-            self.report.notice(f"--annotate-compat: nothing is written yet on {nodes}: {why}")
+            self.report.notice(f"labels.compat: nothing is written yet on {nodes}: {why}")
 
     def _set(self, names: Collection[str]) -> None:
         """Set it on these nodes; those on which that fails are told of."""

@@ -19,7 +19,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
-_GONE = "its record is gone, or stands in another --lease-namespace"
+_GONE = "its record is gone, or stands in another lock.namespace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _CUT_OFF, _NOT_RUN, _NOT_FOUND, _BY_SIGNAL = 124, 126, 127, 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 _LOCKED = (
     "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
-    f"reboot.command '{FINALIZE}'"
+    f"--set reboot.command='{FINALIZE}'"
 )
 
 
