@@ -2,10 +2,10 @@
 BIN ?= .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format types layers lock fast test image docs lab demo ci
+.PHONY: help setup lint format types layers lock fast test exhaustive image docs lab demo ci
 
 help: ## list these commands
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 10
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
 setup: ## make the environment
 	python3 -m venv .venv
@@ -32,8 +32,11 @@ lock: ## write what pyproject.toml asks for, with hashes, for the image and rele
 fast: ## tests that are pure, and take no time
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
-test: ## all tests
-	$(BIN)/pytest -q -n 8 --dist worksteal
+test: ## the default tier of the tests
+	$(BIN)/pytest -q -n 6 --dist worksteal
+
+exhaustive: ## every test, with a hundred times the examples: an hour or more; real machines as root
+	$(BIN)/pytest -q -n 4 --dist worksteal -m "" --hypothesis-profile=exhaustive
 
 image: ## build the image without an engine, and start it; as root
 	ROLLOUT_IMAGE=1 $(BIN)/pytest -q tests/image

@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,22 +19,19 @@ from tests.ended import HeardProcess, none_left
 from tests.used_rights import unprinted
 
 StartLab = Callable[..., Lab]
-T = TypeVar("T")
 
 HERE = Path(__file__).parent
 # Settings with two pools and a wait for load balancers.
 POOLS = HERE / "pools.toml"
-# What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
-MARKS = {
-    **dict.fromkeys(
-        ("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security", "server"), "lab"
-    ),
-    "contract": "contract",
-    **dict.fromkeys(("crash", "stateful"), "chaos"),
-    "e2e": "e2e",
-}
-# A test that is allowed more than this is begun before others.
-LONG_SECONDS = 300
+# What starts labs or programs, by folder; all else is pure, and fast but for single tests that are marked themselves.
+SLOW = ("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security", "server")
+# Whole folders of the exhaustive tier, but for what they mark as their sample.
+EXHAUSTIVE = ("contract", "crash", "e2e", "stateful")
+# So many cases of a table that starts things are run by default.
+TABLE = 12
+# Exhaustive runs try so many times the examples of a property.
+MORE_EXAMPLES = 100
+EXHAUSTIVE_SECONDS = 600
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a background job. What is ignored stays ignored in every process that is started from here; what is
@@ -43,9 +39,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
-# The same examples each time, so that what fails has changed; new ones are hunted with --hypothesis-profile=default.
+# The same examples each time, so that what fails has changed; the exhaustive tier hunts for new ones.
 # How long one takes is the machine's business: several workers share two cores.
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("exhaustive", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
 # One rule at the one place where processes are started, `subprocess.run` included.
@@ -93,54 +90,56 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark each test by what it needs, before `-m` chooses; what it leaves is dealt out among the workers, if any."""
-    mark(items)
-    yield
-    if workers := getattr(config, "workerinput", {}).get("workercount"):
-        items[:] = dealt(items, begun_early, workers)
-
-
-def mark(items: Sequence[pytest.Item]) -> None:
-    """By its folder, or because it starts a lab."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say of each test what it needs and which tier it is of, before `-m` chooses."""
     for item in items:
-        name = MARKS.get(item.path.relative_to(HERE).parts[0], "")
-        if not name and "start_lab" in getattr(item, "fixturenames", ()):
-            name = "lab"
-        if name:
-            item.add_marker(name)
-        if name or item.get_closest_marker("kubectl"):
+        if (
+            folder_of(item) in SLOW
+            or item.get_closest_marker("kubectl")
+            or "start_lab" in getattr(item, "fixturenames", ())
+        ):
             item.add_marker("slow")
-
-
-def begun_early(item: pytest.Item) -> str:
-    """The group in which it comes before others, or nothing: alone where it may take minutes; all on real machines.
-
-    These, and an image, are made by each worker that has one of their tests, which takes longer than most.
-    """
-    for name in ("e2e", "image"):
-        if item.get_closest_marker(name):
-            return name
-    limit = item.get_closest_marker("timeout")
-    return item.nodeid if limit is not None and limit.args[0] > LONG_SECONDS else ""
-
-
-def dealt(items: Sequence[T], group_of: Callable[[T], str], workers: int) -> list[T]:
-    """The same, so that each group comes first in the share of a worker, and none is divided, or begun last of all.
-
-    `--dist worksteal` cuts shares in order and as even as can be; a worker that has nothing left takes from their ends.
-    """
-    groups, others, order = dict[str, list[T]](), list[T](), list[T]()
+    tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        name = group_of(item)
-        (groups.setdefault(name, []) if name else others).append(item)
-    for number in range(workers):
-        first = [item for group in [*groups.values()][number::workers] for item in group]
-        rest = max(0, (len(items) - len(order)) // (workers - number) - len(first))
-        order += [*first, *others[:rest]]
-        del others[:rest]
-    return order
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in tests.values():
+        mark_tier(cases)
+        if settings.get_current_profile_name() == "exhaustive":
+            try_more_examples(cases)
+
+
+def folder_of(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
+
+
+def mark_tier(cases: list[pytest.Item]) -> None:
+    """Leave of one test's cases so many to the default tier, spread over its table; the others are exhaustive."""
+    first = cases[0]
+    kept = len(cases)
+    if sample := first.get_closest_marker("sample"):
+        kept = sample.args[0] if sample.args else 1
+    elif folder_of(first) in EXHAUSTIVE or first.get_closest_marker("exhaustive"):
+        kept = 0
+    elif first.get_closest_marker("slow"):
+        kept = TABLE
+    stay = {number * len(cases) // kept for number in range(kept)}
+    for number, case in enumerate(cases):
+        if number not in stay:
+            case.add_marker("exhaustive")
+            case.add_marker(pytest.mark.timeout(EXHAUSTIVE_SECONDS))
+
+
+def try_more_examples(cases: list[pytest.Item]) -> None:
+    """A hundred times what a property asks for, and the time for it."""
+    test = getattr(cases[0], "obj", None)
+    test = getattr(test, "__func__", test)
+    given = getattr(test, "_hypothesis_internal_use_settings", None)
+    if test is not None and given is not None:
+        more = settings(given, max_examples=MORE_EXAMPLES * given.max_examples, derandomize=False)
+        test._hypothesis_internal_use_settings = more
+        for case in cases:
+            case.add_marker(pytest.mark.timeout(6 * EXHAUSTIVE_SECONDS), append=False)
 
 
 def assert_only_printed_rights(lab: Lab) -> None:

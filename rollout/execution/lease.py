@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiNotFoundError
+from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.memory import moment
@@ -42,13 +43,6 @@ class StandingLease:
 NO_LEASE = StandingLease("", "", 0.0)
 
 
-class _Write(msgspec.Struct, rename={"fields": "fieldsV1"}):
-    """When each writer wrote which fields last, by the API server's clock."""
-
-    time: str | None = None
-    fields: msgspec.Raw = msgspec.Raw(b"")
-
-
 class LeaseMeta(msgspec.Struct, rename="camel"):
     """Which Lease it is, in which version, and what stands on it beside the lock."""
 
@@ -59,14 +53,12 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
     labels: dict[str, str] = {}
     finalizers: list[str] = []
     owner_references: list[dict[str, Any]] = []
-    managed_fields: list[_Write] = []
+    managed_fields: list[wire.Write] = []
 
     @property
     def written(self) -> datetime | None:
         """When it was last renewed, by the API server's clock; what others write beside the lock does not count."""
-        renewals = (write for write in self.managed_fields if b'"f:renewTime"' in bytes(write.fields))
-        times = (moment(write.time or "") for write in renewals)
-        return max((time for time in times if time is not None), default=None)
+        return wire.written_at(self.managed_fields, "renewTime")
 
     def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
         """What others have written on it, which an update would take away, beside these annotations of ours."""

@@ -1,134 +1,175 @@
-"""Every object of an installation, in the order in which they are to be created."""
+"""The objects of an installation in the order of their creation: texts made of `templates/`, and what they say.
 
-from collections.abc import Iterator, Sequence
-from typing import assert_never
+Whatever a template prints is written so that YAML, as Python and Go read it, has the same value.
+"""
 
-from rollout.manifests.fleetlock import fleetlock_objects
-from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
-from rollout.manifests.network import network_policy
-from rollout.manifests.pod import METRICS_PORT_NAME, config_name, labels, pod_template, settings_data
-from rollout.manifests.roles import bindings, roles
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from typing import Any
 
-# Every cluster has them: others live there, too.
-_OTHERS = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
-_WEEK = 7 * 24 * 3600
-# From when the Job is created: its pod has to be scheduled, and the image pulled.
-_START_SECONDS = 600
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rollout.manifests.installation import DEFAULT_NAME, SSH_KEY, Installation, Json, Kind
+from rollout.manifests.roles import roles
+from rollout.model import marks
+
+SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
+_SETTINGS, _SCRATCH = "/etc/rollout/settings", "/tmp"  # noqa: S108 - a volume of its own
+# What no YAML reads as anything but this text; but for words such as `no`.
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes all but texts of several lines, which stand as people write them."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None if _is_plain(value) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _is_plain(value: str) -> bool:
+    return _PLAIN.fullmatch(value) is not None and value.lower() not in _WORDS
+
+
+_Dumper.add_representer(str, _text)
+
+
+def manifest_text(installation: Installation) -> str:
+    """A YAML stream of all of them; of `roles` the roles alone."""
+    return _environment().get_template("installation.yaml.j2").render(_content(installation))
 
 
 def objects(installation: Installation) -> Sequence[Json]:
-    """All of them; of `roles` the roles alone."""
-    access = installation.access
-    if installation.kind is Kind.ROLES:
-        return roles(access)
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": _metadata(installation),
-        # the pod asks for its token itself: another that merely names the account gets none
-        "automountServiceAccountToken": False,
-    }
-    return (
-        *_namespace(installation),
-        account,
-        *roles(access),
-        *bindings(access),
-        config_map(installation),
-        *_workload(installation),
+    """The same, read."""
+    return tuple(yaml.safe_load_all(manifest_text(installation)))
+
+
+def list_document(documents: Sequence[Json]) -> Json:
+    """All of them as one object, as kubectl writes several in JSON."""
+    return {"apiVersion": "v1", "kind": "List", "items": documents}
+
+
+def kustomization(installation: Installation) -> Mapping[str, str]:
+    """Files by name: a base, with the settings as files of their own; pods read them anew."""
+    texts = re.split(r"^---\n", manifest_text(installation), flags=re.MULTILINE)[1:]
+    named = zip(map(_file_name, objects(installation)), texts, strict=True)
+    files = {name: text for name, text in named if name != "configmap.yaml"}
+    content = _content(installation)
+    base = _environment().get_template("kustomization.yaml.j2").render(content, resources=list(files))
+    return {"kustomization.yaml": base, **files, **content["data"]}
+
+
+def names_registry(image: str) -> bool:
+    """Whether an image names its registry: without one, every node would ask Docker Hub for somebody else's."""
+    host, slash, _ = image.partition("/")
+    return bool(slash) and ("." in host or ":" in host or host == "localhost")
+
+
+def _file_name(document: Json) -> str:
+    """By the kind, and of the Roles and their bindings by the namespace as well."""
+    is_role = document["kind"] in ("Role", "RoleBinding")
+    place = f"-{document['metadata']['namespace']}" if is_role else ""
+    return f"{document['kind'].lower()}{place}.yaml"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rollout.manifests"),
+        autoescape=False,  # noqa: S701 - YAML: `_scalar` writes every value
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_scalar,
     )
+    environment.filters.update(block=_block, sha256=lambda text: sha256(text.encode()).hexdigest())
+    return environment
 
 
-def config_map(installation: Installation) -> Json:
-    """What the pod reads that is no secret."""
+def _scalar(value: object) -> str:
+    """A value on one line: plain where nobody can mistake it, else as JSON, which is YAML."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, str) and _is_plain(value):
+        return value
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
+
+
+def _block(value: Json) -> Markup:
+    """A mapping in lines, with the line's end of its last one."""
+    # what it says at the end of a text with empty lines there belongs between documents
+    return Markup(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=math.inf).removesuffix("...\n"))  # noqa: S704
+
+
+def _content(installation: Installation) -> dict[str, Any]:
+    """What the templates know."""
+    kind, files, access = installation.kind, installation.files, installation.access
+    serves = kind is Kind.FLEETLOCK
+    component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
+    settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
+    # a FleetLock server uses no SSH: hosts reboot by themselves
+    own_data = settings if serves else {**settings, KNOWN_HOSTS_FILE: files.known_hosts}
+    secrets = {"tls": installation.service.tls_secret} if serves else {"ssh": files.ssh_secret}
+    data = {**own_data, **{file.key: file.text for file in files.carried}}
     return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {**_metadata(installation), "name": config_name(installation)},
-        "data": {**settings_data(installation), **{file.key: file.text for file in installation.files.carried}},
+        **{name: getattr(installation, name) for name in installation.__slots__},
+        "labels": {
+            "app.kubernetes.io/name": DEFAULT_NAME,
+            "app.kubernetes.io/instance": access.name,
+            **component,
+        },
+        "roles": roles(access),
+        # not the name of the record, which may stand in the same namespace
+        "config_name": f"{access.name}-config",
+        "data": data,
+        "own_data": list(own_data),
+        "own_files": sorted(data),
+        "port": _port(installation),
+        "secrets": {name: secret for name, secret in secrets.items() if secret},
+        "variables": _variables(installation),
+        "told": _told(installation),
+        "deferred": marks.DEFERRED,
+        "names_registry": names_registry(installation.image),
     }
 
 
-def _workload(installation: Installation) -> Iterator[Json]:
-    """What starts the pod, and what stands before it."""
-    if installation.kind is not Kind.FLEETLOCK:
-        port = METRICS_PORT_NAME if installation.listen.is_reachable else ""
-        yield network_policy(installation, _metadata(installation), port)
-    match installation.kind:
-        case Kind.CRONJOB:
-            yield _cron_job(installation)
-        case Kind.JOB:
-            yield {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": _metadata(installation),
-                "spec": _job_spec(installation),
-            }
-        case Kind.DEPLOYMENT:
-            yield _deployment(installation)
-        case Kind.FLEETLOCK:
-            yield from fleetlock_objects(installation, _metadata(installation))
-        case Kind.ROLES:
-            raise ValueError("roles have no workload")
-        case _:
-            assert_never(installation.kind)
+def _port(installation: Installation) -> Mapping[str, Any] | None:
+    """What may be reached of the pod; nothing of one that neither serves hosts nor metrics."""
+    if installation.kind is Kind.FLEETLOCK:
+        return {"name": "fleetlock", "number": installation.service.port}
+    listen = installation.listen
+    return {"name": "metrics", "number": listen.port} if listen.is_reachable else None
 
 
-def _namespace(installation: Installation) -> Iterator[Json]:
-    """One of our own is restricted; what else runs in another is nobody's business here."""
-    namespace = installation.access.namespace
-    if namespace in _OTHERS:
-        return
-    restricted = {"pod-security.kubernetes.io/enforce": "restricted"} if namespace == DEFAULT_NAME else {}
-    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": restricted}}
+def _told(installation: Installation) -> list[str]:
+    """Arguments of every pod: what its log is to be, where the lock is, where the files are that its settings name."""
+    places = {name: f"{_SETTINGS}/files/{place}" for name, place in installation.files.places.items()}
+    values = {"lock.namespace": installation.access.lease_namespace, **places}
+    return ["--output", "json", *(word for name, value in values.items() for word in ("--set", f"{name}={value}"))]
 
 
-def _metadata(installation: Installation) -> Json:
-    access = installation.access
-    return {"name": access.name, "namespace": access.namespace, "labels": labels(installation)}
-
-
-def _job_spec(installation: Installation) -> Json:
-    return {
-        # What went wrong is to be looked at, not tried again; a pod that was evicted or preempted did nothing wrong:
-        # the next one takes up what it left.
-        "backoffLimit": 0,
-        "podFailurePolicy": {
-            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
-        },
-        "activeDeadlineSeconds": installation.times.deadline + _START_SECONDS,
-        "ttlSecondsAfterFinished": _WEEK,
-        "template": pod_template(installation),
+def _variables(installation: Installation) -> Mapping[str, str]:
+    """Where the pod's files are; what it may write goes to its one volume for that."""
+    files, serves = installation.files, installation.kind is Kind.FLEETLOCK
+    settings = {"ROLLOUT_CONFIG": f"{_SETTINGS}/{SETTINGS_FILE}"} if files.settings or serves else {}
+    ssh = {
+        "ROLLOUT_KNOWN_HOSTS": f"{_SETTINGS}/{KNOWN_HOSTS_FILE}",
+        "ROLLOUT_SSH_KEY": f"/etc/rollout/ssh/{SSH_KEY}",
     }
-
-
-def _cron_job(installation: Installation) -> Json:
     return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": _metadata(installation),
-        "spec": {
-            "schedule": installation.times.schedule,
-            "timeZone": installation.times.time_zone,
-            "concurrencyPolicy": "Forbid",
-            "startingDeadlineSeconds": _START_SECONDS,
-            "successfulJobsHistoryLimit": 3,
-            "failedJobsHistoryLimit": 3,
-            "jobTemplate": {"metadata": {"labels": labels(installation)}, "spec": _job_spec(installation)},
-        },
-    }
-
-
-def _deployment(installation: Installation) -> Json:
-    """Two, of whom one acts: the Lease says which. A pod that is replaced finishes its nodes beside the new one."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _metadata(installation),
-        "spec": {
-            "replicas": 2,
-            "revisionHistoryLimit": 3,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "selector": {"matchLabels": labels(installation)},
-            "template": pod_template(installation),
-        },
+        **settings,
+        **({} if serves else ssh),
+        "HOME": _SCRATCH,
+        "TMPDIR": _SCRATCH,
+        "XDG_STATE_HOME": f"{_SCRATCH}/state",
+        **({"ROLLOUT_DISABLE_EVICTION": "true"} if installation.access.disable_eviction else {}),
     }

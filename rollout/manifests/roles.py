@@ -10,48 +10,23 @@ from collections.abc import Iterable, Iterator
 from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
 from rollout.manifests.installation import Access, Json, User
 
-_API = "rbac.authorization.k8s.io"
 _RIGHTS = {User.PEOPLE: apply_rights, User.OPERATE: operate_rights, User.FLEETLOCK: fleetlock_rights}
 
 
 def roles(access: Access) -> tuple[Json, ...]:
-    """A ClusterRole, and a Role for each namespace that is written in."""
-    rights = _RIGHTS[access.user](access.lease_namespace, disable_eviction=access.disable_eviction)
-    # in the order of the rights: the lock's namespace comes first
-    places = dict.fromkeys(right.namespace for right in rights if _is_namespaced(right))
-    return (
-        _role("ClusterRole", {"name": access.name}, (right for right in rights if not _is_namespaced(right))),
-        *(
-            _role(
-                "Role",
-                {"name": access.name, "namespace": place},
-                (right for right in rights if _is_namespaced(right) and right.namespace == place),
-            )
-            for place in places
-        ),
-    )
-
-
-def bindings(access: Access) -> Iterator[Json]:
-    """Each role bound to the account."""
-    account = {"kind": "ServiceAccount", "name": access.name, "namespace": access.namespace}
-    for role in roles(access):
-        yield {
-            "apiVersion": f"{_API}/v1",
-            "kind": f"{role['kind']}Binding",
-            "metadata": role["metadata"],
-            "roleRef": {"apiGroup": _API, "kind": role["kind"], "name": access.name},
-            "subjects": [account],
+    """A ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
+    places: dict[str, list[Right]] = {"": []}
+    for right in _RIGHTS[access.user](access.lease_namespace, disable_eviction=access.disable_eviction):
+        # a namespace itself is in none, though access reviews name it as its own
+        places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(right)
+    return tuple(
+        {
+            "kind": "Role" if place else "ClusterRole",
+            "metadata": {"name": access.name, **({"namespace": place} if place else {})},
+            "rules": list(_rules(rights)),
         }
-
-
-def _is_namespaced(right: Right) -> bool:
-    """A namespace itself is in none, though access reviews name it as its own."""
-    return bool(right.namespace) and right.resource != "namespaces"
-
-
-def _role(kind: str, metadata: Json, rights: Iterable[Right]) -> Json:
-    return {"apiVersion": f"{_API}/v1", "kind": kind, "metadata": metadata, "rules": list(_rules(rights))}
+        for place, rights in places.items()
+    )
 
 
 def _rules(rights: Iterable[Right]) -> Iterator[Json]:

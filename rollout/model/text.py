@@ -117,3 +117,17 @@ def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> 
 def counted(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seconds_since(stamp: str, now: datetime | None) -> float:
+    """How long ago by the clock of the server that wrote it, below 0 for what is still to come.
+
+    0 where the timestamp cannot be read, or the time is unknown.
+    """
+    if now is None:
+        return 0.0
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return 0.0
+    return (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds()

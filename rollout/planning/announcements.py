@@ -12,7 +12,7 @@ from rollout.model.courtesy import Compat, CourtesyPolicy
 from rollout.model.host import NO_VERSION, HostFacts, UpdateOperation
 from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
-from rollout.planning.node_labels import is_label_value, node_labels
+from rollout.planning.selector import is_label_value, node_labels
 
 
 def own_names(courtesy: CourtesyPolicy) -> frozenset[str]:

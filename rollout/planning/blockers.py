@@ -1,14 +1,30 @@
-"""What will stop a node's drain, found before anything is touched."""
+"""What will stop a node's drain, found before anything is touched.
 
-from collections.abc import Iterable, Iterator
+Besides what pods and budgets say by themselves, two things are reckoned: budgets that wait in vain for replacements
+which fit nowhere else, and nodes whose drain can never end, wherever schedulers put pods until then.
 
-from rollout.model.cluster import Budget, Pod
+Which nodes a pod moves to is foreseen, not known, and in which order a drain's pods get the last room is chance. What
+is certain is the sum: pods that budgets keep running must all have room on the other nodes before the last of them may
+leave. Only that is a blocker. Where a drain fails merely if pods arrive as foreseen, or take room in an unlucky order,
+the simulation warns.
+
+Left out of the sum, since a real cluster may do without their room: as many pods of each budget as it lets be away (the
+largest), pods that no budget keeps, pods of nobody, and those that come back to a node that is closed. Priorities are
+not known here: where a pod preempts another, whose budget is then broken, a drain might end all the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, Resources
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
-from rollout.planning.stuck_pods import StuckPods
-from rollout.planning.verdicts import Action, PodVerdict, VerdictReason
+from rollout.planning.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
+from rollout.planning.scheduler import USUAL_PODS, Rooms, places_for, requests_in_words
+from rollout.planning.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
 
 _REFUSALS = {
     VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
@@ -156,3 +172,171 @@ def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
                 "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready",
                 WarningKind.BUDGET_WAITING,
             )
+
+
+def stuck_budgets(
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms, headcount: Headcount
+) -> tuple[Blocker, ...]:
+    """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
+
+    A budget that allows fewer evictions than the node needs lets the rest follow as replacements become ready; those
+    must run on other nodes, for this one is closed.
+    """
+    moving = movable(verdicts)
+    covered: dict[int, list[tuple[Budget, Pod]]] = defaultdict(list)
+    for pod in moving:
+        budget = _only(index.covering(pod))
+        if budget is not None and budget.disruptions_allowed > 0 and not bypasses(pod, budget):
+            covered[id(budget)].append((budget, pod))
+    blockers = (
+        _in_vain(node, group[0][0], [pod for _, pod in group], moving, rooms, headcount)
+        for group in covered.values()
+        if len(group) > group[0][0].disruptions_allowed
+    )
+    return tuple(blocker for blocker in blockers if blocker)
+
+
+def _only(budgets: Sequence[Budget]) -> Budget | None:
+    """The one budget of a pod; of two, none ever allows anything."""
+    return budgets[0] if len(budgets) == 1 else None
+
+
+def _in_vain(
+    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms, headcount: Headcount
+) -> Blocker | None:
+    at_once = max(budget.disruptions_allowed, headcount.most_healthy(budget) - budget.desired_healthy)
+    if len(pods) <= at_once:
+        return None
+    homeless, why = _left_waiting(node, pods, at_once, rooms)
+    if not homeless or not _stuck_without(moving, node, pods, at_once, rooms):
+        return None
+    return Blocker(
+        node,
+        BlockerKind.FITS_NOWHERE,
+        f"pdb/{budget.key}",
+        f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
+        f"else ({homeless.name}: {why}): make room on other nodes, relax the budget temporarily, or use "
+        "--disable-eviction",
+    )
+
+
+def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> bool:
+    """Whether they are stuck as well once all others have left: they may be drawn to those, or kept away by them."""
+    own = {pod.uid for pod in pods}
+    others = [pod for pod in moving if pod.uid not in own]
+    for pod in others:
+        rooms.take_out(pod)
+    targets = places_for(others, rooms)
+    homeless, _ = _left_waiting(node, pods, at_once, rooms)
+    for pod in others:
+        if targets[pod.uid]:
+            rooms.take_out(pod)
+        rooms.put(pod, node)
+    return homeless is not None
+
+
+def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> tuple[Pod | None, str]:
+    """Let pods leave as a budget does; one without a place, and why, if they never all leave. Changes nothing."""
+    rooms.close((node,))
+    staying, waiting, placed = list(pods), list[Pod](), list[Pod]()
+    while staying and len(waiting) < at_once:
+        going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
+        for pod in going:
+            rooms.take_out(pod)
+        targets = places_for([*waiting, *going], rooms)
+        placed += [pod for pod in (*waiting, *going) if targets[pod.uid]]
+        waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
+    homeless = waiting[0] if staying else None
+    why = rooms.why_nowhere(homeless) if homeless else ""
+    for pod in placed:
+        rooms.take_out(pod)
+    for pod in (*placed, *waiting):
+        rooms.put(pod, node)
+    return homeless, why
+
+
+_Amounts = tuple[int, int, int]
+_NONE: _Amounts = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What must keep running, and the room for it: CPU in thousandths, memory in bytes, pods.
+
+    `kept` is what budgets keep, wherever it runs; `free` the room for it on all nodes together, and on each. Empty
+    where no node can lack anything.
+    """
+
+    kept: _Amounts = _NONE
+    free: _Amounts = _NONE
+    free_on: Mapping[str, _Amounts] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, index: BudgetIndex, rooms: Rooms, stuck_pods: StuckPods) -> "Shortage":
+        """The shortage of a cluster, whose budgets the index knows."""
+        free_on = {node.name: _offered(node) for node in snapshot.nodes}
+        running = [pod for pod in snapshot.pods if pod.node in free_on and not (pod.finished or pod.terminating)]
+        if not snapshot.budgets or _is_ample(running, free_on):
+            return cls()
+        guarded: dict[Budget, list[Pod]] = defaultdict(list)
+        for pod in running:
+            if pod.owner is not None and not is_replaced(pod):
+                free_on[pod.node] = _less(free_on[pod.node], pod.requests)
+            elif (budget := _guarding(pod, index)) and not rooms.may_return(pod):
+                guarded[budget].append(pod)
+        kept = _sum(_kept(pods, stuck_pods.most_away(budget)) for budget, pods in guarded.items())
+        return cls(kept, _sum(free_on.values()), free_on)
+
+    def blockers(self, node: str) -> tuple[Blocker, ...]:
+        """Why this node can never be emptied, if so."""
+        own = self.free_on.get(node, _NONE)
+        cpu, memory, pods = room = tuple(free - lost for free, lost in zip(self.free, own, strict=True))
+        if not any(need > free for need, free in zip(self.kept, room, strict=True)):
+            return ()
+        message = (
+            f"can never be empty: what budgets keep running asks for {requests_in_words(Resources(*self.kept))}, "
+            f"{self.kept[2]} pods, and the other nodes have {requests_in_words(Resources(cpu, memory))}, {pods} pods "
+            "for it: make room on other nodes, relax a budget temporarily, or use --disable-eviction"
+        )
+        return (Blocker(node, BlockerKind.FITS_NOWHERE, f"node/{node}", message),)
+
+
+def _is_ample(pods: Iterable[Pod], offered: Mapping[str, _Amounts]) -> bool:
+    """Whether everything fits without whichever node, so that nothing need be looked at closely."""
+    total, room = _sum(_amounts(pod.requests) for pod in pods), _sum(offered.values())
+    largest = (max((amounts[number] for amounts in offered.values()), default=0) for number in range(len(room)))
+    return all(most - lost >= need for most, lost, need in zip(room, largest, total, strict=True))
+
+
+def _guarding(pod: Pod, index: BudgetIndex) -> Budget | None:
+    """The one budget that keeps the pod running."""
+    budgets = index.covering(pod) if is_replaced(pod) else ()
+    return budgets[0] if len(budgets) == 1 and not bypasses(pod, budgets[0]) else None
+
+
+def _kept(pods: Sequence[Pod], away: int) -> _Amounts:
+    """What these pods need at least while so many of them are away."""
+    asked = [_amounts(pod.requests) for pod in pods]
+    cpu, memory, number = (sum(amounts) - sum(nlargest(away, amounts)) for amounts in zip(*asked, strict=True))
+    return cpu, memory, number
+
+
+def _sum(amounts: Iterable[_Amounts]) -> _Amounts:
+    cpu = memory = pods = 0
+    for more in amounts:
+        cpu, memory, pods = cpu + more[0], memory + more[1], pods + more[2]
+    return cpu, memory, pods
+
+
+def _less(offered: _Amounts, taken: Resources) -> _Amounts:
+    cpu, memory, pods = offered
+    return max(0, cpu - taken.cpu_milli), max(0, memory - taken.memory), max(0, pods - taken.pods)
+
+
+def _amounts(requests: Resources) -> _Amounts:
+    return requests.cpu_milli, requests.memory, requests.pods
+
+
+def _offered(node: Node) -> _Amounts:
+    offered = node.allocatable
+    return offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS

@@ -22,8 +22,8 @@ from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import LONGEST, Count, Duration
-from rollout.planning.impossible_rules import impossible_rules
 from rollout.planning.pools import ordered
+from rollout.planning.rules import impossible_rules
 from rollout.planning.selector import parse_selector
 
 # In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.

@@ -9,15 +9,12 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
-from rollout.planning.blockers import drain_blockers, drain_warnings
-from rollout.planning.budgets import BudgetIndex, guards
+from rollout.planning.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
+from rollout.planning.budgets import BudgetIndex, StuckPods, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.forecast import movable, stuck_budgets, without_place
-from rollout.planning.packing import Load
-from rollout.planning.rooms import Rooms
-from rollout.planning.shortage import Shortage
-from rollout.planning.stuck_pods import StuckPods
-from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
+from rollout.planning.scheduler import Rooms, without_place
+from rollout.planning.sharing import Load
+from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 
 _Guarded = list[tuple[Pod, tuple[str, ...]]]
 

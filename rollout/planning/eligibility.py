@@ -1,22 +1,23 @@
 """Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from rollout.model import marks
-from rollout.model.cluster import Node, ReadyState
+from rollout.model.cluster import Node, Pod, ReadyState
 from rollout.model.detection import Answer, Detection, Sign, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import misunderstanding
-from rollout.model.own_node import OwnNode
+from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.rivals import SELF_REBOOTS
 from rollout.model.unasked import detect_flag, unasked, way_to_judge
+from rollout.planning.demands import Demand
 from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector
@@ -271,3 +272,19 @@ def exclusion(candidate: Candidate) -> Exclusion | None:
             reason, message = objection
             return Exclusion(candidate.node.name, reason, message)
     return None
+
+
+def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
+    """Which of the nodes a process in a pod stands on; None where it is none of them, or nothing says which.
+
+    What the downward API says goes before the kernel, and that before the Pod as the API server has it: a namesake of
+    it may live in another cluster.
+    """
+    present = {node.name: node for node in nodes}
+    by_boot = [name for name, node in present.items() if own.boot_id and node.boot_id == own.boot_id]
+    name = own.node or (by_boot[0] if len(by_boot) == 1 else pod.node if pod else "")
+    if name not in present:
+        return None
+    demand = Demand.of(pod, ()) if pod else Demand((), (), ())
+    others = (node for node in present.values() if node.name != name)
+    return OwnNode(name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others))

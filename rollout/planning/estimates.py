@@ -12,8 +12,9 @@ from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate
+from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.rates import Rate
+from rollout.planning.sharing import Rate
 
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
@@ -247,3 +248,19 @@ def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float =
 def settled(estimate: Estimate, seconds: int) -> Estimate:
     """The same with so many seconds until its pods are well again."""
     return replace(estimate, seconds=estimate.seconds + seconds - estimate.settle, settle=seconds)
+
+
+def slowest_node_seconds(policy: Policy) -> float:
+    """From the first mark on a node to its last, where each step takes all the time that it may.
+
+    Pools' own times count, and checks around the reboot only where there are any.
+    """
+    pools = policy.pools
+    drain = max(policy.drain.timeout, *(pool.drain_timeout or 0 for pool in pools), 0)
+    reboot = max(policy.reboot_timeout, *(pool.reboot_timeout or 0 for pool in pools), 0)
+    ready = max(policy.ready_timeout, *(pool.ready_timeout or 0 for pool in pools), 0)
+    hooks = policy.gates.hooks
+    checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
+    courtesy = policy.courtesy
+    waits = courtesy.drain_delay + courtesy.wait_for_users + courtesy.reboot_delay
+    return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks

@@ -8,21 +8,15 @@ up to the lower bound at once, further ones only when a node fits nowhere.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from rollout.planning.rates import NO_RATES, Rates
+from rollout.model.names import natural_key
+from rollout.planning.sharing import Limits, Load, Rates, SharedDrain, Weight, sum_of
 
 # Starts of the search for a clique: more find hardly a larger one.
 _CLIQUE_STARTS = 8
 _MANY = 1000
 _NO_WEIGHT = (0, 0, 0)
-
-Load = Mapping[str, int]
-"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
-
-
-Weight = tuple[int, ...]
-"""What taking one node away costs of the room of the whole: the pods it sends elsewhere, and its own free room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,62 +25,6 @@ class Item:
 
     load: Load
     weight: Weight = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a group may hold: `size` nodes, of each budget what it allows, and of weight in each dimension `room`.
-
-    A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
-    `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
-    until it is back is away in all of these rounds. `rates` says how long they take. `_variants` remembers limits that
-    were made from these: every wave asks for them, and a large cluster has many budgets.
-    """
-
-    size: int
-    allowed: Mapping[str, int]
-    room: Weight = ()
-    rounds: Mapping[str, int] = field(default_factory=dict)
-    rates: Rates = NO_RATES
-    _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def up_to(self, rounds: int) -> "Limits":
-        """The same with at most so many rounds of each budget."""
-        key = "rounds", rounds
-        if key not in self._variants:
-            fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
-            self._variants[key] = replace(self, rounds=fewer)
-        return self._variants[key]
-
-    def with_patience(self, factor: float) -> "Limits":
-        """The same where drains may take so many times as long in company."""
-        key = "patience", factor
-        if key not in self._variants:
-            rates = replace(self.rates, patience=self.rates.patience * factor)
-            self._variants[key] = replace(self, rounds=rates.rounds(), rates=rates)
-        return self._variants[key]
-
-    @property
-    def capacity(self) -> Mapping[str, int]:
-        """What a group may use of each budget, all rounds together."""
-        return {key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()}
-
-    def use(self, load: Load, holds: Load) -> Load:
-        """What a node uses of that: what it holds counts in every round."""
-        if not holds:
-            return load
-        held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
-        return {**load, **{key: load[key] + more for key, more in held.items()}}
-
-    def admits(self, budget: str, used: int, need: int) -> bool:
-        """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
-        return used == 0 or used + need <= self.allowed.get(budget, 0) * self.rounds.get(budget, 1)
-
-    def has_room(self, used: Weight, more: Weight) -> bool:
-        """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
-        return not any(used) or all(
-            filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
-        )
 
 
 def _first_groups(items: Sequence[Item], limits: Limits) -> int:
@@ -269,3 +207,225 @@ class _Packing:
         group.append(index)
         if len(group) < self._limits.size:
             self._by_size[len(group)] = self._by_size.get(len(group), 0) | bit
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
+
+    `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `pods` is
+    how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain
+    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
+    of its nodes takes one: see `pool_key`.
+    """
+
+    name: str
+    group: str
+    control_plane: bool
+    load: Load
+    weight: Weight = ()
+    holds: Load = field(default_factory=dict)
+    pods: int = 0
+    ending: int = 0
+    price: tuple[int, int] = (0, 0)
+    pool: str = ""
+
+
+def by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
+    """Sort key: names as people count them."""
+    return natural_key(piece.name)
+
+
+def by_price(piece: Piece) -> tuple[object, ...]:
+    """Sort key: the fewest pods first, then the least CPU, then by name."""
+    return piece.price, by_name(piece)
+
+
+def used_by(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
+    """What these nodes take together of budgets and owners."""
+    return Counter(sum_of(limits.use(piece.load, piece.holds) for piece in pieces))
+
+
+def filled_by(pieces: Sequence[Piece], limits: Limits) -> Weight:
+    """The room that their pods need elsewhere, by dimension."""
+    return tuple(
+        sum(piece.weight[dimension] for piece in pieces if piece.weight) for dimension in range(len(limits.room))
+    )
+
+
+def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
+    """The wave with those of the waiting that may join it, one after another, and those that may not."""
+    used, weight = used_by(wave, limits), filled_by(wave, limits)
+    pieces, staying = list(wave), list[Piece]()
+    for piece in waiting:
+        uses = limits.use(piece.load, piece.holds)
+        if (
+            len(pieces) < limits.size
+            and all(limits.admits(key, used[key], need) for key, need in uses.items())
+            and (not piece.weight or limits.has_room(weight, piece.weight))
+        ):
+            pieces.append(piece)
+            used.update(uses)
+            weight = tuple(map(sum, zip(weight, piece.weight, strict=False))) if piece.weight else weight
+        else:
+            staying.append(piece)
+    return tuple(pieces), staying
+
+
+def items_of(pieces: Sequence[Piece], limits: Limits) -> list[Item]:
+    """The nodes as what is packed."""
+    return [Item(limits.use(piece.load, piece.holds), piece.weight) for piece in pieces]
+
+
+# Up to so many nodes all numbers of rounds are tried up to the second figure.
+_FEW, _EACH = 500, 10
+# For more than so many nodes, one layout is all that there is time for: by the number of rounds that mostly is best.
+_MANY, _ROUNDS_OF_MANY = 1000, 3
+# How many waves at most are given up for others, and how many of the smallest are looked at for each of their nodes.
+_MERGES = 16
+
+
+def fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
+    """The waves that take least time of all, and how many rounds of a budget they were packed by.
+
+    More rounds make fewer waves of longer drains: what that is worth, the rates say.
+    """
+    if len(pieces) > _MANY and limits.rounds:
+        return _merged(_packed(pieces, limits.up_to(_ROUNDS_OF_MANY)), limits), _ROUNDS_OF_MANY
+    fewest, chosen = -(-len(pieces) // limits.size), 1
+    best = _packed(pieces, limits.up_to(1))
+    for rounds in _steps(pieces, limits):
+        if len(best) <= fewest:
+            break
+        waves = _merged(_packed(pieces, limits.up_to(rounds)), limits)
+        if _cost(waves, limits.rates) < _cost(best, limits.rates):
+            best, chosen = waves, rounds
+        if len(waves) <= fewest:
+            break
+    return best, chosen
+
+
+def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
+    """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
+
+    Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
+    """
+    ordered = sorted(pieces, key=by_price)
+    groups = pack(items_of(ordered, limits), limits)
+    waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
+    return _cheapest_first(waves)
+
+
+def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:
+    return sorted(waves, key=lambda wave: (_price(wave), -len(wave), by_name(wave[0])))
+
+
+def _price(wave: Sequence[Piece]) -> tuple[int, int]:
+    pods, cpu = (sum(piece.price[part] for piece in wave) for part in (0, 1))
+    return pods, cpu
+
+
+@dataclass(slots=True)
+class _Filling:
+    """A wave as it is filled up, with what it uses of the limits."""
+
+    limits: Limits
+    pieces: tuple[Piece, ...]
+    used: Counter[str]
+    weight: Weight
+    drain: SharedDrain
+
+    @classmethod
+    def of(cls, wave: tuple[Piece, ...], limits: Limits) -> "_Filling":
+        drain = SharedDrain(limits.rates)
+        for piece in wave:
+            drain.add(piece)
+        return cls(limits, wave, used_by(wave, limits), filled_by(wave, limits), drain)
+
+    def takes(self, piece: Piece) -> bool:
+        uses = self.limits.use(piece.load, piece.holds)
+        return (
+            len(self.pieces) < self.limits.size
+            and all(self.limits.admits(key, self.used[key], need) for key, need in uses.items())
+            and (not piece.weight or self.limits.has_room(self.weight, piece.weight))
+        )
+
+    def joined_by(self, piece: Piece) -> "_Filling":
+        used, drain = self.used.copy(), self.drain.copy()
+        used.update(self.limits.use(piece.load, piece.holds))
+        drain.add(piece)
+        weight = tuple(map(sum, zip(self.weight, piece.weight, strict=True))) if piece.weight else self.weight
+        return _Filling(self.limits, (*self.pieces, piece), used, weight, drain)
+
+
+def _merged(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Piece, ...]]:
+    """The waves without the smallest, as long as its nodes find places in others and the whole is faster for it."""
+    fillings = [_Filling.of(wave, limits) for wave in waves]
+    for _ in range(min(_MERGES, len(waves) - 1)):
+        *others, smallest = fillings
+        saved = smallest.drain.seconds + limits.rates.between
+        fuller = _spread(smallest.pieces, others)
+        if fuller is None or _lasting(fuller) - _lasting(others) >= saved:
+            break
+        fillings = sorted(fuller, key=lambda filling: (-len(filling.pieces), by_name(filling.pieces[0])))
+    return [filling.pieces for filling in fillings]
+
+
+def thin_first(waves: Sequence[tuple[Piece, ...]], rounds: int, limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
+    """As few nodes in the first wave as the others can take the rest of, in no more time: its pods move twice."""
+    first, *others = [_Filling.of(wave, limits) for wave in _cheapest_first(waves)]
+    for piece in sorted(first.pieces, key=by_price, reverse=True)[: len(first.pieces) - 1]:
+        staying = tuple(other for other in first.pieces if other is not piece)
+        smaller = _Filling.of(staying, limits)
+        fuller = _spread((piece,), sorted(others, key=lambda filling: -len(filling.pieces)))
+        if fuller and _lasting((smaller, *fuller)) <= _lasting((first, *others)):
+            first, others = smaller, fuller
+    thinned = [first, *others]
+    return _cheapest_first(filling.pieces for filling in thinned), max(rounds, *map(_rounds_of, thinned))
+
+
+def _rounds_of(filling: _Filling) -> int:
+    """How often one after another its nodes use a budget up."""
+    limits = filling.limits
+    used = ((filling.used[key], limits.allowed.get(key, 0), most) for key, most in limits.rounds.items())
+    return max((min(most, -(-needed // allowed)) for needed, allowed, most in used if allowed), default=1)
+
+
+def _lasting(fillings: Iterable[_Filling]) -> int:
+    return sum(filling.drain.seconds for filling in fillings)
+
+
+def _spread(pieces: Sequence[Piece], waves: Sequence[_Filling]) -> list[_Filling] | None:
+    """The waves with these nodes in them, each where it makes the drains longest by least; None where one fits none."""
+    fuller = list(waves)
+    for piece in pieces:
+        smaller = [index for index, wave in enumerate(fuller) if len(wave.pieces) < wave.limits.size][-_MERGES:]
+        longer = [
+            (fuller[index].drain.seconds_with(piece) - fuller[index].drain.seconds, index)
+            for index in smaller
+            if fuller[index].takes(piece)
+        ]
+        if not longer:
+            return None
+        _, index = min(longer)
+        fuller[index] = fuller[index].joined_by(piece)
+    return fuller
+
+
+def _steps(pieces: Sequence[Piece], limits: Limits) -> Iterator[int]:
+    """Numbers of rounds to try beyond one: each for few nodes, ever fewer of them for many."""
+    used = Counter(key for piece in pieces for key in piece.load)
+    most = max((limits.rounds.get(key, 1) for key, number in used.items() if number > 1), default=1)
+    rounds = 2
+    while rounds <= min(most, len(pieces)):
+        yield rounds
+        rounds += 1 if len(pieces) <= _FEW and rounds < _EACH else (rounds + 1) // 2
+
+
+def _seconds(waves: Sequence[Sequence[Piece]], rates: Rates) -> int:
+    return sum(rates.drain(wave) + rates.between for wave in waves)
+
+
+def _cost(waves: Sequence[Sequence[Piece]], rates: Rates) -> tuple[int, int]:
+    """Seconds; of equal ones waves of equal sizes are better: they send fewer pods to nodes that still wait."""
+    return _seconds(waves, rates), sum(len(wave) ** 2 for wave in waves)

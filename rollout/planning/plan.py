@@ -8,7 +8,8 @@ from functools import partial
 from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.host import HostObservation
+from rollout.model.host import HostObservation, ProbeFailure
+from rollout.model.names import natural_key
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
@@ -21,37 +22,32 @@ from rollout.model.plan import (
     PlanWarning,
     RolloutPlan,
     TimeEstimate,
+    WarningKind,
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
-from rollout.planning.away import is_away, used_up_by
+from rollout.model.text import counted, shortened
+from rollout.planning.away import ControlPlane, is_away, used_up_by
 from rollout.planning.budgets import BudgetIndex
-from rollout.planning.control_plane import ControlPlane
-from rollout.planning.course import Setting
-from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past
-from rollout.planning.logins import login_warnings
+from rollout.planning.fitting import Foresight, near, simulate, uncrowded
 from rollout.planning.memory import Rules, memory_warnings
-from rollout.planning.naming import natural_key
-from rollout.planning.packing import Limits
-from rollout.planning.pieces import Piece
-from rollout.planning.pool_layout import lay_out_pools
+from rollout.planning.packing import Piece
+from rollout.planning.pool_layout import Quotas, lay_out_pools
 from rollout.planning.pools import Pools, pools_of
-from rollout.planning.quotas import Quotas
-from rollout.planning.rates import Rates, sum_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import Near, rolled
-from rollout.planning.rooms import Rooms, scored
-from rollout.planning.sharing import Owners, free_room, weight_of
-from rollout.planning.simulation import Foresight, simulate
-from rollout.planning.timing import Timing, slowest_ending, timeout
+from rollout.planning.scheduler import Rooms, scored
+from rollout.planning.sharing import Limits, Owners, Rates, free_room, sum_of, weight_of
+from rollout.planning.simulation import Setting, Timing, slowest_ending, timeout
 from rollout.planning.waves import Layout, Placed
 
 _DEFERRED = ExclusionReason.DEFERRED
+_NAMED_USERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     ]
     planned = [node for wave in waves for node in wave.nodes]
     remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
-    logged_in = login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
+    logged_in = _login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -364,3 +360,21 @@ def _start_blockers(inputs: PlanInputs, away: Sequence[Node], drainable: Sequenc
         *(Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators),
         *(used_up_by(node, limit) for node in away),
     ]
+
+
+def _login_warnings(
+    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation], longest: Duration
+) -> Iterator[PlanWarning]:
+    """One for each of these nodes that has any; `longest` is how long they are waited for, 0 where they are not."""
+    remedy = (
+        f"waited for up to {longest} (reboot.wait-for-users)"
+        if longest
+        else "not waited for without reboot.wait-for-users"
+    )
+    for node in (node.name for node in planned):
+        facts = observations.get(node)
+        users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
+        if users:
+            names = shortened([str(user) for user in users], _NAMED_USERS)
+            message = f"{counted(len(users), 'user')} logged in ({names}), {remedy}"
+            yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)

@@ -28,10 +28,11 @@ from enum import StrEnum
 
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.policy import DrainPolicy
+from rollout.model.text import seconds_since
 from rollout.planning.selector import parse_selector
-from rollout.planning.timestamps import seconds_since
 
 _EVERY_POD = LabelSelector()
+_NEVER_REPLACED = ("DaemonSet", "Node")
 
 
 class Action(StrEnum):
@@ -243,3 +244,13 @@ def judge_all(pods: Iterable[Pod], rules: DrainRules) -> tuple[PodVerdict, ...]:
 def having(action: Action, verdicts: Iterable[PodVerdict]) -> tuple[PodVerdict, ...]:
     """Those verdicts that carry this action."""
     return tuple(verdict for verdict in verdicts if verdict.action is action)
+
+
+def is_replaced(pod: Pod) -> bool:
+    """Whether a controller will start the pod anew somewhere."""
+    return pod.owner is not None and pod.owner.kind not in _NEVER_REPLACED and not pod.finished and not pod.terminating
+
+
+def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
+    """The pods that these verdicts send elsewhere."""
+    return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))

@@ -12,14 +12,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rollout.model.names import natural_key
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
-from rollout.planning.fastest import fastest, thin_first
-from rollout.planning.naming import natural_key
-from rollout.planning.packing import Limits, Weight, budget_bound, lower_bound
-from rollout.planning.pieces import Piece, by_name, by_price, filled_by, items_of, joining, used_by
-from rollout.planning.sharing import is_owner
+from rollout.planning.packing import (
+    Piece,
+    budget_bound,
+    by_name,
+    by_price,
+    fastest,
+    filled_by,
+    items_of,
+    joining,
+    lower_bound,
+    thin_first,
+    used_by,
+)
+from rollout.planning.sharing import Limits, Weight, is_owner
 
 # The part of the rollout whose pods have only nodes to go to that wait for their own turn.
 _FEW_FIRST = "few nodes first"

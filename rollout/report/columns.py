@@ -152,7 +152,7 @@ def _drawn(
 
 def _broken(text: str, limit: int) -> Iterator[str]:
     for line in text.splitlines():
-        yield from wrap(line, limit, break_on_hyphens=False) or [""]
+        yield from [line] if len(line) <= limit else wrap(line, limit, break_on_hyphens=False)
 
 
 def _with_notes(table: str, cells: Sequence[Row], notes: Sequence[str], width: int | None) -> str:

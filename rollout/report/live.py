@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from textwrap import wrap
 from types import TracebackType
 from typing import Self
@@ -111,24 +110,15 @@ class Fitting:
 
 
 class LiveProgress:
-    """Shows a run on a terminal while the context is open. Safe to call from many threads.
-
-    `age` is how many seconds ago an event was that is told now, for runs of which this process hears late; `footer` is
-    a last line, the longest form of it first.
-    """
+    """Shows a run on a terminal while the context is open. Safe to call from many threads."""
 
     def __init__(
         self,
         console: Console,
         monotonic: Callable[[], float] = time.monotonic,
         stop: StopRequest | None = None,
-        *,
-        age: Callable[[datetime], float] = lambda _at: 0.0,
-        footer: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._console = console
-        self._age = age
-        self._footer = footer
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
         self._lock = threading.Lock()
@@ -159,8 +149,7 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         """Take one event into the display."""
         with self._lock:
-            at = self._monotonic() - self._age(event.at)
-            self._board.state.take(event, at)
+            self._board.state.take(event, self._monotonic())
             if isinstance(event, NodeStep) and event.phase is not Phase.DRAINING:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
@@ -199,8 +188,7 @@ class LiveProgress:
         with self._lock:
             lines = _REVERTING if self._stop.revert else _STOPPING
             stopping = [Fitting(lines, "bold yellow")] if self._stop.requested else []
-            footer = [Fitting(text, "dim")] if (text := self._footer()) else []
-            return Group(self._table(), self._total(), *stopping, *footer)
+            return Group(self._table(), self._total(), *stopping)
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
@@ -253,7 +241,7 @@ class LiveProgress:
     @property
     def _room(self) -> int:
         """Lines for the nodes in flight."""
-        return max(1, self._console.height - _OTHER_LINES - self._stop.requested - bool(self._footer()))
+        return max(1, self._console.height - _OTHER_LINES - self._stop.requested)
 
     def _lines(self, rows: Sequence[InFlight]) -> dict[str, int]:
         """By node, its own line and those of the pods that hold it up."""

@@ -9,7 +9,7 @@ from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable
-from rollout.planning.relaxed_rules import relaxed_rules
+from rollout.planning.rules import relaxed_rules
 from rollout.planning.windows import Window, current, following
 from rollout.report.columns import wrapped
 from rollout.report.rule_words import said

@@ -1,10 +1,11 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
+from types import MappingProxyType
 
 from rollout.execution.lock_holder import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
+from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.remains import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import counted, elapsed, listed, printable, shortened
@@ -63,13 +64,28 @@ def beside_text(unfinished: Unfinished, word: RunWord) -> str:
     return f"A rollout {state}{f' ({who})' if who else ''}: {ways}."
 
 
-def under_way(unfinished: Unfinished) -> Mapping[str, str]:
-    """How far it has come with each node that is not done, by name: `rebooting, wave 3 of 6`."""
+def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, str]:
+    """How far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
+
+    `down` has, by name, what `down_text` says of nodes that reboot.
+    """
     turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
-    states = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
+    states = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
         states |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
     return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in states.items()}
+
+
+def down_text(seconds: float | None, usual: float | None) -> str:
+    """For how long a node has been down, and how long that usually takes; nothing of what is not known."""
+    usually = f"usually {elapsed(usual)}" if usual is not None else ""
+    if seconds is None:
+        return usually
+    return f"down for {elapsed(seconds)}" + (f" ({usually})" if usually else "")
+
+
+def _phase(begun: Begun, down: Mapping[str, str]) -> str:
+    return ", ".join(filter(None, (begun.phase.value, down.get(begun.node.name, ""))))
 
 
 def ways_out(unfinished: Unfinished) -> str:
@@ -229,14 +245,22 @@ def _left(aborted: Aborted) -> Iterable[str]:
         )
 
 
-def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
-    """The run as one look at the cluster tells, and each of its nodes that is under way or failed."""
-    if unfinished is None:
-        held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
-        return f"No rollout is running or interrupted.{held}"
+def no_run_text(lock: Glance, last: LastRun | None) -> str:
+    """That there is none, and which was the last, where that is known."""
+    held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
+    outcomes = (
+        ", ".join(f"{number} {printable(word)}" for word, number in sorted(last.outcomes.items())) if last else ""
+    )
+    ended = f" The last was {printable(last.run)}, until {printable(last.at)}: {outcomes}." if last else ""
+    return f"No rollout is running or interrupted.{held}{ended}"
+
+
+def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str]) -> str:
+    """The run as one look at the cluster tells, and each of its nodes under way or failed; `down` as in `under_way`."""
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     lines += [] if lock.alive is not False else (f"  {line}" for line in _without_process(unfinished))
-    lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
+    nodes = (*unfinished.begun, *unfinished.failed)
+    lines += [f"  {printable(begun.node.name)}: {_phase(begun, down)}" for begun in nodes]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")

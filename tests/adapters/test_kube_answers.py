@@ -97,6 +97,7 @@ def test_every_way_of_asking_looks_at_the_answer(tmp_path: Path, ask: str) -> No
         list(getattr(client(tmp_path, server.url), ask)("/api/v1/nodes/w-1", *arguments))
 
 
+@pytest.mark.exhaustive
 def test_a_hurried_request_ends_in_its_time_and_leaves_others_alone(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.wait()) as server:
         api = client(tmp_path, server.url)

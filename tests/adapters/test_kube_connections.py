@@ -43,6 +43,7 @@ def test_a_body_that_breaks_off_is_unavailable(tmp_path: Path) -> None:
         client(tmp_path, server.url).get("/x")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize(("status", "text"), [(200, "did not answer GET /x in time"), (503, "503 to GET /x")])
 def test_a_body_that_trickles_for_ever_ends_all_the_same(

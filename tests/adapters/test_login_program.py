@@ -54,6 +54,7 @@ def test_a_login_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     assert not is_running(int(runs.read_text())), "what it has started goes on"
 
 
+@pytest.mark.exhaustive
 def test_one_that_hangs_in_the_middle_of_a_run_delays_a_request_and_no_more(tmp_path: Path) -> None:
     """The credentials may well be good for longer than their time; where they are not, the server says so."""
     user, runs = hanging(tmp_path, after=1)

@@ -195,6 +195,7 @@ def test_channel_that_is_never_closed(servers: Any, client_key: asyncssh.SSHKey,
         shell(server, key_file).run(server.host(), "x", timeout=1.5)
 
 
+@pytest.mark.exhaustive
 def test_name_whose_resolver_hangs(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
@@ -270,6 +271,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.exhaustive
 def test_bad_hosts_cost_the_good_ones_nothing(
     servers: Any, stranger: MakeStranger, client_key: asyncssh.SSHKey, key_file: Path
 ) -> None:

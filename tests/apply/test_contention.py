@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.api.store import Change, Json
@@ -15,6 +17,8 @@ from tests.ended import end_of
 from tests.security.records import mark
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes", requests=25)
 OF_RECORD = ApiFault(
@@ -22,6 +26,7 @@ OF_RECORD = ApiFault(
 )
 
 
+@pytest.mark.sample
 def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
     lab.inflict(OF_NODES)
@@ -31,6 +36,7 @@ def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, ro
     assert_finished(lab)
 
 
+@pytest.mark.sample
 def test_a_record_that_others_write_too_is_gone_on_with(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "draining"):

@@ -103,6 +103,7 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
     assert lab.scoreboard().clean
 
 
+@pytest.mark.exhaustive
 def test_a_host_that_cannot_be_asked_for_a_while_is_waited_for_too(lab: Lab, tmp_path: Path) -> None:
     """Its user may be there still: silence is no logout."""
     log_in(lab, "core pts/0")
@@ -196,6 +197,7 @@ def test_the_plan_counts_the_delays_and_names_them(lab: Lab, rollout: Rollout) -
     assert "logged-in users are told and waited for, 1h at most" in rules
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stop", ["finish", "revert"])
 @pytest.mark.parametrize(
     ("flags", "waiting"),
@@ -220,6 +222,7 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
     assert lab.scoreboard().annotations_left == {}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "resume"])
 def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str

@@ -38,6 +38,7 @@ def remade(lab: Lab, node: str) -> None:
     lab.store.remove(NODES, node)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("remove", "why"), [(gone, "was deleted since it was planned"), (held, "is being deleted")])
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
     started: Start, tmp_path: Path, remove: Callable[[Lab, str], None], why: str

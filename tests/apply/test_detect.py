@@ -90,6 +90,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("source", PAIRS)
 def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Start, rollout: Rollout) -> None:
     lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
@@ -154,6 +155,7 @@ def closed(lab: Lab, node: str) -> None:
     lab.machines[node].inflict(HostFaults(ssh=SshFault.CLOSED))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("meanwhile", "why"),
     [(again, "the host is in another boot than the one that was seen"), (closed, "connection")],
@@ -308,6 +310,7 @@ def test_a_saved_plan_is_run_by_its_own_sources(started: Start, rollout: Rollout
     assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-4"]), ended.stderr
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("flag", [None, "--finish-begun"])
 @pytest.mark.parametrize("source", ["rpm-ostree", "command"])
 def test_the_proof_is_made_by_whoever_goes_on(

@@ -75,6 +75,7 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(starte
     assert set(ended.summary["reasons"].values()) == {"2 failed, and --max-failures is 2"}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it(
     started: Started, rollout: Rollout, tmp_path: Path, number: signal.Signals

@@ -43,6 +43,7 @@ def steal(lab: Lab) -> None:
     lab.call(do)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("phase", ["draining", "booted"])
 def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_path: Path, phase: str) -> None:
     """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""

@@ -20,6 +20,8 @@ from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout
 from tests.ended import Ended
 
+pytestmark = pytest.mark.exhaustive
+
 QUICK = (
     *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),
     *("--reboot-timeout", "20s", "--ready-timeout", "20s", "--settle-timeout", "20s"),
@@ -174,6 +176,7 @@ def test_with_one_more_node_for_each_of_them_nothing_is_foreseen_and_nothing_fai
         assert len(ended.summary["succeeded"]) == 18
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("scenario", ["default", "mixed"])
 def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Rollout) -> None:
     with lab_of(scenario, 11, tmp_path) as lab:
@@ -199,6 +202,7 @@ def test_local_storage_that_must_be_kept_is_foreseen_and_comes_true(tmp_path: Pa
         assert failed(ended) == set(foreseen)
 
 
+@pytest.mark.sample
 def test_a_pod_that_does_not_end_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
     with lab_of("drain-hangs", 8, tmp_path) as lab:
         node = on_worker(lab, "stubborn")

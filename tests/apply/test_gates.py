@@ -324,6 +324,7 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
     assert ended.code == 0, ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")

@@ -130,6 +130,7 @@ def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: S
     assert lab.scoreboard().annotations_left == {}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "resume"])
 def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
     lab = started("default", NUMBER)

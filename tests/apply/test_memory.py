@@ -84,6 +84,7 @@ def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab]
         let_pass(lab)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("most", [1, 2])
 def test_five_nights_harm_no_more_nodes_than_may_fail(started: Started, rollout: Rollout, most: int) -> None:
     lab = started("default", 8)
@@ -91,6 +92,7 @@ def test_five_nights_harm_no_more_nodes_than_may_fail(started: Started, rollout:
     assert len(harmed(lab)) == most
 
 
+@pytest.mark.exhaustive
 def test_without_its_memory_each_night_harms_one_more(started: Started, rollout: Rollout) -> None:
     """What the test above would not see otherwise: that it is the memory that holds the version."""
     lab = started("default", 8)
@@ -144,6 +146,7 @@ def last_line(ended: Ended) -> str:
     return ended.stdout.rstrip().splitlines()[-1]
 
 
+@pytest.mark.exhaustive
 def test_the_ending_leads_on_where_a_version_is_held_and_nothing_is_forgotten(
     started: Started, rollout: Rollout
 ) -> None:
@@ -248,6 +251,7 @@ def test_a_failed_node_that_is_retried_is_taken_whatever_is_held(started: Starte
     assert (known["format_version"], known["nodes"], known["versions"], known["pause"]) == ("1.0", {}, {}, None)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update"])
 def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(started: Started, rollout: Rollout, verb: str) -> None:
     """Nor does this very rollout forget what it has seen itself."""
@@ -261,6 +265,7 @@ def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(started: Started
     assert any("remember" in message and "forbidden" in message for message in told)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("text", "why"),
     [

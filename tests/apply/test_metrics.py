@@ -111,6 +111,7 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".rollout-")] == []
 
 
+@pytest.mark.exhaustive
 def test_the_file_is_written_while_it_runs_and_outlives_a_kill(started: Started, tmp_path: Path) -> None:
     lab, file = started("never-returns", 4), tmp_path / "rollout.prom"
     process = command(lab, tmp_path, "apply", "--yes", "--set", f"metrics.textfile={file}")
@@ -149,6 +150,7 @@ def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout,
     assert len(scrape.values("node_rollout_reboot_required", "node")) == 4
 
 
+@pytest.mark.exhaustive
 def test_evictions_that_a_budget_holds_are_counted(started: Started, tmp_path: Path) -> None:
     file = tmp_path / "rollout.prom"
     lab = started("budget-never", 5)
@@ -217,6 +219,7 @@ def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path)
     assert not [text for text in (*written, *configs, ended.stdout, ended.stderr) if PASSWORD in text]
 
 
+@pytest.mark.exhaustive
 def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
     started: Started, rollout: Rollout
 ) -> None:
@@ -235,6 +238,7 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
     assert "warning" not in ended.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_place_that_fails_or_hangs_costs_one_warning_each(
     started: Started, rollout: Rollout, tmp_path: Path, *, hangs: bool

@@ -102,6 +102,7 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert "needs 2 healthy pods, has 2" in note["body"]
 
 
+@pytest.mark.exhaustive
 def test_no_word_of_an_eviction_that_is_held_for_less(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
     flags = ("--allow", "blocked", "--drain-timeout", "3s", "--settle-timeout", "1s", "--set", "notify.held-after=1m")
@@ -176,6 +177,7 @@ def redirect(exchange: Exchange) -> None:
     exchange.answer(302, b"", Location=f"/elsewhere/{TOKEN}")
 
 
+@pytest.mark.exhaustive
 def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_their_secrets(
     inbox: Inbox, started: Started, tmp_path: Path
 ) -> None:
@@ -207,6 +209,7 @@ def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_
     assert elsewhere == []
 
 
+@pytest.mark.exhaustive
 def test_one_that_hangs_costs_a_rollout_no_time_but_a_few_seconds_at_its_end(started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     with scripted(hang) as hanging:
@@ -262,6 +265,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     assert "Next: rollout resume --retry-failed" in messages[-1]["message"]
 
 
+@pytest.mark.exhaustive
 def test_an_apprise_service_that_cannot_be_reached_is_named_by_its_scheme(started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
     ended = notified(lab, tmp_path, f"json://{TOKEN}.invalid/{TOKEN}", "apply", "--yes", "-v", "--node", "worker-1")

@@ -167,6 +167,7 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     assert not is_marked(lab, own)
 
 
+@pytest.mark.exhaustive
 def test_it_is_shown_wherever_nodes_are_shown(started: Started, rollout: Rollout, in_pod: Callable[..., Ended]) -> None:
     lab = started("default", 5)
     planned = in_pod(lab, "worker-1", "plan", "--detailed-exitcode")
@@ -187,6 +188,7 @@ def test_it_is_shown_wherever_nodes_are_shown(started: Started, rollout: Rollout
     assert in_pod(lab, "worker-1", "plan", "--detailed-exitcode").code == 2
 
 
+@pytest.mark.exhaustive
 def test_one_that_is_all_that_waits_is_marked_too(
     started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
 ) -> None:
@@ -201,6 +203,7 @@ def test_one_that_is_all_that_waits_is_marked_too(
     assert not is_marked(lab, "worker-1")
 
 
+@pytest.mark.exhaustive
 def test_a_mark_that_has_outlived_its_purpose_goes_with_the_next_run(
     started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
 ) -> None:
@@ -216,6 +219,7 @@ def test_a_mark_that_has_outlived_its_purpose_goes_with_the_next_run(
     assert not is_marked(lab, "worker-1")
 
 
+@pytest.mark.exhaustive
 def test_a_pod_of_another_cluster_spares_no_node(started: Started, in_pod: Callable[..., Ended]) -> None:
     lab = started("default", 5)
     ended = in_pod(lab, "ci-runner-7", *APPLY)

@@ -61,6 +61,7 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: La
     assert {"cp-2", "cp-3"} == {left["node"] for left in ended.plan["excluded"]} == lab.machines.keys() - rebooted(lab)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("phase", "node"), [("rebooting", "worker-1"), ("pending", "cp-2")])
 def test_a_static_pod_that_falls_after_the_plan_stops_the_others(
     lab: Lab, rollout: Rollout, phase: str, node: str
@@ -88,6 +89,7 @@ def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -
     assert rebooted(lab) == {"worker-1", "cp-2"}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("node", "pod"), [("worker-1", "cilium"), ("cp-2", "etcd")])
 def test_a_node_has_not_succeeded_without_its_own_pods(lab: Lab, rollout: Rollout, node: str, pod: str) -> None:
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, pod, well=False), node=node)

@@ -89,6 +89,7 @@ def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollou
     assert_clean(lab, *workers(1, 6), most=2)
 
 
+@pytest.mark.exhaustive
 def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, settings: Path) -> None:
     lab = started(roomy(6), 6)
     inflict(lab, "worker-1", HostFaults(boot_seconds=240))

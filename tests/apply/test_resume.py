@@ -291,6 +291,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
                 assert "rollout operate" not in stdout
 
 
+@pytest.mark.exhaustive
 def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits_no_longer_than_that(
     started: Start, tmp_path: Path
 ) -> None:
@@ -313,6 +314,7 @@ def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits
     assert "rollout operate" not in ended.stdout
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", [("abort", "--yes", "--wait", "1s"), ("resume", "--yes"), APPLY])
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
     started: Start, rollout: Rollout, tmp_path: Path, way_out: tuple[str, ...]
@@ -331,6 +333,7 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
     assert holder_of(lab) == ""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", [("abort", "--yes"), ("resume", "--yes"), ("resume",), APPLY, ("apply", "--yes")])
 def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_said_how_to_watch_and_stop_it(
     started: Start, tmp_path: Path, way: tuple[str, ...]
@@ -433,6 +436,7 @@ def test_history_tells_of_a_killed_run_and_of_the_one_that_went_on(
     assert rollout(lab, "history", "nosuch").code == 1
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout: Rollout, place: str) -> None:
     lab = started("default", 4)
@@ -443,6 +447,7 @@ def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout:
     assert "Errno" not in ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start, tmp_path: Path) -> None:
     """At thirty times the speed; at that of the wall clock it is measured by the benchmark of outages."""
     lab = started("default", 4)
@@ -460,6 +465,7 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert_finished(lab)
 
 
+@pytest.mark.exhaustive
 def test_what_its_operator_went_on_beside_is_not_asked_about_again(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:

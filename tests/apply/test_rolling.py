@@ -107,6 +107,7 @@ def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finis
     return lines + [json.loads(written) for written in rest.splitlines() if written.endswith("}")]
 
 
+@pytest.mark.sample
 def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_continues(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_contin
     assert_clean(lab, *workers(1, 8), most=3)
 
 
+@pytest.mark.sample
 def test_killed_in_the_middle_it_is_undone(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started(roomy(6), 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "2", "--set", "lock.duration=2s")

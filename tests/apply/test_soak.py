@@ -7,6 +7,8 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rollout.cli.settings.schema import Cluster, Settings, Ssh
 from rollout.cli.stages.execute import RunSettings
 from rollout.cli.stages.gather import gather
@@ -81,6 +83,7 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     return execute(run.plan, run.hosts, ports, run.options, stop)
 
 
+@pytest.mark.exhaustive
 def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) -> None:
     lab = started("default", 6)
     stop, notices = Soaking(lambda: cut_power(lab, BYSTANDER)), Notices()

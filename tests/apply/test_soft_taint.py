@@ -129,6 +129,7 @@ def test_a_run_that_ends_early_leaves_none(started: Started, rollout: Rollout) -
     assert tainted(lab) == []
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "resume"])
 def test_what_a_killed_run_leaves_is_named_and_removed(
     started: Started, rollout: Rollout, tmp_path: Path, way_out: str

@@ -15,6 +15,7 @@ from tests.apply.conftest import Rollout
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(
     ("scenario", "held", "verdict"),
     [

@@ -14,6 +14,8 @@ from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended, assert_well_said, start
 
+pytestmark = pytest.mark.exhaustive
+
 QUICK = ("--stall-timeout", "7s", "--timeout", "90s")
 
 
@@ -72,6 +74,7 @@ def test_asking_alone_waits_for_nothing(start_lab: StartLab, command: Command) -
     assert "at it already" in result["message"]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("fault", [HostFaults(client_missing=True), HostFaults(bus=BusFault.DENIED)])
 def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Command) -> None:
     """Over the bus where there is no client, as root where the bus denies the user."""
@@ -102,6 +105,7 @@ def test_a_host_that_goes_away_while_it_is_followed(start_lab: StartLab, home: P
     assert "1 unreachable" in out
 
 
+@pytest.mark.sample
 def test_a_terminal_gets_bars(start_lab: StartLab, home: Path) -> None:
     lab = start_lab("updates", nodes=11, speed=10)
     ours, theirs = pty.openpty()

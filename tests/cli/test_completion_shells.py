@@ -11,6 +11,8 @@ from tests.cli.shells import COMMANDS, Shell, shell
 from tests.cli.test_completion import PATIENT
 from tests.conftest import StartLab
 
+pytestmark = pytest.mark.exhaustive
+
 LOADS = {
     "bash": "source <(rollout completion bash)",
     "zsh": "source <(rollout completion zsh)",

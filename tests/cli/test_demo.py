@@ -4,10 +4,13 @@ import re
 import time
 from pathlib import Path
 
+import pytest
+
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
 
 
+@pytest.mark.exhaustive
 def test_estimates_and_time_outs_are_as_much_shorter_as_the_lab_is_faster(command: Command, home: Path) -> None:
     began = time.monotonic()
     ended = command("demo", "--scenario", "drain-hangs", "--speed", "60")

@@ -101,6 +101,7 @@ FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FIXES)
 def test_a_fix_of_the_cluster_mends_it(name: str, start_lab: StartLab, command: Command, home: Path) -> None:
     spoil, check, subject, flags, number = FIXES[name]

@@ -77,6 +77,7 @@ def test_what_lists_no_nodes_refuses_formats_without_a_meaning(name: str, interr
         assert f"'{form}' is not one of 'text', 'json', 'wide'" in refused.stderr or form == "markdown"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [*LISTS, "doctor", "history"])
 def test_no_line_of_a_table_is_broken_by_the_terminal(name: str, interrupted: tuple[Lab, Path], tmp_path: Path) -> None:
     """What it writes has no line that is longer than the terminal is wide."""

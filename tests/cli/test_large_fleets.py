@@ -20,6 +20,8 @@ from rollout.lab.scenario import load_scenario
 from tests.cli.screens import shown
 from tests.ended import Ended, end_of, start_cold
 
+pytestmark = pytest.mark.exhaustive
+
 HOSTS = 600
 WORKER = b"rollout.adapters.ssh.worker"
 

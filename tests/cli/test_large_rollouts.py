@@ -25,6 +25,8 @@ from tests.ended import assert_well_said, end_of, start_cold
 from tests.waiting import wait_until
 from tests.warm import PROGRAM
 
+pytestmark = pytest.mark.exhaustive
+
 HOSTS = 600
 # MB of one process; 100 were measured, of which 50 are its imports.
 MOST_MEMORY = 200

@@ -163,6 +163,7 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, h
         assert token not in text
 
 
+@pytest.mark.exhaustive
 def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, home: Path) -> None:
     lab = start_lab("default", nodes=4, speed=20)
     screen = shown(home, lab.environment, ("apply", "--yes", "-vv"), 120, heed=lambda _lines, _process: None)
@@ -173,6 +174,7 @@ def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, hom
     assert all(not re.search(r"\d+ of \d+ nodes .*of about", line) for line in screen.lines)
 
 
+@pytest.mark.exhaustive
 def test_lines_of_many_threads_leave_nothing_of_the_board_standing(start_lab: StartLab, home: Path) -> None:
     """Requests of many drains at once, above a board that is drawn beside them: a line, or all of the board."""
     lab = start_lab("default", nodes=16, speed=20)

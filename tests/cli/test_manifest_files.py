@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
-from tests.cli.test_manifests import IMAGE, KEY, helm, pod, printed, refused
+from tests.cli.test_manifests import IMAGE, KEY, pod, printed, refused
 from tests.conftest import StartLab
 from tests.ended import end_of, start
 
@@ -87,16 +86,6 @@ def test_each_named_file_is_where_the_pods_settings_look_for_it(command: Command
     assert [name for name, file in laid.items() if file.stat().st_mode & 0o111] == ["roles/look/files/check.sh"]
     assert Path(variables["ssh.config"]).read_text() == SITE["ssh_config"]
     assert Path(variables["ROLLOUT_CONFIG"]).read_text() == SETTINGS
-
-
-def test_a_chart_carries_the_same(command: Command, site: Path) -> None:
-    """Ansible's templates look like Helm's."""
-    assert command(*ARGUMENTS, "--format", "helm", "--out", "chart").code == ExitCode.OK
-    made = helm("template", "x", str(site / "chart"), "--namespace", "node-rollout")
-    documents = {document["kind"]: document for document in yaml.safe_load_all(made)}
-    expected = printed(command(*ARGUMENTS))
-    assert documents["ConfigMap"]["data"] == expected["ConfigMap"]["data"]
-    assert documents["CronJob"]["spec"] == expected["CronJob"]["spec"]
 
 
 @pytest.mark.parametrize(

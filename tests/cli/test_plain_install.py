@@ -77,6 +77,7 @@ def plain(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [("demo",), ("lab", "up")])
 def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
     words: tuple[str, ...], command: Command, plain: dict[str, str]

@@ -113,12 +113,12 @@ def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, in
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: Lab, tmp_path: Path) -> None:
-    """It says what Ctrl-C does; after it, the board is gone, and the cursor never was."""
+    """It says what Ctrl-C does; after it, the last look stands there, and the cursor never was gone."""
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
         text = "\n".join(lines)
-        if not sent and "Ctrl-C ends this view" in text and re.search(r"worker-\d +draining", text):
+        if not sent and "Ctrl-C ends this view" in text and re.search(r"worker-\d: draining", text):
             process.send_signal(signal.SIGINT)
             sent.append(process.pid)
 
@@ -126,10 +126,11 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
     assert screen.code == ExitCode.INTERRUPTED
     assert "Ctrl-C ends this view" not in screen.text
     assert sent
-    assert "interrupted: no process is working on it" in screen.text
+    assert "no process is working on it" in " ".join(screen.text.split())
     assert b"\x1b[?25l" not in screen.octets
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_colours_say_nothing_that_the_words_do_not(name: str, mixed: Lab, tmp_path: Path) -> None:
     plain = shown(tmp_path, {**mixed.environment, "NO_COLOR": "1"}, COMMANDS[name], 80, typed=typed(name))
@@ -150,6 +151,7 @@ def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path
     assert max(map(len, words.splitlines())) > 80
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
     lab, sent = start_lab(str(Path(__file__).with_name("tiny.yaml")), nodes=3, speed=5), list[int]()

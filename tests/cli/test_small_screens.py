@@ -1,20 +1,19 @@
-"""Screens of commands that say little, and a moment of the board of `status --watch`: as `test_screens`."""
+"""Screens of commands that say little: as `test_screens`."""
 
 import re
 import signal
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import CONFIGMAPS, LEASES
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import MEMORY_NAME
-from tests.apply.conftest import command, is_ending
+from tests.apply.conftest import command
 from tests.cli.screens import Screen, shown
 from tests.cli.test_more_screens import still
 from tests.cli.test_screens import WIDTHS, hold
@@ -93,30 +92,3 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
             yield lab
         finally:
             server.end(signal.SIGKILL)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_moment_of_a_watch(width: int, tmp_path: Path) -> None:
-    """What is drained, what holds it, how far the whole is, who runs it, and what Ctrl-C does."""
-    sent, home = list[list[str]](), tmp_path / "elsewhere"
-    home.mkdir()
-
-    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
-        text = "\n".join(lines)
-        if not sent and re.search(r"worker-\d +draining", text) and "Ctrl-C ends this view" in text:
-            process.send_signal(signal.SIGINT)
-            sent.append(list(lines))
-
-    with Lab.start(scale(load_scenario("drain-hangs"), 6), directory=tmp_path / "lab", speed=30) as lab:
-        flags = ("--drain-timeout", "1h", "--node", victim(lab))
-        working = start(home, lab.environment, ("apply", "--yes", "-o", "json", *flags))
-        try:
-            wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-            screen = shown(tmp_path, lab.environment, ("status", "--watch"), width, heed=leave)
-        finally:
-            working.kill()
-            working.communicate()
-        assert lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system")) is not None
-    assert screen.code == ExitCode.INTERRUPTED
-    moment = [re.sub(r"^[⠀-⣿]", "⠋", re.sub(r"(?<=draining) .*", "", line)) for line in sent[0] if line]
-    hold("watch", width, steady(Screen(screen.code, moment, screen.octets)))

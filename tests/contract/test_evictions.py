@@ -1,4 +1,8 @@
+import pytest
+
 from tests.contract.cluster import Cluster
+
+pytestmark = pytest.mark.sample
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 

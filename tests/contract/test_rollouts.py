@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.gather.cluster.node_events import COMPONENT
+from rollout.execution.events.writer import COMPONENT
 from tests.contract.cluster import MERGE
 from tests.contract.played import Played
 from tests.contract.programs import FLAGS, assert_in_service, ended, node, selector, started
@@ -15,6 +15,7 @@ from tests.contract.programs import FLAGS, assert_in_service, ended, node, selec
 pytestmark = pytest.mark.usefixtures("alone")
 
 
+@pytest.mark.sample
 def test_every_node_is_taken_through(played: Played, tmp_path: Path) -> None:
     before = played.reboots
     code, lines, told = ended(started(played, tmp_path, "apply", "--yes", *FLAGS, *selector(played)))

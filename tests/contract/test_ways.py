@@ -117,8 +117,7 @@ def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: P
     watching = started(played, tmp_path, "status", "--watch", *selector(played))
     code, _, told = ended(process)
     assert code == 0, told
-    watched_by = said(watching)
-    assert [name for name in played.kubelets if name not in watched_by] == []
+    assert f"{len(played.kubelets)} succeeded" in said(watching)
     assert_in_service(played)
 
 

@@ -190,6 +190,7 @@ class Others:
         return any(not times for name, times in self.running.scoreboard().reboots.items() if name not in self.left)
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Machine, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "deferred": "by whom, and since when, it was left for a run from another node; empty where it was not",
         "group": "the update group of its host; empty where it is not known",
         "users": "who is logged in on its host; null where that is not known",
-        "under_way": "how far a rollout has come with it: `rebooting, wave 3 of 6`; empty where none is about it",
+        "under_way": "how far a rollout has come with it: `rebooting, down for 12s, wave 3 of 6`; else empty",
     },
     "RolloutPlan": {
         "format_version": "`major.minor`; another major version is refused",

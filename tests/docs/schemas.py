@@ -72,10 +72,10 @@ TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
 """Those with tables of their own."""
 
 TITLES: Mapping[str, str] = {
-    "status-run": "`rollout status --run -o json`",
+    "status-run": "`rollout status --run -o json`, and a line of `status --watch -o json`",
     "plan": "`rollout plan -o json`, `rollout plan FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
-    "apply": "a line of `rollout apply`, `resume`, `operate` or `status --watch`, `-o json`",
+    "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
     "check-update": "a line of `rollout check-update -o json`",
     "inventory": "`rollout inventory --list`",

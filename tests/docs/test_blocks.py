@@ -59,6 +59,7 @@ def failing(block: Block, pasted: Pasted) -> str:
     return f"{block.place} should end with {block.codes or 0}, and print {missing}\n{ended}\n\n{pasted.printed}"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.kubectl
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
@@ -74,6 +75,7 @@ def test_each_block_of_a_page_does_what_it_is_there_for(
     assert lab.scoreboard().clean
 
 
+@pytest.mark.exhaustive
 @pytest.mark.kubectl
 @pytest.mark.timeout(200)
 def test_the_lab_of_its_page_is_one_to_rehearse_on(variables: Mapping[str, str]) -> None:

@@ -70,6 +70,7 @@ def named(job: dict[str, list[dict[str, str]]]) -> dict[str, list[dict[str, str]
     return {"steps": [{"name": step.get("name", ""), **step} for step in job["steps"]]}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_the_plan_that_was_looked_at_is_run(runner: Runner, lab: Lab, kind: str, tmp_path: Path) -> None:
     plan, apply = two_jobs(runner, kind)

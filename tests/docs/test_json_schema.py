@@ -54,6 +54,7 @@ def part_of(scenario: Scenario) -> Scenario:
     return part
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", scenario_names())
 def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
@@ -95,6 +96,7 @@ def test_plan_with_blockers_warnings_and_exclusions(start_lab: StartLab, command
     assert all(plan[name] for name in ("waves", "blockers", "warnings"))
 
 
+@pytest.mark.exhaustive
 def test_the_lines_of_a_run_in_which_a_node_fails_and_of_its_history(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("rollback", nodes=6, speed=40)
     limits = ("--max-unavailable", "2", "--max-failures", "2")
@@ -164,6 +166,7 @@ def test_which_schema_is_that_of_a_command_line() -> None:
     }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [("apply", "--yes", "--force"), ("apply", "--yes")])
 def test_the_journal_of_a_run_has_the_lines_that_it_prints(
     words: tuple[str, ...], start_lab: StartLab, command: Command

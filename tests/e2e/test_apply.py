@@ -1,5 +1,7 @@
 """Whole rollouts over machines that really reboot."""
 
+import pytest
+
 from tests.e2e.cluster import NAMES, Cluster
 from tests.e2e.conftest import Rollout
 from tests.e2e.machines import STAGED_VERSION, Machines, wait_for
@@ -24,6 +26,7 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert "4152.2.1" in rollout("status").stdout
 
 
+@pytest.mark.sample
 def test_slow_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     machines["worker-2"].write("next-boot-takes", "8")
     ended = rollout("apply", "--yes", "--node", "worker-2", *JSON)

@@ -118,6 +118,7 @@ def test_reboot_answers_before_the_connection_goes(shell: ParamikoShell, machine
         wait_for(lambda before=before: machine.booted not in ("", before), "the reboot", 60)  # type: ignore[misc]
 
 
+@pytest.mark.sample
 def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
     """The answer of the operator's own command; where it reboots without logind the connection may go first."""
     refused = rollout("apply", "--yes", "--node", "worker-4", "--set", "reboot.command=systemctl reboot", "-o", "json")

@@ -114,6 +114,7 @@ def by_us(server: StandaloneApi, nodes: Mapping[str, str], flags: Flags, recorde
         return dict(zip(nodes, pool.map(one, nodes), strict=True))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("flags", CHOSEN, ids=str)
 def test_every_shape_ends_as_with_kubectl(
     flags: Flags, quick: StandaloneApi, tmp_path: Path, recorder: Recorder

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rollout.errors import RolloutError
-from rollout.execution.events.writer import EventWriter, NodeNote
-from rollout.gather.cluster.node_events import EVENTS
+from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS as STORED
 from rollout.ports import ClusterApi

@@ -101,6 +101,7 @@ def test_two_permits_empty_two_nodes(server: StandaloneApi, api: KubeApi, record
         allow(server, "web", 4)
 
 
+@pytest.mark.sample
 def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
     """The nearest node's pod is refused again and again: the other's goes all the same."""
     add_budget(server, "web", allowed=1, needs=8, has=9)

@@ -11,8 +11,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.rolling import may_begin, slow_first
-from rollout.planning.schedule import schedule
+from rollout.planning.rolling import may_begin, schedule, slow_first
 from tests.execution.simulated import World
 
 KEYS = ("shop/web", "shop/db", "replicaset/shop/api", "room:cpu")

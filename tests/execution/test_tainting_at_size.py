@@ -6,6 +6,8 @@ Seconds are the CPU's, of client and server together: how long it takes on an id
 import time
 from pathlib import Path
 
+import pytest
+
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.base.patience import PatientApi
@@ -32,6 +34,7 @@ def tainted(api: StandaloneApi) -> int:
     return sum(any(taint["key"] == AWAITING_REBOOT.key for taint in node["spec"].get("taints", ())) for node in nodes)
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_nodes_take_one_write_each_and_nobody_asks_again_too_early(
     tmp_path: Path, recorder: Recorder
 ) -> None:

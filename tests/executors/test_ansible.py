@@ -153,6 +153,7 @@ AROUND = """
 """
 
 
+@pytest.mark.exhaustive
 def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -> None:
     lab = with_faults(9, labels={"worker-1": {"node-role.kubernetes.io/edge": ""}})
     (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))

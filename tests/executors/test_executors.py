@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from rollout.lab.api.resources import CONFIGMAPS, LEASES
 from rollout.lab.hosts.faults import (
     BusFault,
@@ -15,6 +17,8 @@ from rollout.lab.hosts.faults import (
 from rollout.lab.lab import Lab
 from tests.executors.conftest import Program, StartLab, ansible_processes
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.sample
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
 TWO = (*APPLY, "--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force")

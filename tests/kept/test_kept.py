@@ -122,6 +122,7 @@ def test_a_journal_is_reported_learned_from_and_as_its_schema_says(file: Path, t
     assert json.loads(told.stdout)["failed"] == report.failed
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("file", kept("record.json"))
 @pytest.mark.parametrize("way_out", ["resume", "abort"])
 def test_a_rollout_that_was_killed_is_gone_on_with_and_undone(

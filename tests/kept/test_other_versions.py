@@ -66,6 +66,7 @@ def test_what_a_newer_version_remembers_outlives_a_change_by_this_one(lab: Lab, 
     assert after["pause"]["reason"] == "sale"
 
 
+@pytest.mark.exhaustive
 def test_what_a_newer_replica_has_written_at_a_slot_outlives_a_change_by_this_one(lab: Lab, rollout: Command) -> None:
     uids = {name: node_of(lab, name)["metadata"]["uid"] for name in ("worker-1", "worker-2")}
     held = [

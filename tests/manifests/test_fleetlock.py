@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Files, Installation, Json, Kind, Service, Times, User
-from rollout.manifests.objects import objects
-from rollout.manifests.writing import kustomization
+from rollout.manifests.objects import kustomization, objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 WHOLE = Installation(

@@ -7,10 +7,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Times
-from rollout.manifests.objects import objects
-from rollout.manifests.pod import names_registry
-from rollout.manifests.writing import kustomization, yaml_text
+from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Pod, Times
+from rollout.manifests.objects import kustomization, names_registry, objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
@@ -24,7 +22,8 @@ def of_kind(kind: str, documents: Any) -> list[Json]:
 
 
 def workload(installation: Installation) -> Json:
-    (found,) = (document for document in objects(installation) if document["kind"].lower() == installation.kind)
+    kind = "deployment" if installation.kind is Kind.FLEETLOCK else installation.kind
+    (found,) = (document for document in objects(installation) if document["kind"].lower() == kind)
     return found
 
 
@@ -58,12 +57,36 @@ def test_a_field_that_no_release_knows_is_refused() -> None:
         kubernetes_validate.validate(broken, RELEASES[0], strict=True)
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_what_is_written_is_read_as_the_same(kind: Kind) -> None:
-    documents = objects(replace(WHOLE, kind=kind))
-    text = yaml_text(documents)
-    assert list(yaml.safe_load_all(text)) == list(documents)
-    assert "&id" not in text
+@pytest.mark.parametrize("kind", [*WORKLOADS, Kind.FLEETLOCK])
+def test_a_cluster_may_ask_more_of_the_pod(kind: Kind) -> None:
+    asked = Pod(
+        pull_secrets=("quay", "n"),
+        requests={"cpu": "250m"},
+        limits={"memory": "2Gi"},
+        node_selector={"disk": "1e3", "node-role.kubernetes.io/infra": ""},
+        tolerations=({"key": "infra", "operator": "Equal", "value": "yes", "effect": "NoExecute"},),
+    )
+    installation = replace(WHOLE, kind=kind, pod=asked)
+    spec, only = pod_spec(installation), container(installation)
+    assert spec["imagePullSecrets"] == [{"name": "quay"}, {"name": "n"}]
+    assert spec["nodeSelector"] == asked.node_selector
+    assert spec["tolerations"][-1] == asked.tolerations[0]
+    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec["tolerations"]
+    assert only["resources"] == {"requests": asked.requests, "limits": asked.limits}
+    for document in objects(installation):
+        kubernetes_validate.validate(document, RELEASES[-1], strict=True)
+
+
+@pytest.mark.parametrize("kind", [Kind.DEPLOYMENT, Kind.FLEETLOCK])
+def test_a_pod_monitor_asks_the_port_that_serves(kind: Kind) -> None:
+    listen = Listen(":9732", 9732, is_reachable=True)
+    installation = replace(WHOLE, kind=kind, listen=listen, pod=Pod(monitor=True))
+    (monitor,) = of_kind("PodMonitor", objects(installation))
+    (port,) = container(installation)["ports"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": port["name"], "path": "/metrics"}]
+    own = workload(installation)["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= own.items()
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

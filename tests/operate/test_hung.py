@@ -16,6 +16,8 @@ from tests.operate.test_metrics import LISTEN, answer, operating, scrape, until
 from tests.scripted_api import scripted
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 OFTEN = ("--every", "1s", "--max-unavailable", "2", *LISTEN)
 
@@ -25,6 +27,7 @@ def ended(seen: Scrape) -> dict[str, float]:
     return seen.values("node_rollout_passes_total", "result")
 
 
+@pytest.mark.sample
 def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path: Path) -> None:
     lab, hangs = started("default", 4), tmp_path / "hangs"
     hangs.touch()
@@ -38,6 +41,7 @@ def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path:
         assert_all_done(lab)
 
 
+@pytest.mark.sample
 def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Start, tmp_path: Path) -> None:
     lab = started("default", 4)
     gate = ("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h", "--active-deadline", "3s")

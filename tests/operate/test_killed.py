@@ -15,6 +15,8 @@ from rollout.lab.lab import Lab
 from tests.crash.conftest import Machine, machine  # noqa: F401 - a fixture
 from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching, witnessing
 
+pytestmark = pytest.mark.exhaustive
+
 LIMIT = "3"
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 SAMPLE = {signal.SIGKILL: ("record", "draining", "rebooting", "done"), signal.SIGTERM: ("cordoned", "down", "booted")}
@@ -39,6 +41,7 @@ class Signal(Trigger):
             os.kill(self.process.pid, self.number)
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("number", "boundary", "strategy"), CASES)
 def test_whatever_ended_a_pass_the_next_one_finishes_it(

@@ -113,6 +113,7 @@ def test_what_is_not_served_is_not_found(started: Start, tmp_path: Path) -> None
         assert set(Scrape(only).families) == {"node_rollout_build_info"}
 
 
+@pytest.mark.exhaustive
 def test_connections_that_say_nothing_keep_nobody_from_scraping_for_long(started: Start, tmp_path: Path) -> None:
     with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (process, port):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
@@ -125,6 +126,7 @@ def test_connections_that_say_nothing_keep_nobody_from_scraping_for_long(started
             connection.close()
 
 
+@pytest.mark.exhaustive
 def test_connections_that_drip_keep_nobody_from_its_health_at_any_moment(started: Start, tmp_path: Path) -> None:
     with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (_, port), ExitStack() as stack:
         dripping = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(40)]

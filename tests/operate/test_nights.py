@@ -59,6 +59,7 @@ def test_without_its_memory_each_night_harms_one_more(started: Start, rollout: R
     assert len(harmed(lab)) == 5
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update", "create"])
 def test_without_a_right_to_its_memory_no_pass_begins(started: Start, rollout: Rollout, verb: str) -> None:
     """By hand that is a warning; nobody watches the nights in which each harms one more."""
@@ -122,6 +123,7 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
         assert (again.code, harmed(lab)) == (6, [node]), again.stderr
 
 
+@pytest.mark.exhaustive
 def test_webhooks_that_cannot_be_asked_beforehand_keep_no_pass_back(started: Start, rollout: Rollout) -> None:
     """What such a webhook would say to a write is not known, and no reason to think that it would refuse."""
     lab = started("default", 4)
@@ -131,6 +133,7 @@ def test_webhooks_that_cannot_be_asked_beforehand_keep_no_pass_back(started: Sta
     assert set(lab.scoreboard().reboots.values()) == {1}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])
 def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     started: Start, rollout: Rollout, text: str, why: str
@@ -168,6 +171,7 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]
 
 
+@pytest.mark.exhaustive
 def test_a_host_that_stages_another_version_each_time_rests_and_the_held_one_stays_held(
     started: Start, rollout: Rollout
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_host_that_stages_another_version_each_time_rests_and_the_held_one_sta
     assert "version 5000.0.0 is held" in str(ended.summary)
 
 
+@pytest.mark.exhaustive
 def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
     rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")

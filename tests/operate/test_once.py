@@ -53,6 +53,7 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, r
     assert_untouched(lab)
 
 
+@pytest.mark.exhaustive
 def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     """The old way, `resume --yes` before `apply`, finishes it, control plane included."""
     lab = started("default", 5)
@@ -124,6 +125,7 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
         assert_all_done(lab)
 
 
+@pytest.mark.exhaustive
 def test_an_abort_is_over_where_a_person_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     with killed_at(lab, tmp_path, "cordoned", *ONCE, "--set", "lock.duration=1s"):
@@ -158,6 +160,7 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollo
     other.communicate()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("phase", ["cordoned", "drained", "rebooting", "ready"])
 def test_what_a_killed_pass_left_the_next_one_goes_on_with(
     started: Start, rollout: Rollout, tmp_path: Path, phase: str
@@ -172,6 +175,7 @@ def test_what_a_killed_pass_left_the_next_one_goes_on_with(
         assert_all_done(lab)
 
 
+@pytest.mark.exhaustive
 def test_what_a_person_took_over_is_theirs(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with killed_at(lab, tmp_path, "draining", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s"):

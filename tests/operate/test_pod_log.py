@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
@@ -21,6 +23,7 @@ def report_of(home: Path, log: str, *arguments: str) -> Ended:
         return end_of(start(home, {}, ("report", "-", *arguments), stdin=stdin.fileno()))
 
 
+@pytest.mark.exhaustive
 def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     started: Callable[[str, int], Lab], rollout: Rollout, tmp_path: Path
 ) -> None:

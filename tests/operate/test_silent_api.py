@@ -16,6 +16,8 @@ from tests.apply.conftest import command
 from tests.ended import Ended, end_of
 from tests.operate.conftest import ONCE, RULES, assert_all_done
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 
 # The real program but for its limits, which are minutes: an answer is awaited for a second, an outage for twelve.

@@ -87,6 +87,7 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     assert took < 4 + 2 + 2, took
 
 
+@pytest.mark.exhaustive
 def test_a_dead_holder_that_leaves_nothing_to_go_on_with_is_no_reason_to_spin(started: Start, begin: Begin) -> None:
     lab = started("default", 4)
     spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 1}
@@ -99,6 +100,7 @@ def test_a_dead_holder_that_leaves_nothing_to_go_on_with_is_no_reason_to_spin(st
     assert standing.end() == 0
 
 
+@pytest.mark.exhaustive
 def test_it_keeps_nothing_open_from_pass_to_pass(started: Start, begin: Begin) -> None:
     lab = started("default", 4)
     standing = begin(lab)

@@ -23,6 +23,8 @@ from tests.conftest import StartLab
 from tests.crash.conftest import Machine, machine, run_program  # noqa: F401 - a fixture
 from tests.crash.test_kill import Trigger, watching
 
+pytestmark = pytest.mark.exhaustive
+
 NODES = 4
 LEASE_SECONDS = 3
 WINDOW = "22:00 4h"

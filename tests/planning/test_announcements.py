@@ -11,7 +11,7 @@ from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
 from rollout.planning.announcements import announced, own_names, proven, waiting
-from rollout.planning.node_labels import is_label_value, node_labels
+from rollout.planning.selector import is_label_value, node_labels
 from tests.planning.builders import NEW, OLD, facts
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

@@ -10,7 +10,7 @@ from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.placement import NodeTerm, Toleration
 from rollout.model.plan import ExclusionReason
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.own_node import located
+from rollout.planning.eligibility import located
 from rollout.planning.plan import build_plan
 from tests.planning.builders import control_plane, facts, inputs, node, pod
 

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.planning.packing import Item, Limits, lower_bound, pack
+from rollout.planning.packing import Item, lower_bound, pack
+from rollout.planning.sharing import Limits
 
 BUDGETS = ("shop/web", "shop/db", "shop/api", "shop/mail")
 

@@ -18,7 +18,7 @@ from rollout.model.cluster import (
 )
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.planning.plan import PlanInputs
-from rollout.planning.rooms import Rooms
+from rollout.planning.scheduler import Rooms
 from tests.planning.builders import inputs, node, pod
 from tests.planning.random_clusters import random_cluster
 

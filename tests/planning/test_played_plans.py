@@ -13,7 +13,7 @@ from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.plan import Decisions, PlanInputs, assemble, decide
-from rollout.planning.rooms import Rooms
+from rollout.planning.scheduler import Rooms
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.played import is_budget
 from tests.planning.test_places import HOSTNAME, app

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.model.plan import Rolling
-from rollout.planning.rolling import candidates, may_begin, together
-from rollout.planning.schedule import schedule
+from rollout.planning.rolling import candidates, may_begin, schedule, together
 
 KEYS = ("shop/web", "shop/db", "replicaset/shop/api", "room:cpu", "place:1")
 

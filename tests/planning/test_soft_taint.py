@@ -12,7 +12,7 @@ from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan
 from rollout.planning.plan import build_plan
-from rollout.planning.rooms import Rooms
+from rollout.planning.scheduler import Rooms
 from tests.planning.builders import facts, inputs, node, pod
 
 WAITING, DONE, FULL = node("w-1"), node("w-2"), node("w-3", allocatable=Resources(100, 8 << 30, 110))

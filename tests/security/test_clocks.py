@@ -24,6 +24,8 @@ from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
+pytestmark = pytest.mark.exhaustive
+
 MINUTES, DAY = 300, 86400
 QUICK = ("--control-plane", "exclude", "--max-unavailable", "2", "--drain-timeout", "2m")
 
@@ -77,6 +79,7 @@ def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(
     assert blockers(rollout(lab, "plan", *QUICK, "--node", node, "-o", "json")) == []
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
 def test_no_host_is_rebooted_under_a_pod_in_its_grace(
     start_lab: StartLab, rollout: Callable[..., Ended], ahead: int

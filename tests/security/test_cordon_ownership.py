@@ -60,6 +60,7 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     assert set(marks(lab, "worker-1")) == {"last-result"}
 
 
+@pytest.mark.exhaustive
 def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None:
     fail(lab, rollout)
     lab.call(lambda: lose_hosts(lab))

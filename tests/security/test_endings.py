@@ -67,6 +67,7 @@ def untouched(lab: Lab) -> bool:
     return not any(score.reboots.values()) and score.evictions == 0 and score.annotations_left == {}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", TROUBLE)
 def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(case: str, start_lab: StartLab, run: Run) -> None:
     faults, reason, said = TROUBLE[case]
@@ -94,6 +95,7 @@ def test_people_read_it_in_the_last_lines_with_the_next_step(start_lab: StartLab
     assert told["left_out"] == {"excluded": 1}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "flags", "reason"),
     [
@@ -134,6 +136,7 @@ def test_the_history_knows_of_a_run_that_could_begin_nothing(start_lab: StartLab
     assert (told["planned"], told["not_done"].keys()) == ([], {"worker-2"})
 
 
+@pytest.mark.exhaustive
 def test_the_demo_ends_as_its_rollout_does(tmp_path: Path) -> None:
     demo = ("demo", "--nodes", str(NODES_IN_ALL), "--scenario", "unreachable", "--speed", "30")
     ended = end_of(start(tmp_path, {}, demo))
@@ -210,6 +213,7 @@ def change(lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}),
     lab.store.put(NODES, {**node, "metadata": metadata, "spec": spec})
 
 
+@pytest.mark.sample
 def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
     start_lab: StartLab, run: Run, tmp_path: Path
 ) -> None:
@@ -225,6 +229,7 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
     assert ended.summary["left_out"] == {"excluded": 1}
 
 
+@pytest.mark.sample
 def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
     """And can still try it again: the record stays for as long as the rollout owes a node."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)

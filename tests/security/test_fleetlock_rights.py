@@ -7,6 +7,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from rollout.errors import ExitCode
 from rollout.execution.events.phases import REASONS
 from rollout.lab.api.access import Grant, grants_of
@@ -20,6 +22,8 @@ from tests.conftest import StartLab
 from tests.ended import end_of, start
 from tests.server.serving import Server, await_true, reboot, serving
 from tests.used_rights import single, used
+
+pytestmark = pytest.mark.exhaustive
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 GATES = ("--set", "drain.exclude-from-load-balancers=1s", "--set", "gates.blocking-pod-selector=app=nobody")

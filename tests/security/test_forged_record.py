@@ -50,6 +50,7 @@ def rebooted(lab: Lab) -> set[str]:
     return {name for name, reboots in lab.scoreboard().reboots.items() if reboots}
 
 
+@pytest.mark.exhaustive
 def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
         assert (last.code, theirs.logins, lab.scoreboard().clean) == (0, [], True)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("when", ["pre", "post"])
 def test_an_unattended_pass_sets_no_label_that_the_record_names(
     started: Start, rollout: Rollout, tmp_path: Path, when: str
@@ -152,6 +154,7 @@ def test_rules_that_no_flag_takes_are_none_of_a_record(started: Start, rollout: 
         assert rollout(lab, "abort", "--yes").code == 0
 
 
+@pytest.mark.exhaustive
 def test_an_unattended_pass_waits_for_as_long_as_its_own_settings_say(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:

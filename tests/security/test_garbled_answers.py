@@ -17,6 +17,8 @@ from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
+pytestmark = pytest.mark.exhaustive
+
 Run = Callable[..., Ended]
 APPLY = ("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude", "--set", "waves.health-checks=1")
 PATIENT = ("--set", "lock.duration=6s", "--drain-timeout", "60s", "--reboot-timeout", "60s", "--ready-timeout", "60s")
@@ -54,6 +56,7 @@ def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
     return [*by_resource, ApiFault(answer=answer, verb="get", path="/version", requests=1)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("answer", "done"), GARBLINGS)
 def test_each_kind_of_request_may_be_garbled(
     start_lab: StartLab, rollout: Run, answer: FaultAnswer, *, done: bool

@@ -94,6 +94,7 @@ def test_resume_drains_again_what_was_refilled_meanwhile(lab: Lab, rollout: Roll
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
 
 
+@pytest.mark.exhaustive
 def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(lab: Lab, rollout: Rollout) -> None:
     """Nothing is sent to a host while the last look cannot be rebooted."""
     asked: list[float] = []

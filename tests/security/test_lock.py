@@ -20,6 +20,8 @@ from tests.apply.conftest import command
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of
 
+pytestmark = pytest.mark.exhaustive
+
 SECONDS = 3
 APPLY = (
     "apply",
@@ -82,6 +84,7 @@ def apply(lab: Lab, tmp_path: Path) -> Callable[[], Ended]:
     return lambda: end_of(command(lab, tmp_path, *APPLY))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("answer", GARBLED)
 def test_garbled_answers_to_renewals_end_nothing(lab: Lab, apply: Callable[[], Ended], answer: FaultAnswer) -> None:
     renewals, rule = Renewals(lab), renewals_meet(lab, answer, 3)

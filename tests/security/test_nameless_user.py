@@ -31,7 +31,10 @@ cd /
 exec setpriv --reuid={UID} --regid={UID} --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "$@"
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes a mount namespace and another user")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="takes a mount namespace and another user"),
+    pytest.mark.exhaustive,
+]
 
 
 def rollout(lab: Lab, *arguments: str, files: Path | None = None, variables: dict[str, str] | None = None) -> Ended:
@@ -69,6 +72,7 @@ def test_a_rollout_goes_its_way(lab: Lab, home: dict[str, str]) -> None:
     assert lab.scoreboard().clean
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("command", [("status",), ("plan",), ("doctor",), ("history",), ("inventory", "--list")])
 def test_every_command_works(lab: Lab, command: tuple[str, ...]) -> None:
     ended = rollout(lab, *command)

@@ -35,7 +35,7 @@ def may_mount() -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not may_mount(), reason="takes a mount namespace of its own")
+pytestmark = [pytest.mark.skipif(not may_mount(), reason="takes a mount namespace of its own"), pytest.mark.exhaustive]
 
 
 def rollout(lab: Lab, *arguments: str, closed: tuple[str, ...], kubeconfig: Path | None = None) -> Ended:

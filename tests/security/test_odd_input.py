@@ -81,6 +81,7 @@ def test_what_no_server_takes_is_refused_by_its_flag(flags: tuple[str, str], tmp
     assert flags[0] in ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_durations_come_out_of_a_plan_as_they_went_in(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
     lab = start_lab(load_scenario(TINY))
     flags = ("--settle-timeout", "1500ms", "--drain-timeout", ".5h", "--set", "waves.soak=0", "--ready-timeout", "+5m")

@@ -155,6 +155,7 @@ def lay_hard_link(place: Path, victim: Path) -> None:
     place.unlink()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
 @pytest.mark.parametrize("lay", [lay_link, lay_hard_link])

@@ -107,6 +107,7 @@ def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_pa
         assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
 
 
+@pytest.mark.exhaustive
 def test_a_bomb_takes_little_memory_and_abort_takes_it_away(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     """It stands for 600 MB, which took 1,223 MiB to read."""
     with interrupted(started, tmp_path) as (lab, node):
@@ -185,6 +186,7 @@ def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollou
         assert "this one's is intact" in ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:

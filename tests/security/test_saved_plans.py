@@ -31,7 +31,7 @@ from rollout.model.gates import AlertPolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import _identity_as_written
-from rollout.planning.relaxed_rules import relaxed_rules
+from rollout.planning.rules import relaxed_rules
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 

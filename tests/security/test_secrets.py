@@ -114,6 +114,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(home: Path) -> None:
     assert_unshown(ended)
 
 
+@pytest.mark.exhaustive
 def test_a_password_in_the_servers_address_is_kept_nowhere(start_lab: StartLab, home: Path) -> None:
     lab = start_lab("default", nodes=4)
     environment = changed_kubeconfig(lab, home, {}, server="admin:s3cr3t%40")

@@ -75,6 +75,7 @@ def test_a_closed_port_is_what_these_tests_would_see(home: Path) -> None:
         assert (ended.code, CLOSED.removeprefix("http://") in ended.stderr) == (ExitCode.ERROR, True), ended
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_flag_is_judged_before_anything_is_asked(names: tuple[str, ...], flag: str, home: Path) -> None:
     ended = rollout(home, *names, flag, WORST)

@@ -31,6 +31,8 @@ from rollout.model.host import HostKeyFiles
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, keygen, new_key, public, sshd
 from tests.ended import Ended, end_of, start
 
+pytestmark = pytest.mark.sample(4)
+
 needs_openssh = pytest.mark.skipif(not is_here(), reason=MISSING)
 
 

@@ -174,6 +174,7 @@ def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
     assert len(rights) == len(list(single(grants)))
 
 
+@pytest.mark.exhaustive
 def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
     """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
     (tmp_path / "known_hosts").write_text(lab.known_hosts.read_text())

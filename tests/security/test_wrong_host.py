@@ -117,6 +117,7 @@ def hide_address(lab: Lab, node: str) -> None:
     kubelet.report_address("198.51.100.7")
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("missing", ["machineID", "bootID"])
 def test_a_node_that_says_nothing_of_its_machine(lab: Lab, rollout: Rollout, missing: str) -> None:
     lab.call(lambda: node_info(lab, "worker-1", **{missing: ""}))

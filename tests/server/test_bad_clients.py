@@ -24,6 +24,8 @@ from tests.server.conftest import CALM, Client, Serve, Serving, holder_of, slots
 from tests.server.test_strangers import HEAD, address, asking
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 # Another address of this machine than the one that the bad client has.
 OTHER = "127.0.0.2"
@@ -46,6 +48,7 @@ def of_another(server: Serving, method: str, path: str, asked_as: str = "", seco
         connection.close()
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_one_client_keeps_neither_others_nor_probes_out(started: Start, serve: Serve) -> None:
     """Each of its reports waits for a proof that does not come."""

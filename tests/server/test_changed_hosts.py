@@ -119,6 +119,7 @@ def test_a_host_that_changes_its_group_holds_one_slot_and_gets_no_other(started:
     assert client.report(server, "b").kind == "released"
 
 
+@pytest.mark.exhaustive
 def test_a_host_that_reports_from_its_old_boot_after_its_grant_may_still_go_down(started: Start, serve: Serve) -> None:
     """As where it is on its way down: for a minute nothing is freed, and nothing is granted."""
     lab = started("default", 5)
@@ -138,6 +139,7 @@ def test_a_host_that_reports_from_its_old_boot_after_its_grant_may_still_go_down
     assert lab.scoreboard().rebooted_undrained == ()
 
 
+@pytest.mark.exhaustive
 def test_servers_of_different_flags_never_hold_more_than_the_larger(started: Start, serve: Serve) -> None:
     lab = started("default", 8)
     one, two = (

@@ -35,6 +35,8 @@ from tests.server.conftest import (
 from tests.server.test_replicas import end_stubborn
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[Scenario | str, int], Lab]
 Rollout = Callable[..., Ended]
 HOUR, DAY = 3600, 86400
@@ -101,6 +103,7 @@ def step(lab: Lab, seconds: float) -> None:
     lab.call(lambda: lab.machines["worker-1"].clock.skip(seconds))
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, DAY])
 def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
     ahead: int, started: Start, serve: Serve, rollout: Rollout

@@ -15,6 +15,8 @@ from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.server.serving import Reply, Server, left_on, reboot, serving
 
+pytestmark = pytest.mark.exhaustive
+
 HOSTS, SLOTS, THROUGH = 50, 3, 9
 SECONDS = 240
 

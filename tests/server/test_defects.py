@@ -18,6 +18,8 @@ from tests.server.conftest import CALM, Client, Said, Serving, is_cordoned, mark
 from tests.server.serving import left_on
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 SECRET = "what-no-host-may-read"
 HTTP, SERVER, METRICS = "rollout.server.http:", "rollout.server.", "rollout.report.metrics.fleetlock:FleetLockMetrics."
@@ -139,6 +141,7 @@ def await_end(server: Serving, client: Client) -> None:
     assert client.lab.scoreboard().rebooted_undrained == ()
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_defect_while_an_answer_is_made_is_a_no_and_the_server_goes_on(started: Start, faulty: Begin) -> None:
     lab = started("default", 4)

@@ -11,6 +11,8 @@ from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_o
 from tests.server.test_paused import leading_first
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 # Of the lab's seconds, of which thirty pass in one.
 SLOW = 18
@@ -20,6 +22,7 @@ def outcome_of(client: Client) -> str:
     return str(json.loads(marks_of(client.lab, client.node)["last-result"])["outcome"])
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Start, serve: Serve) -> None:
     """It asks again and again, and gets its grant each time: the last one is as good as the first."""

@@ -17,6 +17,8 @@ from tests.server.serving import (
     serving,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
@@ -29,6 +31,7 @@ def assert_denied(reply: Reply) -> None:
     assert reply.value
 
 
+@pytest.mark.sample
 def test_a_release_by_who_holds_nothing_frees_nothing(lab: Lab, tmp_path: Path) -> None:
     with serving(lab, tmp_path) as server:
         server.await_grant("worker-1")

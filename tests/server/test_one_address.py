@@ -23,6 +23,8 @@ from tests.server.certificates import new_certificate
 from tests.server.conftest import holder_of, marks_of
 from tests.server.serving import Server, await_true, left_on, reboot, serving
 
+pytestmark = pytest.mark.exhaustive
+
 SECONDS = 480
 QUICK = ("--slots", "1", "--max-unavailable", "1", "--set", "lock.duration=3s", "--set", "waves.health-checks=1")
 # What a host may meet between two answers: its connection was accepted by a replica that has ended since.

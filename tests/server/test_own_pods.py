@@ -1,11 +1,14 @@
 """Static and DaemonSets' pods count for hosts that ask, as they do in a rollout."""
 
+import pytest
+
 from tests.security.hands import set_well
 from tests.server.conftest import Client, Serve, is_cordoned, marks_of, slots_of, workers
 from tests.server.test_life import Start
 from tests.waiting import wait_until
 
 
+@pytest.mark.exhaustive
 def test_a_node_is_in_service_once_its_own_pods_are(started: Start, serve: Serve) -> None:
     lab = started("default", 5)
     server, client = serve(lab), Client(lab, workers(lab)[0])

@@ -79,6 +79,7 @@ def renew(certificate: Path, server: Server) -> None:
     await_true(lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split(), "it is renewed")
 
 
+@pytest.mark.exhaustive
 def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) -> None:
     """Its words and variables, with this machine's folders in place of what is mounted."""
     lab = start_lab("default", nodes=2, speed=30)

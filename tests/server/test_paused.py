@@ -32,6 +32,8 @@ from tests.server.conftest import (
 from tests.server.test_replicas import end_stubborn, slots_of_change
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[str, int], Lab]
 
 
@@ -61,6 +63,7 @@ def go_on(server: Serving) -> None:
     server.process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slot(

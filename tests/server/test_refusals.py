@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
@@ -27,6 +28,7 @@ def blockers(lab: Lab, rollout: Rollout) -> dict[str, dict[str, str]]:
     return {entry["node"]: entry for entry in reversed(entries)}
 
 
+@pytest.mark.exhaustive
 def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_it(
     started: Start, serve: Serve, rollout: Rollout
 ) -> None:

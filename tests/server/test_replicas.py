@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
@@ -114,6 +116,7 @@ def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: 
     assert {name for name in lab.machines if is_cordoned(lab, name)} <= held
 
 
+@pytest.mark.exhaustive
 def test_replicas_that_are_killed_at_random_break_no_limit(started: Start, serve: Serve) -> None:
     lab, rng = started("default", 8), random.Random(7)  # noqa: S311 - repeatable on purpose
     servers = [serve(lab, "--slots", "2", "--max-unavailable", "2") for _ in range(2)]

@@ -13,6 +13,8 @@ from tests.ended import Ended
 from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, victim, workers
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.exhaustive
+
 Start = Callable[[Scenario | str, int], Lab]
 Rollout = Callable[..., Ended]
 # One life of a server, in seconds: shorter than each time-out below.
@@ -23,6 +25,7 @@ def outcome_of(lab: Lab, node: str) -> str:
     return str(json.loads(marks_of(lab, node)["last-result"])["outcome"])
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
     started: Start, serve: Serve, rollout: Rollout

@@ -4,12 +4,16 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
+
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.ended import Ended
 from tests.inbox import received
 from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.exhaustive
 
 Start = Callable[..., Lab]
 Rollout = Callable[..., Ended]
@@ -26,6 +30,7 @@ def rebooted(server: Serving, client: Client) -> dict[str, str]:
     return result
 
 
+@pytest.mark.sample
 def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Serve, rollout: Rollout) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])

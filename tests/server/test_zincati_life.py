@@ -16,6 +16,8 @@ from tests.ended import end_of, start
 from tests.server.certificates import new_certificate
 from tests.server.serving import Server, await_true, serving
 
+pytestmark = pytest.mark.exhaustive
+
 SPEED = 150
 STEADY, ASKED, TOLD_TO_WAIT, EARLY = (
     (STEADY_STATE, True),

@@ -228,7 +228,8 @@ class Misfortunes(Tale):
         self.judge_end()
 
 
+@pytest.mark.sample
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_befalls_it_nothing_is_harmed_and_somebody_can_finish_it(seed: int, machine: Machine) -> None:
-    tell(Misfortunes, seed, machine, few=8)
+    tell(Misfortunes, seed, machine, few=2)

@@ -7,6 +7,7 @@ import copy
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
@@ -92,8 +93,7 @@ class KeyRing:
 
     def _any(self, identities: Identities, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
         """What needs no question goes first; without any of that, the operator is asked."""
-        usual = (file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
-        files = tuple(file for file in identities.files or usual if file != _NO_FILE)
+        files = tuple(file for file in identities.files or self._usual if file != _NO_FILE)
         has_candidate = False
         for key, file in self._ready(files, held):
             has_candidate = True
@@ -103,6 +103,11 @@ class KeyRing:
             yield from _certified(key, certificates)
         if not has_candidate:
             yield from self._asked_for(files, certificates)
+
+    @cached_property
+    def _usual(self) -> tuple[str, ...]:
+        """OpenSSH's own files that are there: looked for once, and not for each of thousands of hosts."""
+        return tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
 
     def _ready(self, files: tuple[str, ...], held: Keys) -> Iterator[tuple[paramiko.PKey, str]]:
         for file in files:

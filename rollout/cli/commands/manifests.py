@@ -51,8 +51,6 @@ def manifests(
         --config rollout.toml
       rollout manifests --image ... --known-hosts known_hosts \\
         --format kustomize --out deploy/
-      rollout manifests --image ... --known-hosts known_hosts \\
-        --format helm --out chart/
       rollout manifests fleetlock --image ... --cluster-ip 10.96.0.15 \\
         --tls-secret fleetlock-tls
       rollout manifests roles
@@ -68,8 +66,9 @@ def manifests(
     installation = replace(
         _installation(kind, options, settings.lock.namespace, pod), listen=_listen(kind, settings.metrics.listen)
     )
-    if options.format is not Format.YAML:
-        _write_files(installation, options.format, options.out)
+    _refuse_unserved(installation)
+    if options.format is Format.KUSTOMIZE:
+        _write_files(installation, options.out)
     else:
         _print(installation, options, as_json=settings.output.as_json)
     for line in _next_steps(installation, options):
@@ -96,6 +95,14 @@ def _refuse_others(call: typer.Context, kind: Kind) -> None:
         raise UsageError(f"{kind} has no {', '.join(ignored)}", hint="Drop the flags that are for another kind.")
 
 
+def _refuse_unserved(installation: "Installation") -> None:
+    if installation.pod.monitor and not (installation.kind is Kind.FLEETLOCK or installation.listen.is_reachable):
+        raise UsageError(
+            f"--pod-monitor: this {installation.kind} serves no metrics to be scraped",
+            hint="fleetlock does, and deployment with --set metrics.listen=:9732; passes have metrics.pushgateway.",
+        )
+
+
 def _installation(
     kind: Kind, options: ManifestOptions, lease_namespace: str, settings: "PodSettings"
 ) -> "Installation":
@@ -115,7 +122,8 @@ def _installation(
             "REGISTRY/node-rollout:TAG; then --image REGISTRY/node-rollout:TAG.",
         )
     times = _times(kind, options, settings)
-    return Installation(kind, options.image, access, _files(kind, options, settings), times, service=_service(options))
+    files = _files(kind, options, settings)
+    return Installation(kind, options.image, access, files, times, service=_service(options), pod=options.pod)
 
 
 def _service(options: ManifestOptions) -> "Service":
@@ -179,7 +187,7 @@ def _known_hosts(file: Path | None) -> str:
 
 def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Times":
     from rollout.manifests.installation import Times
-    from rollout.planning.grace import slowest_node_seconds
+    from rollout.planning.estimates import slowest_node_seconds
 
     if kind is Kind.FLEETLOCK:
         # a drain goes on by any other replica
@@ -204,37 +212,30 @@ def _listen(kind: Kind, written: str) -> "Listen":
 
 def _print(installation: "Installation", options: ManifestOptions, *, as_json: bool) -> None:
     from rollout.cli.terminal import show, show_bytes
-    from rollout.manifests.objects import objects
-    from rollout.manifests.writing import list_document, yaml_text
+    from rollout.manifests.objects import list_document, manifest_text, objects
     from rollout.model.json_text import json_document
 
     if options.out is not None:
-        raise UsageError(
-            "--out is for --format kustomize and helm", hint="Redirect the output into a file: > rollout.yaml"
-        )
-    documents = objects(installation)
+        raise UsageError("--out is for --format kustomize", hint="Redirect the output into a file: > rollout.yaml")
     if as_json:
-        show_bytes(json_document(list_document(documents)))
+        show_bytes(json_document(list_document(objects(installation))))
     else:
-        show(yaml_text(documents).rstrip("\n"))
+        show(manifest_text(installation).rstrip("\n"))
 
 
-def _write_files(installation: "Installation", form: Format, folder: Path | None) -> None:
+def _write_files(installation: "Installation", folder: Path | None) -> None:
     from rollout.cli.files import write_whole
-    from rollout.manifests.chart import chart
-    from rollout.manifests.writing import kustomization
+    from rollout.manifests.objects import kustomization
 
     if installation.kind is Kind.ROLES:
-        raise UsageError("roles are one text", hint=f"Drop --format {form}, and redirect the output into a file.")
+        raise UsageError("roles are one text", hint="Drop --format kustomize, and redirect the output into a file.")
     if folder is None:
-        raise UsageError(f"--format {form} makes several files", hint="Name a directory for them: --out DIR")
-    files = chart(installation) if form is Format.HELM else kustomization(installation)
+        raise UsageError("--format kustomize makes several files", hint="Name a directory for them: --out DIR")
+    files = kustomization(installation)
     try:
         folder.mkdir(exist_ok=True)
         if any(folder.iterdir()):
             raise InputError(f"{folder} is not empty", hint="Name a new directory: what is edited there would be lost.")
-        for parent in {(folder / name).parent for name in files}:
-            parent.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}") from error
     for name, text in files.items():
@@ -243,7 +244,8 @@ def _write_files(installation: "Installation", form: Format, folder: Path | None
 
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
     """What is left to the operator."""
-    from rollout.manifests.pod import SSH_KEY, names_registry
+    from rollout.manifests.installation import SSH_KEY
+    from rollout.manifests.objects import names_registry
 
     if installation.kind is Kind.ROLES:
         return ()
@@ -252,10 +254,6 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     side = "--server-side " if sum(files.sizes.values()) > _MOST_APPLIED_BYTES else ""
     what = f"-k {options.out}" if options.out else "-f -"
     apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
-    if options.format is Format.HELM:
-        apply = [
-            f"next: helm install {installation.access.name} {options.out} --namespace {namespace} --create-namespace"
-        ]
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"generic {options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     secrets = [f"tls {options.tls_secret} --cert=FILE --key=FILE"] if options.tls_secret else []

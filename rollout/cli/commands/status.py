@@ -1,7 +1,6 @@
 """`rollout status`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from rollout.cli.settings.schema import Output, OutputFormat
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rollout.cli.stages.gather import Connections, Targets
+    from rollout.cli.stages.gather import Targets
     from rollout.model.cluster import Node
     from rollout.model.detection import Source
     from rollout.model.memory import Memory
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 RunOption = Annotated[bool, typer.Option("--run", help="Show the running or interrupted rollout, instead of the nodes")]
 WatchOption = Annotated[
     bool,
-    typer.Option("--watch", "-w", help="Watch a rollout until it has ended: Ctrl-C ends the view alone"),
+    typer.Option("--watch", "-w", help="Show the rollout again and again until it has ended"),
 ]
 PendingOption = Annotated[
     bool, typer.Option("--pending", help="Only nodes that wait for a reboot, or that a rollout is about")
@@ -46,6 +45,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     """
     from rollout.cli.stages.gather import ask_hosts, connect, connect_cluster, read_nodes
     from rollout.cli.stages.remembering import remembered
+    from rollout.cli.stages.run_status import rollout_beside, show_run
     from rollout.cli.terminal import say
 
     selection, namespace, output = selection_of(settings), settings.lock.namespace, settings.output
@@ -54,13 +54,13 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         _watch_run(connect_cluster(settings.cluster), namespace, output)
         return
     if run:
-        _show_run(connect_cluster(settings.cluster), namespace, output)
+        show_run(connect_cluster(settings.cluster), namespace, output)
         return
     connections = connect(settings, selection)
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
     memory, now = remembered(connections, namespace), connections.api.server_time()
-    sentence, rollout = _rollout_beside(connections, nodes, namespace)
+    sentence, rollout = rollout_beside(connections.api, nodes, namespace)
     statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)
     _show_nodes(statuses, output, (memory, now), only_pending=pending, asked=probe.sources)
     if sentence:
@@ -81,7 +81,7 @@ def _statuses(
 
     shown = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection)]
     rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
-    return [replace(row, under_way=rollout.get(row.node, "")) for row in rows]
+    return [replace(row, under_way=rollout[row.node]) if row.node in rollout else row for row in rows]
 
 
 def _show_nodes(
@@ -121,56 +121,10 @@ def _show_nodes(
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
 
 
-def _show_run(api: "ClusterApi", namespace: str, output: Output) -> None:
-    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
-    from rollout.cli.stages.gather import find_unfinished
-    from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
-    from rollout.report.columns import wrapped
-    from rollout.report.unfinished import confirmed_text, run_document, run_text, under_way
-
-    unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    if output.as_names:
-        show_names(under_way(unfinished) if unfinished else ())
-        return
-    if not output.is_document:
-        show(wrapped(run_text(unfinished, lock), output.width))
-    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
-    alive = watched and is_holder_alive(api, namespace)
-    if output.is_document:
-        show_bytes(output.document(json_document(run_document(unfinished, alive=alive))))
-    elif watched:
-        now = unfinished if alive else find_unfinished(api, namespace)
-        if text := confirmed_text(now, lock, alive=alive):
-            show(wrapped(text, output.width))
-
-
 def _watch_run(api: "ClusterApi", namespace: str, output: Output) -> None:
-    from rollout.cli.stages.watch import watch_run
+    from rollout.cli.stages.run_status import watch_run
     from rollout.errors import UsageError
 
     if output.format in (OutputFormat.YAML, OutputFormat.NAME):
         raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
     watch_run(api, namespace, output)
-
-
-def _rollout_beside(
-    connections: "Connections", nodes: "Sequence[Node]", namespace: str
-) -> "tuple[str, Mapping[str, str]]":
-    """The rollout that is beside these nodes, in a line, and how far it has come with each of them.
-
-    A user who may not see it is told nothing.
-    """
-    from rollout.cli.stages.lock import glance_at_lock
-    from rollout.errors import ApiError
-    from rollout.execution.record.record import read_record
-    from rollout.execution.record.unfinished import RunWord, assess, word_of
-    from rollout.report.unfinished import heading, under_way
-
-    word, unfinished = RunWord.UNFINISHED, None
-    with suppress(ApiError):
-        unfinished = assess(read_record(connections.api, namespace), nodes)
-        if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(connections.api, namespace).alive)
-    return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Annotated
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.settings import values
 from rollout.errors import UsageError
-from rollout.manifests.installation import DEFAULT_NAME
+from rollout.gather.cluster.quantities import parse_quantity
+from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
+from rollout.planning.selector import is_label_value
 from rollout.planning.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -21,10 +24,12 @@ _IMAGE = re.compile(
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
-_NAMES = (("jan feb mar apr may jun jul aug sep oct nov dec", 1), ("sun mon tue wed thu fri sat", 0))
-_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("day of the week", 0, 6))
-_MACROS = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"})
-_RANGE = re.compile(r"(?:[*?]|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[1-9][0-9]?))?")
+# As a CronJob's controller reads it; whether each number fits its field, the API server says.
+_SCHEDULE = re.compile(
+    r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[\w*?/,-]+(\s+[\w*?/,-]+){4}", re.ASCII
+)
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 class Format(StrEnum):
@@ -32,7 +37,6 @@ class Format(StrEnum):
 
     YAML = "yaml"
     KUSTOMIZE = "kustomize"
-    HELM = "helm"
 
 
 def fixed_image(value: str) -> str:
@@ -60,34 +64,55 @@ def secret_name(value: str) -> str:
 
 
 def cron_schedule(value: str) -> str:
-    """A CronJob's schedule, as the API server reads it."""
-    fields = value.split()
-    if value in _MACROS:
-        return value
-    if len(fields) != len(_FIELDS):
+    """A CronJob's schedule."""
+    if not _SCHEDULE.fullmatch(value):
         raise ValueError(f"{value!r} is not a schedule: it has five fields, as in '0 1 * * *', or is @daily.")
-    for field, (noun, least, most) in zip(fields, _FIELDS, strict=True):
-        for part in field.split(","):
-            if not _fits(part, least, most):
-                raise ValueError(f"{part!r} in {value!r} is no {noun}: {least} to {most}, A-B, or with /STEP.")
     return value
 
 
-def _fits(part: str, least: int, most: int) -> bool:
-    match = _RANGE.fullmatch(part)
-    if match is None:
-        return False
-    first, last = (_number(word, most) for word in (match["first"], match["last"] or match["first"]))
-    return match["first"] is None or (first is not None and last is not None and least <= first <= last <= most)
+def quantities(value: str) -> str:
+    """Amounts by resource, as they were written."""
+    for name, amount in pairs(value.split(",")).items():
+        if name not in _RESOURCES:
+            raise ValueError(f"{name!r} in {value!r} is not a resource. Known: {', '.join(_RESOURCES)}.")
+        try:
+            is_amount = parse_quantity(amount) > 0
+        except ValueError:
+            is_amount = False
+        if not is_amount:
+            raise ValueError(f"{amount!r} in {value!r} is not a quantity. Write it as cpu=250m,memory=512Mi.")
+    return value
 
 
-def _number(word: str | None, most: int) -> int | None:
-    """A field's number; months and days of the week have names as well."""
-    if word is None or word.isdecimal():
-        return None if word is None else int(word)
-    names, first = _NAMES[0] if most == _FIELDS[3][2] else _NAMES[1]
-    known = names.split() if most in (_FIELDS[3][2], _FIELDS[4][2]) else []
-    return known.index(word.lower()) + first if word.lower() in known else None
+def label(value: str) -> str:
+    """A label with its value, as it was written."""
+    name, equals, text = value.partition("=")
+    values.label_name(name)
+    if not (name and equals and is_label_value(text)):
+        raise ValueError(f"{value!r} is not a label. Write it as node-role.kubernetes.io/infra= or disk=ssd.")
+    return value
+
+
+def written_toleration(value: str) -> str:
+    """A toleration as taints are written, `key[=value][:Effect]`; as it was written."""
+    read = read_toleration(value)
+    values.label_name(read["key"])
+    if not read["key"] or read.get("effect", _EFFECTS[0]) not in _EFFECTS or not is_label_value(read.get("value", "")):
+        raise ValueError(f"{value!r} is not a toleration: KEY[=VALUE][:EFFECT], with {', '.join(_EFFECTS)}.")
+    return value
+
+
+def read_toleration(value: str) -> dict[str, str]:
+    """The object of one; without a value it tolerates all of the key's, without an effect all effects."""
+    taint, colon, effect = value.partition(":")
+    key, equals, text = taint.partition("=")
+    operator = {"operator": "Equal", "value": text} if equals else {"operator": "Exists"}
+    return {"key": key, **operator, **({"effect": effect} if colon else {})}
+
+
+def pairs(written: Iterable[str]) -> dict[str, str]:
+    """`name=value` by name."""
+    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in written)}
 
 
 def address(value: str) -> str:
@@ -112,6 +137,10 @@ def zone(value: str) -> str:
         return checked_zone(value)
     except UsageError as error:
         raise ValueError(f"{error.message}. {error.hint}") from error
+
+
+def _written(resources: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in resources.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +224,44 @@ class ManifestOptions:
     disable_eviction: Annotated[bool, Flag(OWN, "Delete pods instead of evicting them, and print the right to.")] = (
         False
     )
-    format: Annotated[
-        Format, Flag(OWN, "One text; or the files of a kustomization, or of a Helm chart (with --out).")
-    ] = Format.YAML
+    image_pull_secret: Annotated[
+        list[str] | None,
+        Flag(OWN, "Secret with which the image is pulled. Repeatable.", "NAME", read=secret_name),
+    ] = None
+    requests: Annotated[str, Flag(OWN, "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=quantities)] = (
+        _written(REQUESTS)
+    )
+    limits: Annotated[str, Flag(OWN, "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=quantities)] = (
+        _written(LIMITS)
+    )
+    node_selector: Annotated[
+        list[str] | None, Flag(OWN, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=label)
+    ] = None
+    toleration: Annotated[
+        list[str] | None,
+        Flag(
+            OWN,
+            "Also on nodes with this taint, besides the control plane's. Repeatable.",
+            "KEY[=VALUE][:EFFECT]",
+            read=written_toleration,
+        ),
+    ] = None
+    pod_monitor: Annotated[
+        bool, Flag(OWN, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock.")
+    ] = False
+    format: Annotated[Format, Flag(OWN, "One text, or the files of a kustomization (with --out).")] = Format.YAML
     out: Annotated[Path | None, Flag(OWN, "Directory for those files; new or empty.", "DIR")] = None
+
+    @property
+    def pod(self) -> Pod:
+        """What the cluster asks of the pod; `UsageError` where it would never start."""
+        requests, limits = pairs(self.requests.split(",")), pairs(self.limits.split(","))
+        for name in requests.keys() & limits.keys():
+            if parse_quantity(requests[name]) > parse_quantity(limits[name]):
+                raise UsageError(
+                    f"--requests {name}={requests[name]} is more than --limits {name}={limits[name]}",
+                    hint="Raise the limit, or name the other resources alone in --limits.",
+                )
+        tolerations = tuple(read_toleration(text) for text in self.toleration or ())
+        selector = pairs(self.node_selector or ())
+        return Pod(tuple(self.image_pull_secret or ()), requests, limits, selector, tolerations, self.pod_monitor)

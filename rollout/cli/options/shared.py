@@ -18,4 +18,4 @@ UnlockOption = Annotated[
 AllClustersOption = Annotated[
     bool, typer.Option("--all-clusters", help="Runs on any cluster; default: those on the context's, by its address")
 ]
-JournalOption = Annotated[Path | None, typer.Option("output.journal", metavar="FILE", help="Read this journal")]
+JournalOption = Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="Read this journal")]

@@ -99,11 +99,11 @@ def _gates(settings: Settings) -> GatePolicy:
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
-    from rollout.planning.node_labels import node_labels
+    from rollout.planning.selector import node_labels as node_labels_of
 
     reboot, labels = settings.reboot, settings.labels
     for written in (labels.pre_reboot, labels.post_reboot):
-        node_labels(written)
+        node_labels_of(written)
     return CourtesyPolicy(
         drain_delay=settings.drain.delay,
         reboot_delay=reboot.delay,

@@ -101,9 +101,9 @@ def label_prefix(value: str) -> str:
 
 def node_labels(value: str) -> str:
     """A label with its value, as it was written."""
-    from rollout.planning import node_labels as labels
+    from rollout.planning.selector import node_labels as read_labels
 
-    labels.node_labels([value])
+    read_labels([value])
     return value
 
 

@@ -28,7 +28,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.text import counted, printable, shortened
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.relaxed_rules import relaxed_rules
+from rollout.planning.rules import relaxed_rules
 from rollout.planning.selector import parse_selector
 from rollout.planning.staleness import Difference, changes, with_machines
 from rollout.report.sentences import extent

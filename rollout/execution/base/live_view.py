@@ -16,8 +16,7 @@ from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster.listing import Listing
-from rollout.gather.cluster.node_events import EVENTS, OURS, NodeEvent, read_node_events
-from rollout.gather.cluster.snapshot import NODES, PODS, list_nodes, read_node, read_node_pods
+from rollout.gather.cluster.snapshot import NODES, PODS, read_node, read_node_pods
 from rollout.gather.cluster.watch_events import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import Node, Pod
 
@@ -250,21 +249,6 @@ def watch_node(cluster: PatientApi, node: str, deadline: Deadline) -> LiveView[N
 
     source = Source(list_all, NODES, {"fieldSelector": f"metadata.name={node}"}, _decode_node)
     return LiveView(cluster, source, deadline)
-
-
-def watch_nodes(cluster: PatientApi, deadline: Deadline, changed: Callable[[], None]) -> LiveView[Node]:
-    """All Nodes."""
-    return LiveView(cluster, Source(lambda: list_nodes(cluster.api), NODES, {}, _decode_node), deadline, changed)
-
-
-def watch_node_events(cluster: PatientApi, deadline: Deadline, changed: Callable[[], None]) -> LiveView[NodeEvent]:
-    """What rollouts tell of Nodes."""
-    source = Source(lambda: read_node_events(cluster.api), EVENTS, OURS, _decode_event)
-    return LiveView(cluster, source, deadline, changed)
-
-
-def _decode_event(line: bytes) -> WatchEvent[NodeEvent]:
-    return decode_watch_line(line, NodeEvent)
 
 
 def _decode_pod(line: bytes) -> WatchEvent[Pod]:

@@ -3,7 +3,6 @@
 An observer like any other: it hears of each node's phases and of its end, and has them written in the background.
 """
 
-import re
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -89,19 +88,6 @@ class PhaseEvents:
             return f"Not touched: {result.message}"
         remark = "; it is left cordoned" if result.left_cordoned else ""
         return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
-
-
-_FAILURE = re.compile(
-    r"\S+ in phase (?P<phase>\w+) after \S+: (?P<message>.*?)(?:; it is left cordoned)?(?: \(rollout \w+\))?", re.DOTALL
-)
-
-
-def failure_told(message: str) -> tuple[Phase, str]:
-    """What the Event of a failed node tells: the last phase that it reached, and why it failed."""
-    match = _FAILURE.fullmatch(message)
-    if match is None or match["phase"] not in tuple(Phase):
-        return Phase.FAILED, message
-    return Phase(match["phase"]), match["message"]
 
 
 def _end(result: NodeResult) -> tuple[str, bool]:

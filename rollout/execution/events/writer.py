@@ -20,9 +20,11 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import is_passing
 from rollout.gather.cluster.decoders import decoder_of
-from rollout.gather.cluster.node_events import COMPONENT, EVENTS
 from rollout.ports import ClusterApi
 
+# Events of objects without a namespace stand in this one.
+EVENTS = "/api/v1/namespaces/default/events"
+COMPONENT = "node-rollout"
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 253
 _MOST_WAITING = 2000

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes
 from rollout.model.policy import Policy
-from rollout.planning.control_plane import ControlPlane
+from rollout.planning.away import ControlPlane
 from rollout.planning.eligibility import is_control_plane
 from rollout.ports import ClusterApi
 

@@ -1,7 +1,7 @@
 """What a node waits for because people asked for it: delays, and users who are logged in on its host.
 
-Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `waves.stop finish` too.
-A process that takes the node up again does not know how much of it had passed, and waits anew.
+Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, whatever
+`waves.stop` says. A process that takes the node up again does not know how much of it had passed, and waits anew.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import replaced_on
 from rollout.model.text import shortened
-from rollout.planning.node_labels import node_labels
+from rollout.planning.selector import node_labels
 
 _TICK = 0.5
 _LOOK_SECONDS = 5.0

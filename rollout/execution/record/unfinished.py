@@ -4,6 +4,7 @@ Nothing else is needed to go on with it or to undo it, from any machine. Where t
 the marks alone say which nodes were begun.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -123,6 +124,25 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node], *, deferred: bo
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The rollout that ended a node last, as Nodes tell: when, RFC 3339 in UTC, and how many nodes ended how."""
+
+    run: str
+    at: str
+    outcomes: Mapping[str, int]
+
+
+def last_run(nodes: Iterable[Node]) -> LastRun | None:
+    """None where no Node tells of any."""
+    results = [result for node in nodes if (result := last_result(node)).get("run") and result.get("at")]
+    if not results:
+        return None
+    latest = max(results, key=lambda result: result["at"])
+    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == latest["run"])
+    return LastRun(latest["run"], latest["at"], outcomes)
 
 
 def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:

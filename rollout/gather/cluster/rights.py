@@ -142,8 +142,6 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             for verb, purpose in (
                 ("create", "report on the Node what happens to it"),
                 ("patch", "update these reports"),
-                ("list", "show what holds a rollout that is watched from elsewhere (status --watch)"),
-                ("watch", "see when that changes"),
             )
         ),
     )
@@ -151,16 +149,16 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
 
 def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """What an operating process takes: a rollout's rights, but for what people alone do beside it."""
-    # `status --watch` reads Events, `abort` frees slots
-    unused = {("list", "events", ""), ("watch", "events", ""), ("update", "configmaps", marks.SLOTS_NAME)}
-    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    # `abort` frees slots
+    return _without(
+        {("update", "configmaps", marks.SLOTS_NAME)}, apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    )
 
 
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a FleetLock server takes: a rollout's rights, but for writing its record, and reading Events."""
+    """What a FleetLock server takes: a rollout's rights, but for writing its record."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    unused = {("list", "events", ""), ("watch", "events", ""), *of_record}
-    return _without(unused, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    return _without(of_record, apply_rights(lease_namespace, disable_eviction=disable_eviction))
 
 
 def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:

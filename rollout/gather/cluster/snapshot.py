@@ -6,6 +6,7 @@ Every function raises `ApiError` or one of its subclasses.
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import Listing, read_list
 from rollout.gather.cluster.rivals import read_coordinators
+from rollout.model import marks
 from rollout.model.cluster import (
     Budget,
     ClusterIdentity,
@@ -54,6 +56,14 @@ class PodList:
 
     pods: tuple[Pod, ...]
     resource_version: str
+
+
+class _Written(msgspec.Struct, frozen=True, rename="camel"):
+    managed_fields: tuple[wire.Write, ...] = ()
+
+
+class _WrittenNode(msgspec.Struct, frozen=True):
+    metadata: _Written = _Written()
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -129,6 +139,13 @@ def read_node(api: ClusterApi, name: str) -> Node:
     """One Node; `ApiNotFoundError` where there is none."""
     path = node_path(name)
     return decode.one(api.get(path), wire.WireNode, decode.node, path)
+
+
+def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
+    """When our phase was written on a Node, by the API server's clock; None where the server does not tell."""
+    path = node_path(name)
+    written = decode.decode(api.get(path), _WrittenNode, path).metadata.managed_fields
+    return wire.written_at(written, marks.PHASE)
 
 
 def read_node_pods(api: ClusterApi, node: str) -> PodList:

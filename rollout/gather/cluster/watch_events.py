@@ -11,10 +11,9 @@ import msgspec
 from rollout.errors import ApiError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
-from rollout.gather.cluster.node_events import NodeEvent, WireEvent, node_event
 from rollout.model.cluster import Node, Pod
 
-T = TypeVar("T", Node, Pod, NodeEvent)
+T = TypeVar("T", Node, Pod)
 
 
 class WatchEventType(StrEnum):
@@ -49,12 +48,11 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
 _DECODERS: dict[type[Any], Callable[[bytes, str], Any]] = {
     Node: lambda body, origin: decode.one(body, wire.WireNode, decode.node, origin),
     Pod: lambda body, origin: decode.one(body, wire.WirePod, partial(decode.pod, shared=decode.Shared()), origin),
-    NodeEvent: lambda body, origin: decode.one(body, WireEvent, node_event, origin),
 }
 
 
 def decode_watch_line(line: bytes, kind: type[T]) -> WatchEvent[T]:
-    """Read one line of a watch over Nodes, pods or Events of Nodes; `ApiError` where it is garbled."""
+    """Read one line of a watch over Nodes or pods; `ApiError` where it is garbled."""
     origin = f"a watch of {kind.__name__.lower()}s"
     read = decode.decode(line, _Line, origin)
     body = bytes(read.object)

@@ -5,9 +5,13 @@ Fields that are not named here are skipped by the decoder without becoming objec
 the published schema allows.
 """
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
+
+from rollout.model.memory import moment
 
 Labels = dict[str, str]
 Quantity = str | int | float
@@ -41,6 +45,19 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class Write(msgspec.Struct, frozen=True, gc=False, rename={"fields": "fieldsV1"}):
+    """When a writer last wrote which fields of an object, by the API server's clock."""
+
+    time: str | None = None
+    fields: msgspec.Raw = msgspec.Raw(b"")
+
+
+def written_at(writes: Iterable[Write], field: str) -> datetime | None:
+    """When any of them last wrote this field; None where none has."""
+    times = (moment(write.time or "") for write in writes if f'"f:{field}"'.encode() in bytes(write.fields))
+    return max((time for time in times if time is not None), default=None)
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):

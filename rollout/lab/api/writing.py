@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
-from rollout.lab.api.managers import with_time
+from rollout.lab.api.managers import with_lease_time, with_node_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from rollout.lab.api.selectors import Selection
 from rollout.lab.api.shapes import check_patched_shape, check_shape
 from rollout.lab.api.statuses import (
@@ -136,7 +136,7 @@ class Writer:
         if resource.namespaced:
             self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
         if resource is LEASES:
-            obj = with_time({}, obj, manager, timestamp(self._store.now()))
+            obj = with_lease_time({}, obj, manager, timestamp(self._store.now()))
         return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
 
     def _place(self, metadata: Json, target: Target) -> None:
@@ -228,7 +228,9 @@ class Writer:
         obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
         check_update(resource, obj, current)
         if resource is LEASES:
-            obj = with_time(current, obj, manager, timestamp(self._store.now()))
+            obj = with_lease_time(current, obj, manager, timestamp(self._store.now()))
+        elif resource is NODES:
+            obj = with_node_time(current, obj, manager, timestamp(self._store.now()))
         if dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}

@@ -1,0 +1,217 @@
+"""The rollout that stands on the cluster, as `status` shows it: beside the nodes, by itself, or watched to its end."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING
+
+from rollout.cli.lock_owner import has_ended_here
+from rollout.cli.settings.schema import Output
+from rollout.cli.signals import interrupted_by_signals
+from rollout.cli.stages.gather import find_unfinished, with_patience
+from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
+from rollout.cli.terminal import is_forced, show, show_bytes, show_names
+from rollout.errors import ApiError
+from rollout.execution.base.deadline import is_passing
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.lease import read_lease
+from rollout.execution.lock_holder import Glance, glance
+from rollout.execution.record.record import read_record
+from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
+from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
+from rollout.model.cluster import Node
+from rollout.model.json_text import json_document, json_line
+from rollout.model.progress import Phase
+from rollout.ports import ClusterApi
+from rollout.report.columns import wrapped
+from rollout.report.unfinished import (
+    confirmed_text,
+    down_text,
+    heading,
+    no_run_text,
+    run_document,
+    run_text,
+    under_way,
+)
+
+if TYPE_CHECKING:
+    from rollout.report.shared_console import SharedConsole
+
+_ANSWER_SECONDS = 5.0
+# Between two looks, and how many times as long as a look takes: large clusters are read less often.
+_PAUSE, _PAUSE_PER_LOOK = 2.0, 10.0
+_LEAVE = "Ctrl-C ends this view, not the rollout"
+_AWAY = "the API server does not answer: this is how it was last seen"
+
+
+class _Reboots:
+    """For how long nodes are down, by the API server's clock, and usually are, by the journals here."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+
+    def down(self, unfinished: Unfinished) -> Mapping[str, str]:
+        """In words, by the name of each node that reboots."""
+        rebooting = (begun.node.name for begun in unfinished.begun if begun.phase is Phase.REBOOTING)
+        return {name: down_text(self._seconds(name), self._usual) for name in rebooting}
+
+    def _seconds(self, node: str) -> float | None:
+        began: datetime | None = None
+        with suppress(ApiError):
+            began = read_phase_time(self._api, node)
+        now = self._api.server_time()
+        return max(0.0, (now - began).total_seconds()) if now and began else None
+
+    @cached_property
+    def _usual(self) -> float | None:
+        """In seconds; None where no journal tells."""
+        from rollout.cli.stages.journal import past_runs
+
+        with suppress(ApiError):
+            if reboots := past_runs(read_identity(self._api)).reboots:
+                return median(reboots)
+        return None
+
+
+def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tuple[str, Mapping[str, str]]:
+    """The rollout that is beside these nodes, in a line, and how far it has come with each of them.
+
+    A user who may not see it is told nothing.
+    """
+    word, unfinished = RunWord.UNFINISHED, None
+    with suppress(ApiError):
+        unfinished = assess(read_record(api, namespace), nodes)
+        if unfinished is not None:
+            word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
+    if unfinished is None:
+        return "", {}
+    return heading(unfinished, word), under_way(unfinished, _Reboots(api).down(unfinished))
+
+
+def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
+    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
+    unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
+    if output.as_names:
+        show_names(under_way(unfinished) if unfinished else ())
+        return
+    if not output.is_document:
+        show(wrapped(_told(_Reboots(api), unfinished, lock), output.width))
+    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
+    alive = watched and is_holder_alive(api, namespace)
+    if output.is_document:
+        show_bytes(output.document(json_document(run_document(unfinished, alive=alive))))
+    elif watched:
+        now = unfinished if alive else find_unfinished(api, namespace)
+        if text := confirmed_text(now, lock, alive=alive):
+            show(wrapped(text, output.width))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at the cluster: what stands of a rollout, who holds the lock, and the rollout that ended last."""
+
+    unfinished: Unfinished | None
+    lock: Glance
+    last: LastRun | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no rollout is left to be watched, and nobody holds the lock who might begin one."""
+        return not (self.unfinished and self.unfinished.blocks) and self.lock.alive is False
+
+
+def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
+    """Show the rollout as `show_run` does, again and again until it has ended, or until this is interrupted.
+
+    On a terminal in place, and where there is none it waits for one; elsewhere, each time that something has changed.
+    """
+    # a server that is not there, or a user who may not see the lock, is told of before anything is drawn
+    with_patience(lambda: read_lease(api, namespace))
+    brief = api.within(_ANSWER_SECONDS)
+    from rollout.report.shared_console import SharedConsole
+
+    with interrupted_by_signals(StopRequest()):
+        console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
+        if output.as_json or not console.is_terminal or console.is_dumb_terminal:
+            _print_changes(brief, namespace, output)
+        else:
+            _draw(brief, namespace, console)
+
+
+def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
+    printed, reboots = b"", _Reboots(api)
+    for look in _looks(api, namespace):
+        if look is None:
+            continue
+        document = json_line(run_document(look.unfinished, alive=bool(look.lock.alive)))
+        if document != printed:
+            show_bytes(document) if output.as_json else show(_told(reboots, look.unfinished, look.lock, look.last))
+            printed = document
+        if look.is_over:
+            return
+
+
+def _draw(api: ClusterApi, namespace: str, console: "SharedConsole") -> None:
+    seen, begun, reboots = "", False, _Reboots(api)
+    with _screen(console) as draw:
+        for look in _looks(api, namespace):
+            if look is None:
+                draw(seen, f"{_AWAY} · {_LEAVE}")
+                continue
+            seen, begun = _told(reboots, look.unfinished, look.lock, look.last), begun or not look.is_over
+            if begun and look.is_over:
+                draw(seen, "")
+                return
+            draw(seen, _LEAVE if begun else f"waiting for a rollout to begin · {_LEAVE}")
+
+
+def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
+    """Look for ever, with pauses; None while the API server is away."""
+    while True:
+        look, pause, began = None, _PAUSE, time.monotonic()
+        try:
+            nodes, lock = read_nodes(api), _glance(api, namespace)
+            look = _Look(assess(read_record(api, namespace), nodes), lock, last_run(nodes))
+            pause = max(_PAUSE, _PAUSE_PER_LOOK * (time.monotonic() - began))
+        except ApiError as error:
+            if not is_passing(error):
+                raise
+        yield look
+        time.sleep(pause)
+
+
+def _glance(api: ClusterApi, namespace: str) -> Glance:
+    lease = read_lease(api, namespace)
+    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+
+
+@contextmanager
+def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
+    """What draws a text with a line below it over the one before; the last text stays, without its line."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from rollout.report.painting import painted
+
+    text = ""
+
+    def draw(shown: str, below: str) -> None:
+        nonlocal text
+        text = wrapped(shown, console.width)
+        live.update(Group(painted(text), Text(below, style="dim")), refresh=True)
+
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+        try:
+            yield draw
+        finally:
+            live.update(painted(text), refresh=True)
+
+
+def _told(reboots: _Reboots, unfinished: Unfinished | None, lock: Glance, last: LastRun | None = None) -> str:
+    return run_text(unfinished, lock, reboots.down(unfinished)) if unfinished else no_run_text(lock, last)

@@ -1,0 +1,401 @@
+"""What a pod asks of the node that it may run on: of the node itself, and of the pods that stand somewhere.
+
+Of the node: labels, taints, and what the pod's volumes attach to. Of its neighbours: required affinity and
+anti-affinity, the anti-affinity that others have against it, and strict topology spreads; each becomes a check of how
+many certain pods stand where a node does. Preferences are left out of account. Counts are kept up to date as pods move:
+a large cluster asks for every pod that moves, and nothing here looks at all nodes where it can be helped.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rollout.model.cluster import LabelSelector, Node, PersistentVolume, Pod
+from rollout.model.placement import CORDON, NodeTerm, Placement, PodTerm, Spread, Toleration, tolerated
+from rollout.model.selectors import first_naming_values, has_labels
+from rollout.model.soft_taint import AWAITING_REBOOT
+
+_Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
+
+    labels: tuple[tuple[str, str], ...]
+    alternatives: tuple[tuple[NodeTerm, ...], ...]
+    tolerations: tuple[Toleration, ...]
+
+    @classmethod
+    def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "Demand":
+        """What this pod, with these volumes, asks."""
+        own = pod.placement.node_terms
+        terms = tuple(volume.node_terms for volume in volumes)
+        labels = tuple(sorted(pod.node_selector.items()))
+        return cls(labels, terms if own is None else (own, *terms), pod.placement.tolerations)
+
+    def admits(self, node: Node) -> bool:
+        """Whether such a pod may be given to the node, room or not."""
+        return (
+            (takes_pods(node) or (self.tolerates_cordons and _is_only_cordoned(node)))
+            and has_labels(node.labels, self.labels)
+            and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
+            and (not node.taints or tolerated(node.taints, self.tolerations))
+        )
+
+    @property
+    def tolerates_cordons(self) -> bool:
+        """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
+        return tolerated((CORDON,), self.tolerations)
+
+    @property
+    def minds_soft_taint(self) -> bool:
+        """Whether a scheduler prefers for such a pod nodes that do not wait for their reboot."""
+        return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
+
+    @property
+    def named_labels(self) -> _Labels:
+        """Labels of which a node must have at least one; none where it cannot be said so simply."""
+        if self.labels:
+            return self.labels[:1]
+        return next((labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ())
+
+
+def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
+    alternatives = [_labels_of_term(term) for term in terms]
+    return tuple(label for labels in alternatives for label in labels) if all(alternatives) else ()
+
+
+def _labels_of_term(term: NodeTerm) -> _Labels:
+    sure = first_naming_values(term.labels)
+    return tuple((sure.key, value) for value in sure.values) if sure else ()
+
+
+def takes_pods(node: Node) -> bool:
+    """Whether the scheduler gives this node any pods."""
+    return node.is_ready and not node.unschedulable and not node.deleting
+
+
+def _is_only_cordoned(node: Node) -> bool:
+    return node.unschedulable and node.is_ready and not node.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The values of a topology key, by the names of the nodes that count as places."""
+
+    topology: str
+    by_node: Mapping[str, str]
+    values: frozenset[str]
+
+    @classmethod
+    def of(cls, topology: str, nodes: Iterable[Node]) -> "Places":
+        """Of these nodes, those that carry the key."""
+        by_node = {node.name: node.labels[topology] for node in nodes if topology in node.labels}
+        return cls(topology, by_node, frozenset(by_node.values()))
+
+    def among(self, closed: frozenset[str]) -> frozenset[str]:
+        """The values that still have a node which is not closed."""
+        if not closed:
+            return self.values
+        return frozenset(value for node, value in self.by_node.items() if node not in closed)
+
+
+@dataclass(slots=True)
+class Tally:
+    """The count of each value that has any; `_heights` counts the values by their counts, to know the least at once."""
+
+    places: Places
+    total: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    _heights: Counter[int] = field(default_factory=Counter)
+
+    def move(self, node: str, by: int) -> None:
+        """A pod came to a node (1) or left it (-1)."""
+        self.total += by
+        value = self.places.by_node.get(node)
+        if value is None:
+            return
+        before = self.counts.get(value, 0)
+        self.counts[value] = before + by
+        self._heights[before] -= 1
+        self._heights[before + by] += 1
+        if not self._heights[before]:
+            del self._heights[before]
+
+    def least(self) -> int:
+        """The smallest count of any value."""
+        return 0 if self._has_zero() else min(self._reached(), default=0)
+
+    def reaches(self, most: int) -> bool:
+        """Whether any value has a count of at most this."""
+        return most >= 0 and (self._has_zero() or any(count <= most for count in self._reached()))
+
+    def _reached(self) -> Iterator[int]:
+        return (count for count, number in self._heights.items() if count and number > 0)
+
+    def _has_zero(self) -> bool:
+        return len(self.places.values) > sum(self._heights[count] for count in self._reached())
+
+
+_ANY_NUMBER = 1 << 30
+_TermKey = tuple[str, LabelSelector, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Between `least` and `most` of the tally's pods must stand where the node does. `needed`: it must have the key."""
+
+    tally: Tally
+    because: str
+    least: int = 0
+    most: int = _ANY_NUMBER
+    needed: bool = False
+
+    def admits(self, node: Node) -> bool:
+        """Whether it lets the pod run there."""
+        value = node.labels.get(self.tally.places.topology)
+        if value is None:
+            return not self.needed
+        return self.least <= self.tally.counts.get(value, 0) <= self.most
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it admits no node at all; False is no promise."""
+        return self.needed and not self.tally.reaches(self.most)
+
+
+@dataclass(slots=True, eq=False)
+class _Kind:
+    """Pods that say and are the same, as far as others mind: those of one owner, mostly.
+
+    `counted` are the tallies that they are part of, `shunned` those of pods that keep them away.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    placement: Placement
+    node_selector: Mapping[str, str]
+    pods: list[Pod] = field(default_factory=list)
+    counted: list[Tally] = field(default_factory=list)
+    shunned: list[Tally] = field(default_factory=list)
+    demands: "_Demands | None" = None
+
+    def matches(self, node: Node) -> bool:
+        """Whether node selector and node affinity let these pods run there."""
+        return has_labels(node.labels, self.node_selector.items()) and self.placement.admits(node.name, node.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """A kind's own terms, each with what it counts; `joins_itself` is whether its pods satisfy their own affinity."""
+
+    repulsions: tuple[Tally, ...]
+    attractions: tuple[Tally, ...]
+    joins_itself: bool
+    spreads: tuple[tuple[Spread, Tally, int], ...]
+
+
+class Neighbours:
+    """All pods that stand somewhere, as far as any pod minds. Costs nothing where none does."""
+
+    def __init__(
+        self, pods: Iterable[Pod], nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        self._nodes = nodes
+        self._namespaces = namespaces or {}
+        self._kinds = _kinds_of(pods)
+        self.any_minds = bool(self._kinds)
+        self._kind_of = {pod.uid: kind for kind in self._kinds for pod in kind.pods}
+        self._by_label, self._spaces = _index(self._kinds)
+        self._where: dict[str, str] = {}
+        self._places: dict[tuple[object, ...], Places] = {}
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._carriers: dict[tuple[object, ...], Tally] = {}
+        for kind in self._kinds:
+            self._count_repulsions(kind)
+
+    def move(self, pod: Pod, *, to: str) -> None:
+        """The pod is on this node from now on; empty: nowhere."""
+        kind = self._kind_of.get(pod.uid)
+        if kind is None:
+            return
+        before = self._where.get(pod.uid, pod.node)
+        self._where[pod.uid] = to
+        for tally in kind.counted:
+            if before:
+                tally.move(before, -1)
+            if to:
+                tally.move(to, 1)
+
+    def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
+        """What a node must pass to take the pod, which itself stands nowhere just now."""
+        kind = self._kind_of.get(pod.uid)
+        if kind is None or not (kind.placement.minds_others or kind.shunned):
+            return ()
+        if kind.demands is None:
+            kind.demands = self._demands(kind)
+        return tuple(_checks(kind, kind.demands, closed))
+
+    def _count_repulsions(self, kind: _Kind) -> None:
+        """Tell those whom this kind keeps away; kinds with the same term are counted together."""
+        for term in kind.placement.repulsions:
+            term_key = self._term_key(term, kind)
+            carriers = self._carriers.get(term_key)
+            if carriers is None:
+                carriers = self._carriers[term_key] = Tally(self._places_of(term.topology))
+                for target in self._selected(term_key):
+                    target.shunned.append(carriers)
+            self._fill(carriers, [kind])
+
+    def _demands(self, kind: _Kind) -> _Demands:
+        placement = kind.placement
+        drawn = [self._term_key(term, kind) for term in placement.attractions]
+        return _Demands(
+            tuple(self._tally(self._term_key(term, kind)) for term in placement.repulsions),
+            tuple(self._attraction(term_key, drawn) for term_key in drawn),
+            all(kind in self._selected(term_key) for term_key in drawn),
+            tuple(self._spread(spread, kind) for spread in placement.spreads),
+        )
+
+    def _tally(self, term_key: _TermKey) -> Tally:
+        if term_key not in self._tallies:
+            tally = self._tallies[term_key] = Tally(self._places_of(term_key[0]))
+            self._fill(tally, self._selected(term_key))
+        return self._tallies[term_key]
+
+    def _attraction(self, term_key: _TermKey, drawn: Sequence[_TermKey]) -> Tally:
+        """Of several terms of one affinity each counts only pods that all of them select."""
+        if len(drawn) == 1:
+            return self._tally(term_key)
+        key = (term_key, *drawn)
+        if key not in self._tallies:
+            tally = self._tallies[key] = Tally(self._places_of(term_key[0]))
+            selections = [frozenset(map(id, self._selected(drawn_key))) for drawn_key in drawn]
+            self._fill(
+                tally,
+                [kind for kind in self._selected(term_key) if all(id(kind) in selection for selection in selections)],
+            )
+        return self._tallies[key]
+
+    def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
+        selector, places = spread.selects_for(kind.labels), self._places_for(spread, kind)
+        key = (id(places), kind.namespace, selector)
+        if key not in self._tallies:
+            tally = self._tallies[key] = Tally(places)
+            self._fill(tally, self._within(kind.namespace, selector))
+        return spread, self._tallies[key], int(selector.matches(kind.labels))
+
+    def _fill(self, tally: Tally, counted: Iterable[_Kind]) -> None:
+        for kind in counted:
+            kind.counted.append(tally)
+            for pod in kind.pods:
+                if where := self._where.get(pod.uid, pod.node):
+                    tally.move(where, 1)
+
+    def _places_of(self, topology: str) -> Places:
+        if (topology,) not in self._places:
+            self._places[topology,] = Places.of(topology, self._nodes)
+        return self._places[topology,]
+
+    def _places_for(self, spread: Spread, kind: _Kind) -> Places:
+        """The nodes that a spread counts: with all the keys that the pod is spread by, and open to it as it says."""
+        placement, keys = (
+            kind.placement,
+            tuple(dict.fromkeys(constraint.topology for constraint in kind.placement.spreads)),
+        )
+        chosen = None if spread.ignores_affinity else (tuple(kind.node_selector.items()), placement.node_terms)
+        tolerations = placement.tolerations if spread.heeds_taints else None
+        if len(keys) == 1 and chosen in (None, ((), None)) and tolerations is None:
+            return self._places_of(spread.topology)
+        key = (spread.topology, keys, chosen, tolerations)
+        if key not in self._places:
+            counting = (node for node in self._nodes if _counts(node, spread, kind))
+            self._places[key] = Places.of(spread.topology, counting)
+        return self._places[key]
+
+    def _term_key(self, term: PodTerm, kind: _Kind) -> _TermKey:
+        """A term as a kind means it: topology, selector and namespaces."""
+        return term.topology, term.selects_for(kind.labels), tuple(self._looked_in(term, kind.namespace))
+
+    def _selected(self, term_key: _TermKey) -> list[_Kind]:
+        _topology, selector, namespaces = term_key
+        return [kind for name in namespaces for kind in self._within(name, selector)]
+
+    def _looked_in(self, term: PodTerm, own: str) -> Iterable[str]:
+        """The namespaces that a term means; those that are chosen by labels are known only as far as they were read."""
+        if term.namespace_selector is None:
+            return term.namespaces or (own,)
+        chosen = {name for name in self._spaces if term.namespace_selector.matches(self._labels_of(name))}
+        return sorted(chosen | set(term.namespaces))
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        """A namespace's labels; the one for its name is always there."""
+        return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
+
+    def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_Kind]:
+        demanded = first_naming_values(selector.requirements)
+        if demanded is None:
+            candidates: Iterable[_Kind] = self._spaces.get(namespace, ())
+        else:
+            shelves = (self._by_label.get((namespace, demanded.key, value), ()) for value in demanded.values)
+            candidates = (kind for shelf in shelves for kind in shelf)
+        return (kind for kind in candidates if selector.matches(kind.labels))
+
+
+def _checks(kind: _Kind, demands: _Demands, closed: frozenset[str]) -> Iterator[Check]:
+    for tally in demands.repulsions:
+        yield Check(tally, "its anti-affinity", most=0)
+    for tally in kind.shunned:
+        yield Check(tally, "another pod's anti-affinity", most=0)
+    first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
+    for tally in demands.attractions:
+        yield Check(tally, "its pod affinity", least=0 if first else 1, needed=True)
+    for spread, tally, own in demands.spreads:
+        most = _least(spread, tally, closed) + spread.max_skew - own
+        yield Check(tally, "its topology spread", most=most, needed=True)
+
+
+def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
+    """The number that no place may exceed by more than the skew."""
+    places = tally.places.among(closed) if spread.heeds_taints else tally.places.values
+    if len(places) < spread.min_domains:
+        return 0
+    return min((tally.counts.get(value, 0) for value in places), default=0) if spread.heeds_taints else tally.least()
+
+
+def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
+    return (
+        all(constraint.topology in node.labels for constraint in kind.placement.spreads)
+        and (spread.ignores_affinity or kind.matches(node))
+        and (not spread.heeds_taints or kind.placement.tolerates(node.taints))
+    )
+
+
+def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
+    """The kinds of these pods; none where no pod minds any other."""
+    present = tuple(pods)
+    if not any(pod.placement.minds_others for pod in present):
+        return []
+    kinds: dict[tuple[object, ...], _Kind] = {}
+    for pod in present:
+        selector = tuple(pod.node_selector.items())
+        key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = _Kind(pod.namespace, pod.labels, pod.placement, pod.node_selector)
+        kind.pods.append(pod)
+    return list(kinds.values())
+
+
+def _index(
+    kinds: Iterable[_Kind],
+) -> tuple[Mapping[tuple[str, str, str], Sequence[_Kind]], Mapping[str, Sequence[_Kind]]]:
+    """Kinds by namespace, label and value, and by namespace."""
+    by_label: dict[tuple[str, str, str], list[_Kind]] = defaultdict(list)
+    spaces: dict[str, list[_Kind]] = defaultdict(list)
+    for kind in kinds:
+        spaces[kind.namespace].append(kind)
+        for key, value in kind.labels.items():
+            by_label[kind.namespace, key, value].append(kind)
+    return by_label, spaces
