@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.docs import reference, schemas
+from tests.docs import reference, schemas, settings_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -68,6 +68,7 @@ def write() -> None:
     SCHEMAS.mkdir(exist_ok=True)
     for command in schemas.DOCUMENTS:
         (SCHEMAS / f"{command}.json").write_text(schemas.written(command), encoding="utf-8")
+    (SCHEMAS / f"{settings_schema.NAME}.json").write_text(settings_schema.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

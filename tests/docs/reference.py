@@ -152,13 +152,17 @@ def _written(word: StrEnum | ExitCode) -> str:
 
 
 def flags() -> str:
-    """A table a group of flags, with the commands that take each."""
-    sections: dict[str, dict[str, tuple[Any, list[str]]]] = {}
+    """A table a command, with its options that are no settings."""
+    known = {setting.key.flag for setting in settings().values()} | {"config", "set"}
+    sections: dict[str, list[Any]] = {}
     for command, parameter in options():
-        title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
-        known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
-        known[1].append(command)
-    return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
+        if not {name.removeprefix("--") for name in parameter.opts} & known:
+            sections.setdefault(f"rollout {command}", []).append(parameter)
+    headings = ("option", "means")
+    return "\n\n".join(
+        f"**`{title}`**\n\n{_table(headings, [(_names(item), _meaning(item)) for item in found])}"
+        for title, found in sections.items()
+    )
 
 
 def options() -> Iterable[tuple[str, Any]]:
@@ -179,16 +183,10 @@ def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
         yield from _commands(f"{path} {name}".strip(), child)
 
 
-def _section(title: str, known: Sequence[tuple[Any, Sequence[str]]]) -> str:
-    rows = [(_names(flag), _meaning(flag), ", ".join(commands)) for flag, commands in known]
-    if title.startswith("Only"):
-        return f"**{title}**\n\n" + _table(("flag", "means"), [row[:2] for row in rows])
-    return f"**{title}**\n\n" + _table(("flag", "means", "commands"), rows)
-
-
 def _meaning(flag: Any) -> str:
     default = _default(flag)
-    return " ".join(part for part in (flag.help, f"Default: {default}." if default else "") if part)
+    said = flag.help.rstrip(".") + "."
+    return " ".join(part for part in (said, f"Default: {default}." if default else "") if part)
 
 
 def _names(flag: Any) -> str:
