@@ -59,6 +59,7 @@ def takes(
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = list(_own_parameters(command))
+        own_context = next((item.name for item in own_parameters if item.annotation is typer.Context), "")
         groups = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
         shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
 
@@ -66,22 +67,23 @@ def takes(
         def run(**received: Any) -> None:
             from rollout.cli.log import logged
 
-            context = received.pop(_CONTEXT)
+            context = received[own_context] if own_context else received.pop(_CONTEXT)
             typed = {setting: received.pop(name) for name, setting in shared.items()}
-            told = _given(context, typed, received.pop(_CONFIG), received.pop(_SET))
-            if told.output.format not in formats:
+            settings_given = _given(context, typed, received.pop(_CONFIG), received.pop(_SET))
+            output = settings_given.output
+            if output.format not in formats:
                 known = ", ".join(formats)
-                raise UsageError(f"--output {told.output.format}: {context.command_path} prints {known}")
-            with logged(str(context.info_name), told.output.verbose, told.output.log_file):
+                raise UsageError(f"--output {output.format}: {context.command_path} prints {known}")
+            with logged(str(context.info_name), output.verbose, output.log_file):
                 grouped = {name: taken(kind, received) for name, kind in groups.items()}
                 of_groups = {item.name for kind in groups.values() for item in fields(kind)}
                 own = {name: value for name, value in received.items() if name not in of_groups}
-                command(settings=told, **own, **grouped)
+                command(settings=settings_given, **own, **grouped)
 
         flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
         further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
-        context = _parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)
-        parameters = [context, *own_parameters, *flags, *further]
+        context = [] if own_context else [_parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)]
+        parameters = [*context, *own_parameters, *flags, *further]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {item.name: item.annotation for item in parameters}
         return run
@@ -102,8 +104,8 @@ def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]
 def _chosen(names: Iterable[str]) -> list[Setting]:
     """Settings with flags, of tables or by their names, each once."""
     every = [setting for setting in settings().values() if setting.key.flag]
-    found = [item for name in names for item in every if name in (item.name, item.name.partition(".")[0])]
-    return list(dict.fromkeys(found))
+    chosen = [item for name in names for item in every if name in (item.name, item.name.partition(".")[0])]
+    return list(dict.fromkeys(chosen))
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:

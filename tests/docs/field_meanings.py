@@ -132,7 +132,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "soak": "`waves.soak`",
         "ignored_rivals": "`--allow`",
     },
-    "WindowPolicy": {"windows": "`--window`", "fit": "`--window-fit`", "wait": "`--set gates.wait-window=true`"},
+    "WindowPolicy": {"windows": "`--window`", "wait": "`gates.wait-window`"},
     "HookPolicy": {
         "before": "`gates.before-reboot-annotations`",
         "after": "`gates.after-reboot-annotations`",
@@ -142,8 +142,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "AlertPolicy": {
         "url": "`alerts.prometheus-url`; empty asks for no alerts",
         "pattern": "`alerts.filter-regexp`",
-        "match_only": "`--set alerts.filter-match-only=true`",
-        "firing_only": "`--alert-firing-only`",
+        "match_only": "`alerts.filter-match-only`",
     },
     "Wave": {
         "index": "from 1",

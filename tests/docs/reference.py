@@ -266,7 +266,10 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
     fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.key.metavar
     kind = "true\\|false" if setting.is_flag else fixed
     default = written(setting.default)
-    other = f"`--{setting.key.flag}`" if setting.key.flag else f"`{setting.variable}`" if setting.variable else ""
+    short = f", `{setting.key.short}`" if setting.key.short else ""
+    other = (
+        f"`--{setting.key.flag}`{short}" if setting.key.flag else f"`{setting.variable}`" if setting.variable else ""
+    )
     shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
     return shown, f"{setting.help}.", f"`{default}`" if default else "", other
 

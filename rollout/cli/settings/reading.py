@@ -122,7 +122,7 @@ def assignments(words: Iterable[str]) -> Source:
         name, equals, value = word.partition("=")
         name = name.strip().replace("_", "-")
         if name not in settings():
-            raise UsageError(f"--set {name}: there is no such setting", hint=_nearest(name))
+            raise UsageError(f"--set {name}: unknown setting", hint=_nearest(name))
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
         values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
@@ -138,10 +138,10 @@ def _of_file(file: SettingsFile) -> Source:
             raise UsageError(f"{_place(file, '', table)}: {table!r} is not a table", hint=_nearest(table))
         for key, value in content.items():
             if (name := f"{table}.{key}") not in settings():
-                raise UsageError(f"{_place(file, table, key)}: there is no setting {name!r}", hint=_nearest(name))
+                raise UsageError(f"{_place(file, table, key)}: unknown setting {name!r}", hint=_nearest(name))
             values[name] = value
         if not content and not any(name.startswith(f"{table}.") for name in settings()):
-            raise UsageError(f"{_place(file, table, '')}: there is no table [{table}]", hint=_nearest(table))
+            raise UsageError(f"{_place(file, table, '')}: unknown table [{table}]", hint=_nearest(table))
     parts = {name: name.partition(".") for name in values}
     origin = {name: f"{_place(file, table, key)}: {name}" for name, (table, _, key) in parts.items()}
     return Source(values, origin)
@@ -171,7 +171,7 @@ def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
             seen += current == table
             if current == (table or key) and (not number or seen == number):
                 of_table = of_table or line
-        elif key and (found := here.match(text)) and (number in (0, seen)) and current == ("" if found[1] else table):
+        elif key and (match := here.match(text)) and (number in (0, seen)) and current == ("" if match[1] else table):
             return f"{file.name}:{line}"
     return f"{file.name}:{of_table}" if of_table else file.name
 
@@ -191,7 +191,7 @@ def _pool(file: SettingsFile, table: Mapping[str, Any], number: int) -> PoolTabl
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"Did you mean {close[0]}?" if close else f"A pool has: {', '.join(known)}."
-            raise UsageError(f"{_place(file, POOL, key, number)}: {of}: there is no setting {key!r}", hint=hint)
+            raise UsageError(f"{_place(file, POOL, key, number)}: {of}: unknown setting {key!r}", hint=hint)
     for key, example in (("name", 'name = "web"'), ("selector", 'selector = "LABEL=VALUE"')):
         if not table.get(key):
             where = _place(file, POOL, "", number)
@@ -205,9 +205,9 @@ def _pool(file: SettingsFile, table: Mapping[str, Any], number: int) -> PoolTabl
 
 def variables(environ: Mapping[str, str]) -> Source:
     """The secrets that the environment holds."""
-    found = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
-    values = {name: environ[variable] for name, variable in found.items() if environ.get(variable)}
-    return Source(values, {name: f"the variable {found[name]}" for name in values})
+    secrets = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
+    values = {name: environ[variable] for name, variable in secrets.items() if environ.get(variable)}
+    return Source(values, {name: f"the variable {secrets[name]}" for name in values})
 
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:
