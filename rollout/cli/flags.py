@@ -13,7 +13,7 @@ import typer
 
 from rollout.cli.options.declaration import options_of, taken
 from rollout.cli.settings.keys import Setting, settings, written
-from rollout.cli.settings.reading import Given, Source, assignments, given, read_file, variables
+from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
 from rollout.cli.settings.schema import OutputFormat
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
@@ -53,9 +53,12 @@ SetOption = Annotated[
 
 
 def takes(
-    *names: str, formats: Sequence[OutputFormat] = _PRINTED
+    *names: str, formats: Sequence[OutputFormat] = _PRINTED, of_another: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values."""
+    """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
+
+    The file that it names counts for itself, unless it is that `of_another` process.
+    """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = list(_own_parameters(command))
@@ -69,7 +72,9 @@ def takes(
 
             context = received[own_context] if own_context else received.pop(_CONTEXT)
             typed = {setting: received.pop(name) for name, setting in shared.items()}
-            settings_given = _given(context, typed, received.pop(_CONFIG), received.pop(_SET))
+            file = received.pop(_CONFIG)
+            read = SettingsFile(str(file or "")) if of_another else read_file(file)
+            settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
             if output.format not in formats:
                 known = ", ".join(formats)
@@ -141,7 +146,7 @@ def _choices(setting: Setting) -> Callable[[str], list[str]] | None:
     return (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
 
 
-def _given(context: Any, received: Mapping[Setting, Any], config: Path | None, assigned: list[str] | None) -> Given:
+def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, assigned: list[str] | None) -> Given:
     """What holds, by all layers: the file, the environment, `--set`, flags."""
     environment: dict[str, Any] = {}
     typed: dict[str, Any] = {}
@@ -158,7 +163,7 @@ def _given(context: Any, received: Mapping[Setting, Any], config: Path | None, a
         (said := assignments(assigned or ())),
         Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
     )
-    return given(read_file(config), *sources, typed=(*said.values, *typed))
+    return given(file, *sources, typed=(*said.values, *typed))
 
 
 def _refuse_empty(setting: Setting, value: Any) -> None:
@@ -185,7 +190,7 @@ class PlainValue:
                 return [
                     _single(get_args(kind)[0] if get_origin(kind) is list else kind, parser, item) for item in value
                 ]
-            return _single(kind, parser, value)
+            return _in_range(_single(kind, parser, value), param.type_descriptor.parameter_info)
         except UsageError as error:
             raise typer.BadParameter(f"{error.message}. {error.hint}", ctx=ctx, param=param) from error
         except ValueError as error:
@@ -203,6 +208,15 @@ def _single(kind: Any, parser: Callable[[Any], Any] | None, value: Any) -> Any:
         return kind(value)
     except ValueError as error:
         raise ValueError(f"{value!r} is not a {'whole ' if kind is int else ''}number.") from error
+
+
+def _in_range(value: Any, declared: Any) -> Any:
+    """A number within the limits of its option."""
+    least, most = declared.min, declared.max
+    is_within = (least is None or value >= least) and (most is None or value <= most)
+    if isinstance(value, int | float) and not is_within:
+        raise ValueError(f"{value} is not between {least} and {most}." if most else f"{value} is less than {least}.")
+    return value
 
 
 def read_plainly(parameters: Iterable[Any]) -> None:

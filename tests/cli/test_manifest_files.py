@@ -124,10 +124,12 @@ def test_the_program_finds_them_in_the_volume(
     (site / "site/hosts.yaml").write_text(lab.inventory.read_text())
     (site / "known_hosts").write_text(lab.known_hosts.read_text())
     (site / "ssh_config").write_text("")
-    variables = {**lab.environment, **lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")}
+    laid = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
+    variables = {**lab.environment, **{name: value for name, value in laid.items() if "." not in name}}
+    files = [word for name, value in laid.items() if "." in name for word in ("--set", f"{name}={value}")]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    ended = end_of(start(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json")))
+    ended = end_of(start(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json", *files)))
     assert ended.code == ExitCode.OK, ended
     assert lab.scoreboard().reboots["worker-1"] == 1
     said = [detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail]

@@ -334,7 +334,7 @@ def test_words_that_go_reads_as_numbers_stay_words(
     name: str, namespace: str, command: Command, known_hosts: Path, home: Path
 ) -> None:
     """YAML has more than one idea of what a number is; settings have the ends of lines of their system."""
-    settings = "  # {{ .Values.image }} $HOME `id`\r\ncanary = 1\r\nreboot-command = \"a 'b' {{ 1 }} $(c)\"\r\n"
+    settings = "  # {{ .Values.image }} $HOME `id`\r\nwaves.canary = 1\r\nreboot.command = \"a 'b' {{ 1 }} $(c)\"\r\n"
     (home / "cluster.toml").write_bytes(settings.encode())
     named = ("--name", name, "--namespace", namespace, "--ssh-secret", "1e3", "--env-secret", "n")
     arguments = (*arguments_of("cronjob"), *named, "--config", "cluster.toml")

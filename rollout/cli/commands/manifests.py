@@ -33,7 +33,7 @@ _OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_dead
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
-@takes()
+@takes(of_another=True)
 def manifests(
     settings: Given, call: typer.Context, options: ManifestOptions, kind: KindArgument = Kind.CRONJOB
 ) -> None:
@@ -61,11 +61,12 @@ def manifests(
     _refuse_others(call, kind)
     settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
     pod = read_pod_settings(read_file(Path(settings.file) if settings.file else None), serves=kind is Kind.FLEETLOCK)
+    # what is typed here goes before what the pod's file says
+    lock = settings.lock if "lock.namespace" in settings.typed else pod.settings.lock
+    listen = settings.metrics.listen or pod.settings.metrics.listen
     if kind is Kind.FLEETLOCK and not _is_given(call, "name"):
         options = replace(options, name=FLEETLOCK_NAME)
-    installation = replace(
-        _installation(kind, options, settings.lock.namespace, pod), listen=_listen(kind, settings.metrics.listen)
-    )
+    installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
     _refuse_unserved(installation)
     if options.format is Format.KUSTOMIZE:
         _write_files(installation, options.out)

@@ -26,7 +26,8 @@ _THIS_MACHINES = {
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _WRITTEN = frozenset({"output.journal", "output.log-file", "metrics.textfile"})
 # also within a table that stands in one line
-_SECRETS = frozenset(name.rpartition(".")[2] for name, item in settings().items() if item.is_secret)
+# Whoever has one can act by it, whatever it looks like.
+_SECRETS = frozenset({"url"})
 _NAME = re.compile(r"([\w-]+)['\"]?\s*=")
 _SECRET = re.compile(
     r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
@@ -55,7 +56,8 @@ class PodSettings:
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
     """The settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
-    refuse_secrets(file.text, file.name, {name.rpartition(".")[2]: item.variable for name, item in settings().items()})
+    secrets = (item for item in settings().values() if item.is_secret)
+    refuse_secrets(file.text, file.name, {item.name.rpartition(".")[2]: item.variable for item in secrets})
     written = {
         f"{table}.{key}": value
         for table, content in file.document.items()
@@ -105,8 +107,8 @@ def refuse_secrets(text: str, origin: str, variables: Mapping[str, str] = Mappin
     variable = ""
     for number, line in enumerate(text.splitlines(), 1):
         names = _NAME.findall(line)
-        variable = next((variables[name] for name in reversed(names) if name in variables), variable)
-        if _SECRET.search(line) or any(variables.get(name) for name in names if name in _SECRETS):
+        variable = next((variables.get(name, "") for name in reversed(names)), variable)
+        if _SECRET.search(line) or any(name in _SECRETS for name in names):
             if not variables and _ELSEWHERE.search(line):
                 continue
             what = f"give a Secret the key {variable}" if variable else "put it into a Secret as a variable"
