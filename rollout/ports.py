@@ -121,8 +121,16 @@ class HostExecutor(HostShell, Protocol):
         ...
 
 
+class Event(Protocol):
+    """What may happen at any moment: an event of threads, a wish to stop, news of a watch."""
+
+    def wait(self, seconds: float, /) -> bool:
+        """Return once it has happened, or after so many seconds; whether it has."""
+        ...
+
+
 class Clock(Protocol):
-    """Time."""
+    """Time. Whatever waits does so here: tests let it pass as fast as they like."""
 
     def now(self) -> datetime:
         """Wall time, in UTC: for people, never for comparing with another machine's."""
@@ -130,6 +138,14 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that only ever grow: for deadlines."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass."""
+        ...
+
+    def wait(self, event: "Event", seconds: float) -> bool:
+        """Return once it has happened, or after so many seconds; whether it has."""
         ...
 
 

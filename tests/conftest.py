@@ -50,13 +50,6 @@ subprocess.Popen = HeardProcess  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
-def as_is(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests whose subject is a traceback say so: theirs are processes as they are."""
-    if request.node.get_closest_marker("traceback"):
-        monkeypatch.setattr(subprocess, "Popen", HeardProcess.__base__)
-
-
-@pytest.fixture(autouse=True)
 def no_process_left() -> Iterator[None]:
     """Whatever a test has started, and forgotten because it failed, is no warning in another."""
     with none_left():

@@ -3,10 +3,15 @@
 No test lets pass what no user may see, nor JSON that is not what the published schemas say.
 """
 
+import io
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
+import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +20,12 @@ from typing import Any, AnyStr
 from weakref import WeakSet
 
 from tests.published import assert_printed, document_of
-from tests.warm import PROGRAM, Start, Warm
+
+PROGRAM = (sys.executable, "-m", "rollout")
+# Variables that the interpreter reads while it starts.
+READ_EARLY = ("LANG", "LC_", "PYTHON")
+# Warnings that Python does not show to users.
+SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
 @dataclass(frozen=True)
@@ -62,15 +72,70 @@ class Ended:
         return [(step["phase"], step["detail"]) for step in steps]
 
 
+def invoked(home: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> Ended:
+    """The real program in this process: in an empty home, with nothing of this machine's settings.
+
+    A test that looks at it meanwhile, or sends it a signal, or is about its streams or its start, starts a process.
+    """
+    if any(name.startswith(READ_EARLY) for name in environment):
+        return end_of(start(home, environment, arguments))
+    from rollout.cli.main import run  # noqa: PLC0415 - as it is found by now
+
+    stdout, stderr = _captured(), _captured()
+    with _surroundings(home, environment), stdout, stderr, Path(os.devnull).open(encoding="utf-8") as nothing:
+        streams = sys.stdin, sys.stdout, sys.stderr
+        sys.stdin, sys.stdout, sys.stderr = nothing, stdout, stderr
+        try:
+            code = int(run(list(arguments)))
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = streams
+        ended = Ended(code, _text(stdout), _text(stderr))
+    assert_well_said(ended.stdout)
+    assert_well_said(ended.stderr)
+    if ended.stdout:
+        assert_as_published([*PROGRAM, *arguments], ended.stdout, code)
+    return ended
+
+
+@contextmanager
+def _surroundings(home: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Environment, folder and time zone as of a process of its own; and signals as before it."""
+    variables, folder = dict(os.environ), Path.cwd()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    os.environ.clear()
+    os.environ.update({"PATH": variables["PATH"], "HOME": str(home), **environment})
+    os.chdir(home)
+    time.tzset()
+    try:
+        with warnings.catch_warnings():
+            for category in SILENT:
+                warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(variables)
+        os.chdir(folder)
+        time.tzset()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _captured() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="")
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    written = stream.buffer
+    assert isinstance(written, io.BytesIO)
+    return written.getvalue().decode()
+
+
 def start(
     home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    """The real program in an empty home, with nothing of this machine's settings.
-
-    It is forked from one that has been loaded, where that makes no difference (`tests/warm.py`); with `COLD_STARTS=1`
-    in the environment of pytest no program is.
-    """
-    return _way_of(home, environment, arguments)(
+    """The real program in a process of its own; else as `invoked`."""
+    return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_variables(home, environment),
         cwd=home,
@@ -85,7 +150,7 @@ def start_on_terminal(
     home: Path, environment: Mapping[str, str], arguments: Sequence[str], terminal: int
 ) -> subprocess.Popen[bytes]:
     """The same with all streams on a terminal, in a session of its own: what is typed there is nobody else's."""
-    return _way_of(home, environment, arguments)(
+    return subprocess.Popen(
         [*PROGRAM, *arguments],
         env=_variables(home, environment),
         cwd=home,
@@ -93,26 +158,6 @@ def start_on_terminal(
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-    )
-
-
-def _way_of(home: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> "type[subprocess.Popen[Any]]":
-    start = Start(arguments, _variables(home, environment), str(home))
-    return HeardWarm if start.can_be_warm and not os.environ.get("COLD_STARTS") else subprocess.Popen
-
-
-def start_cold(
-    home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[str]:
-    """The same, from a Python that begins with nothing: for whatever may depend on how the program is loaded."""
-    return subprocess.Popen(
-        [*PROGRAM, *arguments],
-        env=_variables(home, environment),
-        cwd=home,
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
     )
 
 
@@ -194,7 +239,3 @@ def is_program(command: object) -> bool:
     """Whether a command line, or a line for a shell in it, starts the program."""
     words = command if isinstance(command, list | tuple) else [command]
     return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None
-
-
-class HeardWarm(Warm[AnyStr], HeardProcess[AnyStr]):
-    """The same of the program, started warm."""

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from rollout.adapters.pushgateway import Pushgateway
     from rollout.cli.settings.schema import Cluster, Notify
     from rollout.execution.base.deadline import Deadline
+    from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.gates.playbooks import NodePlaybooks
-    from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
     from rollout.report.metrics.exposition import Metrics
+
+HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
 def cluster_api(options: "Cluster") -> ClusterApi:
@@ -143,7 +145,7 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.ports import GatePorts
+    from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
@@ -230,10 +232,10 @@ def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
 
 
 def system_clock() -> Clock:
-    """This machine's clocks."""
+    """This machine's clocks; tests have waits hurried by a variable that is no setting."""
     from rollout.adapters.clock import SystemClock
 
-    return SystemClock()
+    return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))
 
 
 def lease_holder() -> str:

@@ -61,7 +61,7 @@ class LeaseMeta(msgspec.Struct, rename="camel"):
         return wire.written_at(self.managed_fields, "renewTime")
 
     def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
-        """What others have written on it, which an update would take away, beside these annotations of ours."""
+        """Return what others have written on it, which an update would take away, beside these annotations of ours."""
         theirs = {name: word for name, word in self.annotations.items() if name not in (marks.RUN, marks.PROCESS)}
         kept = {"labels": self.labels, "finalizers": self.finalizers, "ownerReferences": self.owner_references}
         return {**{field: value for field, value in kept.items() if value}, "annotations": {**theirs, **annotations}}
@@ -101,7 +101,7 @@ class Lease(msgspec.Struct):
 
 
 def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
-    """The Lease as it stands; one that nobody holds where there is none."""
+    """Return the Lease as it stands; one that nobody holds where there is none."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
     try:
         return decode(api.get(path), Lease, path).standing

@@ -10,7 +10,6 @@ soon. Nothing that an answer may be ends the renewing; only another holder, or n
 """
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -188,8 +187,8 @@ class LeaseLock:
     def _sleep(self, seconds: float) -> None:
         """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
         if self._is_held:
-            time.sleep(seconds)
-        elif self._stop.wait(seconds):
+            self._clock.sleep(seconds)
+        elif self._clock.wait(self._stop, seconds):
             raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _is_unlocked(self, lease: Lease) -> bool:
@@ -241,7 +240,7 @@ class LeaseLock:
 
     def _keep(self) -> None:
         failures = 0
-        while not self._ended.wait(self._pause(failures)):
+        while not self._clock.wait(self._ended, self._pause(failures)):
             failures = 0 if self._has_renewed() else failures + 1
 
     def _pause(self, failures: int) -> float:
@@ -347,5 +346,5 @@ def _is_as(before: Lease | None, current: Lease) -> bool:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """A conflict passes too: whose the Lease is by now, the next look tells."""
+    """Count a conflict as passing, too: whose the Lease is by now, the next look tells."""
     return is_passing(error) or isinstance(error, ApiConflictError)

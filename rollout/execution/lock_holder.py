@@ -5,7 +5,6 @@ on this machine, and has ended. That it lives is told by a renewal that we see, 
 holder's is, both by the API server's clock.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -54,7 +53,7 @@ class Glance:
 
 
 def glance(lease: StandingLease, now: datetime | None, *, has_ended: bool = False) -> Glance:
-    """What the Lease tells at the API server's time `now`; None before it has told it."""
+    """Return what the Lease tells at the API server's time `now`; None before it has told it."""
     seen = lease.written or lease.renewed
     age = max(0.0, (now - seen).total_seconds()) if now and seen else None
     return Glance(lease.holder, age, lease, one_clock=lease.written is not None, has_ended=has_ended)
@@ -86,7 +85,7 @@ class LeaseWatch:
     """
 
     def __init__(self, clock: Clock, has_ended: Callable[[StandingLease], bool] = lambda _lease: False) -> None:
-        self._clock = clock
+        self.clock = clock
         self._has_ended = has_ended
         self._sight = _Sight()
 
@@ -103,7 +102,7 @@ class LeaseWatch:
     @property
     def unrenewed(self) -> float:
         """For how many seconds it was seen as it stands."""
-        return self._clock.monotonic() - self._sight.since
+        return self.clock.monotonic() - self._sight.since
 
     @property
     def is_silent(self) -> bool:
@@ -120,7 +119,7 @@ class LeaseWatch:
         is_young = at_once.one_clock and at_once.alive is True
         if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
             is_same = bool(lease.holder) and lease.holder == before.lease.holder
-            before = _Sight(lease, self._clock.monotonic(), is_same or is_young)
+            before = _Sight(lease, self.clock.monotonic(), is_same or is_young)
         self._sight = replace(before, ended=before.ended or self._has_ended(lease))
         return self.state
 
@@ -140,10 +139,8 @@ def await_sign(
     read: Callable[[], StandingLease],
     notice: Callable[[str], None],
     now: Callable[[], datetime | None] = lambda: None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Holder:
-    """What is known of a holder once it has had the time to renew the Lease, where one look does not tell.
+    """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
 
     `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a living holder from one
     that is late; `notice` hears of the watch before it begins.
@@ -155,13 +152,13 @@ def await_sign(
     seconds = lease.renewal + _ON_ITS_WAY
     notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
     while watch.state is Holder.UNKNOWN and watch.unrenewed < seconds:
-        sleep(_PAUSE)
+        watch.clock.sleep(_PAUSE)
         watch.look(read(), now())
     return watch.state
 
 
 def locked(lease: StandingLease, namespace: str, *, age: float | None = None) -> LockedError:
-    """The refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
+    """Return the refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
 
     `age` is how many seconds ago its process renewed the lock, None where that is not known.
     """
@@ -185,6 +182,6 @@ def locked(lease: StandingLease, namespace: str, *, age: float | None = None) ->
 
 
 def unlocking(lease: StandingLease, namespace: str) -> str:
-    """What takes it from a holder that is gone; a Lease that names no run can only be deleted."""
+    """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
     deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
     return f"--force-unlock {lease.run}" if lease.run else deletion

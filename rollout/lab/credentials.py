@@ -1,6 +1,6 @@
 """What a client of the lab needs to trust it and to be let in, and the files it is written to.
 
-The certificate authority, the token and the keys are made anew for every lab and are good for that lab only.
+The certificate, the token and the keys are made anew for every lab and are good for that lab only.
 """
 
 import base64
@@ -19,11 +19,15 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
 _SKEW: Final = dt.timedelta(minutes=5)
+_UNUSED: Final = (
+    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("crl_sign", "encipher_only", "decipher_only"),
+)
 _OWNER_ONLY: Final = 0o600
 # libyaml's, where PyYAML was built with it, takes a tenth of the time.
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -31,10 +35,9 @@ _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority, and the server certificate it has issued; all PEM."""
+    """A server's certificate, which is its own authority, and its key; all PEM."""
 
     certificate: bytes
-    server_certificate: bytes
     server_key: bytes
 
 
@@ -63,32 +66,35 @@ def new_client_key() -> asyncssh.SSHKey:
 
 
 def new_authority(now: dt.datetime) -> Authority:
-    """An authority of its own and a certificate for a server on loopback."""
-    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority_name = _name("rollout lab authority")
-    authority = (
-        _certificate(authority_name, authority_name, authority_key.public_key(), now)
+    """A certificate for a server on loopback, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout lab")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
+    usage = dict.fromkeys(("digital_signature", "key_cert_sign"), True) | dict.fromkeys(_UNUSED, False)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(key, hashes.SHA256())
     )
-    server = (
-        _certificate(_name("kube-apiserver"), authority_name, server_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_loopback_names(), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Authority(_pem(authority), _pem(server), _private_pem(server_key))
+    return Authority(certificate.public_bytes(serialization.Encoding.PEM), private)
 
 
 def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
     """The TLS context of the API server; the chain passes through a file because `ssl` takes nothing else."""
     path = directory / ".server.pem"
-    _write_private(path, (authority.server_certificate + authority.server_key).decode())
+    _write_private(path, (authority.certificate + authority.server_key).decode())
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -151,49 +157,3 @@ def _write_private(path: Path, text: str) -> None:
 
 def _authority_data(authority: Authority) -> dict[str, str]:
     return {"certificate-authority-data": base64.b64encode(authority.certificate).decode()}
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: dt.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + _LIFETIME)
-    )
-
-
-def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _loopback_names() -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )

@@ -15,9 +15,8 @@ from rollout.lab.credentials import InventoryHost, public_line
 from rollout.lab.hostplan import HostPlan
 from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
 from rollout.lab.hosts.faults import HostKeyFault
-from rollout.lab.hosts.machine import HostTimings, Machine
+from rollout.lab.hosts.machine import UPDATE_ENGINE, HostTimings, Machine
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
-from rollout.lab.hosts.units import UPDATE_ENGINE
 from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 from rollout.lab.scenario import Update, UpdateState
 
@@ -120,6 +119,7 @@ def _machine(
         system=plan.system,
         files=plan.files,
         boot_files=plan.boot_files,
+        commands=plan.commands,
         zincati=plan.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)

@@ -9,6 +9,7 @@ import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
+from rollout.lab.hosts.machine import HostCommand
 from rollout.lab.hosts.release import System
 from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update, ZincatiHost
 from rollout.lab.world.host import NodeSetting
@@ -43,6 +44,7 @@ class HostPlan:
     system: System = System.FLATCAR
     files: Mapping[str, str] = field(default_factory=dict)
     boot_files: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, HostCommand] = field(default_factory=dict)
     zincati: ZincatiHost | None = None
 
 
@@ -173,6 +175,7 @@ def _plan(draft: _Draft) -> HostPlan:
         system=settings.system or System.FLATCAR,
         files=settings.files,
         boot_files=settings.boot_files,
+        commands=settings.commands,
         zincati=settings.zincati,
     )
 

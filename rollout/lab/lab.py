@@ -5,17 +5,19 @@ simulation's own objects are reached through `call` and `run`.
 """
 
 import asyncio
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 from rollout.lab.api.faults import ApiFault, FaultPlan
 from rollout.lab.api.requests import RequestLog
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
+from rollout.lab.credentials import InventoryHost
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.zincati import Zincati
 from rollout.lab.scenario import Scenario
@@ -211,3 +213,29 @@ class Lab:
         async with simulation(self.scenario, directory=directory, speed=speed) as running:
             self._ready.set_result(running)
             await self._stopping.wait()
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+OnReady: TypeAlias = Callable[[dict[str, str], InventoryHost], None]
+"""It is given the environment variables that make clients use the lab, and the first of its hosts."""
+
+
+def serve(scenario: Scenario, *, directory: Path, speed: float, on_ready: OnReady) -> Scoreboard:
+    """Serve until SIGINT or SIGTERM, and return what the cluster saw; raises RolloutError."""
+    return asyncio.run(_serve(scenario, directory, speed, on_ready))
+
+
+async def _serve(scenario: Scenario, directory: Path, speed: float, on_ready: OnReady) -> Scoreboard:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, ended.set)
+    try:
+        async with simulation(scenario, directory=directory, speed=speed) as running:
+            on_ready(running.files.environment(running.fleet.shared_port), running.fleet.inventory[0])
+            await ended.wait()
+            return running.keeper.scoreboard()
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

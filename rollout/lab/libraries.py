@@ -5,8 +5,8 @@ from importlib import import_module
 
 from rollout.errors import RolloutError
 
-# the API server, the hosts, and JSON patches
-_LIBRARIES = ("aiohttp", "asyncssh", "jsonpatch")
+# the API server, and the hosts
+_LIBRARIES = ("aiohttp", "asyncssh")
 
 
 def require_libraries() -> None:

@@ -4,13 +4,15 @@ A scenario says which hosts there are, what is staged or wrong on each, what run
 API server misbehaves. The files that ship with the lab are read just as an operator's own.
 """
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -19,10 +21,10 @@ from rollout.errors import ScenarioError
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
-from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.hosts.machine import HostCommand, HostTimings
 from rollout.lab.hosts.release import System
 from rollout.lab.scenarios import SUFFIX, scenario_names
-from rollout.lab.world.timings import Timings
+from rollout.lab.world.host import Timings
 
 DEFAULT_SCENARIO: Final = "default"
 
@@ -78,7 +80,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
     address its kubelet reports as its own. `files` are on the host from the start, `boot_files` are put there
-    by every boot. `agent`: FLUO's agent runs there, and takes its word that a reboot is needed back after one.
+    by every boot. `commands` are what it answers to lines that the lab does not know. `agent`: FLUO's agent runs there,
+    and takes its word that a reboot is needed back after one.
     """
 
     version: str | None = None
@@ -97,6 +100,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     system: System | None = None
     files: Mapping[str, str] = {}
     boot_files: Mapping[str, str] = {}
+    commands: Mapping[str, HostCommand] = {}
     agent: bool | None = None
     zincati: ZincatiHost | None = None
 
@@ -301,3 +305,28 @@ def _sentence(message: str) -> str:
     what, _, where = message.partition(" - at ")
     path = where.rpartition("`$")[2].rstrip("`").lstrip(".")
     return f"{path}: {what[:1].lower()}{what[1:]}" if path else f"{what[:1].lower()}{what[1:]}"
+
+
+_USUAL = (
+    "rollout status",
+    "rollout plan --max-unavailable 3",
+    "rollout apply --max-unavailable 3",
+    "kubectl get nodes",
+)
+
+
+def steps_of(scenario: Scenario) -> tuple[str, ...]:
+    """The lines, in their order."""
+    if not scenario.fleetlock:
+        return scenario.steps or _USUAL
+    url = urlsplit(scenario.fleetlock)
+    # any other is served elsewhere, or behind something that this line would not start
+    is_served_here = url.scheme == "http" and url.path in ("", "/")
+    serve = (f"rollout fleetlock --listen {url.netloc}   # serves until Ctrl-C",) if is_served_here else ()
+    return (*serve, "rollout fleetlock status   # in one more terminal, with the same env", "rollout status")
+
+
+def flags_of(scenario: Scenario, command: str) -> Sequence[str]:
+    """The flags with which a scenario is to be tried by this command; none where no line has it."""
+    lines = (shlex.split(step, comments=True) for step in steps_of(scenario))
+    return next((words[2:] for words in lines if words[:2] == ["rollout", command]), ())

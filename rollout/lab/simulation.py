@@ -28,8 +28,8 @@ from rollout.lab.clock import LabClock
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import USER
+from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import copies_of, fleet_lease, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper

@@ -24,10 +24,8 @@ PAUSED_DETAILS = PREFIX + "paused-details"
 HOOK_LABEL = PREFIX + "hook-label"
 # Which static and DaemonSet pods were ready on the node when it was begun, as JSON; it is back once they are again.
 READY_BEFORE = PREFIX + "ready-before"
-# Which labels and annotations of others' we have set for the node's turn, and what stood there before, as JSON.
+# Which labels of others' we have set for the node's turn, and what stood there before, as JSON.
 REPLACED = PREFIX + "replaced"
-# The same on a node that still waits for its turn.
-ANNOUNCED = PREFIX + "announced"
 # On the record of a run, beside its id.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
@@ -47,7 +45,7 @@ TRANSIENT = (
 # A person's word, "true", that the node is to be rebooted; taken away once it was.
 REBOOT_NEEDED = PREFIX + "reboot-needed"
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
-ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, ANNOUNCED, REBOOT_NEEDED)
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, REBOOT_NEEDED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
@@ -58,7 +56,6 @@ EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balance
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
-KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
 KURED_LOCK = "weave.works/kured-node-lock"
 # The reboot manager (KRM) writes `Rebooting` together with its cordon, and `Ready` when it takes that back.
 KRM_STATUS = "rebootmanager/status"
@@ -75,14 +72,9 @@ TUPPR_UPGRADING = "tuppr.home-operations.com/upgrading"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
-# What FLUO's dashboards, checks and alerts read, and its operator does not take for a node in its hands.
-(FLUO_STATUS, FLUO_NEW_VERSION, FLUO_CHECKED, FLUO_NEEDED, FLUO_ID, FLUO_GROUP, FLUO_VERSION) = (
-    FLUO_PREFIX + word
-    for word in ("status", "new-version", "last-checked-time", "reboot-needed", "id", "group", "version")
-)
-# Of what is written for the dashboards of others, what keeps telling the truth once a node is done; and all of it.
-COMPAT_LASTING = frozenset({FLUO_CHECKED, FLUO_ID, FLUO_GROUP, KURED_NEEDED})
-COMPAT = COMPAT_LASTING | {FLUO_STATUS, FLUO_NEW_VERSION, FLUO_NEEDED, FLUO_VERSION, KURED_IN_PROGRESS}
+# What FLUO's agent says of a host: annotations that are read, and labels that may be kept up to date without it.
+FLUO_STATUS, FLUO_NEW_VERSION = FLUO_PREFIX + "status", FLUO_PREFIX + "new-version"
+FLUO_ID, FLUO_GROUP, FLUO_VERSION = FLUO_PREFIX + "id", FLUO_PREFIX + "group", FLUO_PREFIX + "version"
 
 # Who sets them says that the node needs a reboot; kured's annotations do not, for they stay after it, or tell of one
 # that is under way.

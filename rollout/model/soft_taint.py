@@ -1,18 +1,24 @@
 """The soft taint on nodes that wait for their turn: schedulers give them pods only where no other node suits better.
 
 Ours is told by all that it is: key, effect, and no value. A taint of the same key with any other is somebody else's.
+
+A node that is left for a run from elsewhere is marked besides: taint and label keep the next run's pod away from it
+where there is another place, and neither for good. A cordon would, and would cost the cluster a node until that run.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.json_text import json_line
 from rollout.model.placement import Taint
 
 AWAITING_REBOOT = Taint(marks.AWAITING_REBOOT, "", "PreferNoSchedule")
 
 Written = list[dict[str, str]]
 """A Node's taints as the API takes them. It takes them only as a whole: their list has no merge key."""
+Patch = dict[str, Any]
 
 
 def has_soft_taint(node: Node) -> bool:
@@ -44,3 +50,25 @@ def _written(taints: Iterable[Taint]) -> Written:
 
 def _fields(taint: Taint) -> Mapping[str, str]:
     return {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+
+
+def deferred(node: Node, by: str, at: str, *, taint: bool) -> Patch | None:
+    """Return the marks, and the soft taint where it is wanted; None where all of it stands there, of whichever run."""
+    patch: Patch = {}
+    if marks.DEFERRED not in node.annotations:
+        patch["metadata"] = {"annotations": {marks.DEFERRED: json_line({"by": by, "at": at}).decode()}}
+    if node.labels.get(marks.DEFERRED) != "true":
+        patch.setdefault("metadata", {})["labels"] = {marks.DEFERRED: "true"}
+    if taint and (taints := with_soft_taint(node)) is not None:
+        patch["spec"] = {"taints": taints}
+    return patch or None
+
+
+def taken_back(node: Node) -> Patch | None:
+    """Return the node without these marks and the soft taint; None where it has none of them."""
+    places = {"annotations": node.annotations, "labels": node.labels}
+    marked = {place: {marks.DEFERRED: None} for place, present in places.items() if marks.DEFERRED in present}
+    patch: Patch = {"metadata": marked} if marked else {}
+    if (taints := without_soft_taint(node)) is not None:
+        patch["spec"] = {"taints": taints or None}
+    return patch or None

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.replaced import replaced_on
 from rollout.model.rivals import IF_REMOVED, Coordinator, Rival, SelfReboot
 
 FLUO = "fluo"
@@ -103,8 +102,7 @@ def _marks_on(node: Node) -> Iterator[tuple[str, ...]]:
         held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
         if held_by:
             yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}", *held_by
-    in_progress = node.annotations.get(marks.KURED_IN_PROGRESS)
-    if in_progress is not None and replaced_on(node).annotations.get(marks.KURED_IN_PROGRESS, ("",))[0] != in_progress:
+    if marks.KURED_IN_PROGRESS in node.annotations:
         yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}", marks.KURED_IN_PROGRESS
     if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
         yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}", *in_hand

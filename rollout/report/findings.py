@@ -40,7 +40,8 @@ def blocker_sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
     """A sentence a cause, whatever the number of pods and nodes."""
     for kind in dict.fromkeys(blocker.kind for blocker in blockers):
         for said_of in _alike([blocker for blocker in blockers if blocker.kind is kind]):
-            yield f"{kind}: {_about(said_of[0]) if len(said_of) == 1 else _of_many(said_of)}"
+            is_of_one = len({blocker.object for blocker in said_of}) == 1
+            yield f"{kind}: {_about(said_of) if is_of_one else _of_many(said_of)}"
 
 
 def _alike(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
@@ -63,9 +64,12 @@ def _of_many(said_of: Sequence[Finding]) -> str:
     return f"{printable(said_of[0].message)}: {shortened(subjects)}"
 
 
-def _about(blocker: Blocker) -> str:
-    where = f"{printable(blocker.node)}, " if blocker.node and blocker.object != f"node/{blocker.node}" else ""
-    return f"{where}{printable(blocker.object)} {printable(blocker.message)}"
+def _about(said_of: Sequence[Blocker]) -> str:
+    """Return the sentence of one object, which stands first, behind the nodes that it keeps from going."""
+    first = said_of[0]
+    nodes = [blocker.node for blocker in said_of if blocker.node and blocker.object != f"node/{blocker.node}"]
+    where = f"{shortened(nodes)}, " if nodes else ""
+    return f"{where}{printable(first.object)} {printable(first.message)}"
 
 
 def _paragraphs(heading: str, sentences: Iterable[str], width: int | None) -> str:

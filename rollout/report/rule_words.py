@@ -42,7 +42,7 @@ _KEYS = {
     "courtesy.wall": "reboot.wall",
     "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
     "courtesy.post_reboot_node_labels": "labels.post-reboot",
-    "courtesy.annotate_compat": "labels.compat",
+    "courtesy.fluo_labels": "labels.fluo",
 }
 # What a command has without settings: a document that does not speak of the taint is of a version that had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)

@@ -102,8 +102,8 @@ def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
     for when, written in labels.items():
         if written:
             yield printable(f"labels {when}: {', '.join(written)}")
-    if courtesy.annotate_compat:
-        yield f"annotated as by {', '.join(courtesy.annotate_compat)}"
+    if courtesy.fluo_labels:
+        yield "FLUO's labels kept up to date"
 
 
 def _reboot(policy: Policy) -> str:

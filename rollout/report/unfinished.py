@@ -6,7 +6,7 @@ from types import MappingProxyType
 from rollout.execution.lock_holder import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
-from rollout.execution.rollout.remains import Aborted, Inheritance
+from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
@@ -218,8 +218,6 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
 
 def _removed(unfinished: Unfinished) -> str:
     """What becomes of the record, in half a sentence."""
-    if finalizers := unfinished.record.finalizers:
-        return f"is deleted, and stays until its finalizers are gone: {printable(', '.join(finalizers))}"
     return "is removed" + (", with whatever in it is not understood" if unfinished.is_garbled else "")
 
 

@@ -1,10 +1,10 @@
 """FleetLock over HTTP: hosts that reboot by themselves ask here, and are answered by the rules of a rollout.
 
-    requests   what a client has sent, read            answers    what it is answered, and why
-    machines   which node asks                         admission  whether a node may begin
-    grants     pre-reboot                              releases   steady-state
-    steps      one node's way, without SSH             worker     whoever holds the Lease takes nodes along it
-    http       the wire
+    protocol   what a client sends and is answered    nodes      which node asks, and its plan
+    admission  whether a node may begin               holders    pre-reboot and steady-state of slots that are held
+    steps      one node's way, without SSH            slot_run   a slot from its drain to settled
+    worker     whoever holds the Lease works on slots state      settings, slots, Lease: what all share
+    service    the two requests                       http       the wire, with its `connections`
 
 Every replica answers from what stands on the cluster; the one that holds the Lease cordons, drains and uncordons.
 """

@@ -1,43 +1,54 @@
 """Whether a host that holds no slot may have one: whatever would keep its node out of a rollout now is a denial.
 
-What costs nothing is asked first, and the cluster last; the limits are judged again where the slot is written.
+What costs nothing is asked first, and the cluster last; the limits are judged again where the slot is written, on the
+slots as they are then and on a fresh list of nodes. A host whose drain could never end takes no slot: the forecast is
+the plan's own, and what a plan only warns of is waited out by the drain.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Generic, TypeVar
 
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, closed
-from rollout.execution.record.record import StandingRecord, read_record
+from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
-from rollout.gather.cluster.snapshot import read_node, read_nodes
+from rollout.gather.cluster.snapshot import read_node, read_nodes, read_snapshot
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, ClusterSnapshot, Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, is_fleetlock_run
+from rollout.model.host import HostFacts
 from rollout.model.memory import Memory
-from rollout.model.plan import ExclusionReason
+from rollout.model.plan import ExclusionReason, PlannedNode
+from rollout.model.policy import Policy, Selection
 from rollout.model.rivals import Coordinator
-from rollout.model.text import timestamp
-from rollout.planning.eligibility import Candidate, exclusion
+from rollout.model.text import shortened, timestamp
+from rollout.planning.away import Room, is_away
+from rollout.planning.drainable import DrainForecaster
+from rollout.planning.eligibility import Candidate, exclusion, is_control_plane
 from rollout.planning.memory import Rules, why_maybe_held
-from rollout.planning.pools import pools_of
+from rollout.planning.pools import own_limits, pools_of
 from rollout.planning.rivals import rivals
+from rollout.planning.selector import parse_selector
 from rollout.planning.windows import Window
-from rollout.ports import ClusterApi
-from rollout.server.answers import Denied, Kind
-from rollout.server.forecasts import Forecasts, Kept
-from rollout.server.leadership import Leadership
-from rollout.server.limits import Limits, taken
-from rollout.server.machines import Machines, by_id, the_one
-from rollout.server.nodes import facts_of, new_run, plan_of, planned, selected, version_of
-from rollout.server.requests import Ask
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
+from rollout.ports import Clock, ClusterApi
+from rollout.server.nodes import Machines, by_id, facts_of, new_run, plan_of, planned, selected, the_one, version_of
+from rollout.server.protocol import Ask, Denied, Kind
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 
+_NAMED = 3
+_FRESH_FORECAST = 2.0
+# Of a core, what reading the cluster may take: 30,000 pods take 4 s.
+_SHARE = 0.1
+
+T = TypeVar("T")
 # Seconds for which an answer of the cluster is good enough to say no by.
 _FRESH = 2.0
 # What may be asked of the cluster while a host waits for its answer.
@@ -51,6 +62,142 @@ _KINDS = {
     ExclusionReason.FAILED_RECENTLY: Kind.FAILED_RECENTLY,
     ExclusionReason.VERSION_HELD: Kind.VERSION_HELD,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits that hold for a cluster of these nodes, by name."""
+
+    nodes: Mapping[str, Node]
+    selection: Selection
+    policy: Policy
+
+    def check_group(self, slots: Slots, group: str, rules: GroupRules) -> None:
+        """`Denied` where all of a group's slots are held."""
+        most = rules.slots.of(self._number(rules.selector) if rules.slots.is_share else 0)
+        if slots.taken(group) >= most:
+            holders = [slot.node for slot in slots.held if slot.group == group]
+            held = f"all {most} slots of the group {group} are held, by {shortened(holders, _NAMED)}"
+            raise Denied(Kind.SEMAPHORE_FULL, held)
+
+    def _number(self, selector: str) -> int:
+        """How many nodes a group has. Nearly every ask is answered by its slots alone: nothing else is counted then."""
+        wanted = parse_selector(selector)
+        return sum(1 for node in selected(self.nodes.values(), self.selection) if wanted.matches(node.labels))
+
+    def check_away(self, slots: Slots, node: Node) -> None:
+        """`Denied` where the node may not be away beside those that are."""
+        away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
+        if why := self.room.why_full(node.name, away):
+            raise Denied(Kind.MAX_UNAVAILABLE, why)
+        for other in sorted(slots.nodes & self.nodes.keys()):
+            self._check_beside(self.nodes[other], node)
+
+    @property
+    def room(self) -> Room:
+        """How many of the nodes may be away."""
+        meant, pools = selected(self.nodes.values(), self.selection), pools_of(self.policy)
+        members = {name: pools.of(node.labels) for name, node in self.nodes.items()} if self.policy.pools else {}
+        limits = own_limits(self.policy, pools.sizes(meant)) if members else {}
+        return Room(self.policy.max_unavailable.of(len(meant)), limits, members)
+
+    @property
+    def failures(self) -> int:
+        """How many failed nodes of one version are allowed before it is held."""
+        return max(1, self.policy.max_failures.of(len(selected(self.nodes.values(), self.selection))))
+
+    def _check_beside(self, other: Node, node: Node) -> None:
+        rules = pools_of(self.policy).rules_for(node.labels)
+        if is_control_plane(node, rules) and is_control_plane(other, rules):
+            raise Denied(Kind.NOT_NOW, f"control-plane nodes reboot one at a time, and {other.name} is under way")
+        label = rules.spread_by
+        if label and node.labels.get(label, "") != other.labels.get(label, ""):
+            there = other.labels.get(label, "none")
+            raise Denied(Kind.NOT_NOW, f"--spread-by {label}: {other.name} of {there} is under way")
+
+
+def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
+    """Take this slot; the same slots where its node holds one already, `Denied` where there is no room."""
+    if slots.of_node(slot.node) is not None:
+        return slots
+    limits.check_group(slots, slot.group, rules)
+    limits.check_away(slots, limits.nodes[slot.node])
+    return slots.with_slot(slot)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotAdmission:
+    """What admits a slot's node, asked once more in the step that cordons it."""
+
+    gates: Gates
+    settings: ServerSettings
+
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why it may not be begun now."""
+        return self.gates.refusal(planned)
+
+    def room(self, nodes: Iterable[Node]) -> Room:
+        """How many of these may be away."""
+        return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).room
+
+
+@dataclass(slots=True)
+class Kept(Generic[T]):
+    """Read by `read`, and again once it is older than `seconds`; reading it takes at most that `share` of the time.
+
+    For many threads at once: one reads, the others wait for it.
+    """
+
+    read: Callable[[], T]
+    seconds: float
+    clock: Clock
+    share: float = 1.0
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    value: T | None = None
+    until: float = float("-inf")
+
+    def forget(self) -> None:
+        """Have it read again, by whoever is next."""
+        with self.turn:
+            self.until = float("-inf")
+
+    def now(self) -> T:
+        """Return the value, read again where it is too old."""
+        with self.turn:
+            began = self.clock.monotonic()
+            if self.value is None or began > self.until:
+                self.value = self.read()
+                took = self.clock.monotonic() - began
+                self.until = began + max(self.seconds, took / self.share)
+            return self.value
+
+
+class Forecasts:
+    """Forecasts by one reading of the cluster for all hosts that ask within some seconds. For many threads at once."""
+
+    def __init__(self, api: ClusterApi, policy: Policy, clock: Clock) -> None:
+        self._api = api
+        self._policy = policy
+        self._cluster: Kept[tuple[ClusterSnapshot, DrainForecaster]] = Kept(self._read, _FRESH_FORECAST, clock, _SHARE)
+        # a forecast moves pods to and fro in the rooms of the one reading
+        self._turn = threading.Lock()
+
+    def check(self, candidate: Candidate, facts: HostFacts) -> None:
+        """`Denied` where the node's drain can never end; `ApiError` where that cannot be told."""
+        snapshot, forecaster = self._cluster.now()
+        timeout = candidate.policy.drain.timeout
+        if timeout != self._policy.drain.timeout:
+            forecaster = forecaster.waiting(snapshot, timeout)
+        with self._turn:
+            blockers = forecaster.forecast(candidate, facts).blockers
+        if blockers:
+            first, more = blockers[0], f", and {len(blockers) - 1} more" if len(blockers) > 1 else ""
+            why = f"{first.kind}: {first.object} {first.message}{more}"
+            raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
+
+    def _read(self) -> tuple[ClusterSnapshot, DrainForecaster]:
+        snapshot = read_snapshot(self._api)
+        return snapshot, DrainForecaster.of(snapshot, self._policy)
 
 
 class Admission:
@@ -112,11 +259,6 @@ class Admission:
     def _limits(self, nodes: Mapping[str, Node]) -> Limits:
         return Limits(nodes, self._settings.selection, self._settings.policy)
 
-    @property
-    def _most_failures(self) -> int:
-        meant = selected(self._machines.nodes.values(), self._settings.selection)
-        return max(1, self._settings.policy.max_failures.of(len(meant)))
-
     def _check_memory(self) -> None:
         memory, now = self._memory.now(), self._api.server_time()
         if memory.pause is not None and not memory.pause.is_over(now):
@@ -127,7 +269,9 @@ class Admission:
     def _eligible(self, node: Node) -> Candidate:
         """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
         policy, facts, memory = self._settings.policy, facts_of(node), self._memory.now()
-        rules = Rules(self._api.server_time(), self._most_failures, policy.include_held, unattended=True)
+        rules = Rules(
+            self._api.server_time(), self._limits(self._machines.nodes).failures, policy.include_held, unattended=True
+        )
         pool, selection = pools_of(policy).rules_for(node.labels), self._settings.selection
         candidate = Candidate(node, facts, pool, selection, memory=memory, remembering=rules)
         if objection := exclusion(candidate):
@@ -155,7 +299,7 @@ class Admission:
         return Slot(ask.group, node.name, node.uid, ask.id, new_run(), timestamp(at), node.boot_id, version_of(node))
 
     def _check_gates(self, node: Node, slot: Slot) -> None:
-        """What may hold an untouched node: the time left in a window, pods that block it, alerts."""
+        """Ask what may hold an untouched node: the time left in a window, pods that block it, alerts."""
         policy, clock = self._settings.policy, self._world.clock
         entry = planned(node, slot, policy)
         plan = plan_of(entry, slot, _NOWHERE, self._settings.selection, policy, clock.now())

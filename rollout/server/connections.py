@@ -46,7 +46,7 @@ class Listening:
     key: Path | None = None
 
     def tls(self) -> ssl.SSLContext | None:
-        """What it is served with; `InputError` where the files cannot be used."""
+        """Return what it is served with; `InputError` where the files cannot be used."""
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -93,7 +93,7 @@ class Listening:
                 _LOGGER.warning("warning: the old certificate stays in use: %s", error)
 
     def _stamp(self) -> Sequence[int]:
-        """What changes when a file is replaced; 0 for one that cannot be seen now."""
+        """Return what changes when a file is replaced; 0 for one that cannot be seen now."""
         return [_changed(file) for file in (self.certificate, self.key) if file is not None]
 
 

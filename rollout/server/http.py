@@ -16,10 +16,9 @@ import msgspec
 from aiohttp import web
 
 from rollout.model.text import excerpt
-from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections, Listening, most_connections
-from rollout.server.requests import HEADER, Ask, check_request, read_ask
-from rollout.server.settings import Tally
+from rollout.server.protocol import HEADER, Answer, Ask, Denied, Kind, check_request, read_ask
+from rollout.server.state import Tally
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
@@ -174,7 +173,7 @@ def _json(answer: Answer) -> web.Response:
 async def _in_protocol_form(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """What aiohttp refuses by itself is told in the protocol's form, too."""
+    """Tell what aiohttp refuses by itself in the protocol's form, too."""
     try:
         return await handler(request)
     except web.HTTPNotFound:
@@ -214,7 +213,7 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
 
 
 def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
-    """What goes wrong with a connection as such, without a traceback: as where no more can be opened."""
+    """Tell what goes wrong with a connection as such, without a traceback: as where no more can be opened."""
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
 
 
@@ -225,7 +224,7 @@ def _tasks(
     listening: Listening,
     tls: ssl.SSLContext | None,
 ) -> Iterator[Coroutine[object, object, None]]:
-    """What goes on beside the answers."""
+    """Yield what goes on beside the answers."""
     assert runner.server is not None  # noqa: S101 - it is set up
     for bound in sockets:
         yield connections.accept(bound, runner.server, tls)

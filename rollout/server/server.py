@@ -1,7 +1,7 @@
 """A whole server: what answers, what works, and what ends both."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -14,16 +14,12 @@ from rollout.model.fleetlock import Slots, UnaskedReboot
 from rollout.model.node_marks import unmoved_reboots
 from rollout.model.text import shortened, timestamp
 from rollout.server.admission import Admission
-from rollout.server.answers import Denied
-from rollout.server.ask_log import AskLog
-from rollout.server.grants import Grants
-from rollout.server.leadership import Leadership
-from rollout.server.machines import Machines
-from rollout.server.releases import Releases
-from rollout.server.service import Service
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
-from rollout.server.worker import Worker
+from rollout.server.holders import Grants, Releases
+from rollout.server.nodes import Machines
+from rollout.server.protocol import Denied
+from rollout.server.service import AskLog, Service
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+from rollout.server.worker import Troubles, Worker
 
 _PATIENCE = 10.0
 # For how long what was read of the slots says that the API server is reached: they are read every few seconds.
@@ -50,7 +46,7 @@ class Server:
         return self.book.why_unread(_READY_SECONDS)
 
     def slots(self) -> Slots:
-        """The slots as they were seen last: for metrics."""
+        """Return the slots as they were seen last: for metrics."""
         return self.book.latest
 
     def unmoved(self) -> int:
@@ -68,11 +64,16 @@ def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
 
 @contextmanager
 def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
-    """A server that works until this is left; then the Lease is given back, and every node is left as it stands."""
-    stop, outage = StopRequest(), Once(world.notice)
+    """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
+    stop, troubles = StopRequest(), Troubles(world.notice)
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
     leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace, settings.holder)
-    cluster = PatientApi(world.api, world.clock, outage.hear, settings.api_patience)
+    cluster = PatientApi(
+        world.api,
+        world.clock,
+        lambda error: troubles.tell("waiting for the API server", str(error)),
+        settings.api_patience,
+    )
     machines = Machines(cluster, Unasked(world, book).note)
     worker = Worker(settings, world, book, leadership, stop)
     service = Service(
@@ -114,17 +115,3 @@ class Unasked:
         self.world.notice(f"rebooted without having asked: {shortened([node.name for node in nodes])}")
         with suppress(ApiError):
             self.book.change(lambda slots: slots.with_unasked(reboots))
-
-
-@dataclass(slots=True)
-class Once:
-    """Tells what is new, not each time that it happens."""
-
-    notice: Callable[[str], None]
-    last: str = ""
-
-    def hear(self, error: BaseException) -> None:
-        """Of one failed attempt."""
-        if str(error) != self.last:
-            self.last = str(error)
-            self.notice(f"waiting for the API server: {error}")

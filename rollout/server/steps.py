@@ -15,13 +15,12 @@ from functools import partial
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.claim import check_node, claim
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
 from rollout.execution.node.marking import mark_phase
-from rollout.execution.node.progress import Progress
 from rollout.execution.node.steps import Step, drain_again, succeed
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -32,8 +31,8 @@ from rollout.model.memory import moment
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.text import timestamp
-from rollout.server.nodes import version_of
-from rollout.server.slots import SlotBook
+from rollout.server.nodes import facts_of, version_of
+from rollout.server.state import SlotBook
 
 _PAUSE = 1.0
 # How often a drained node is looked at for pods that came since, and how long that look may take.
@@ -44,7 +43,7 @@ _SAFE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HeldSlot:
     """One slot's turn; what writes on the slot raises `ApiError`."""
 
     slot: Slot
@@ -73,39 +72,40 @@ class Turn:
         return max(0.0, (now - since).total_seconds()) if since else 0.0
 
     def deadline(self, context: NodeContext, awaited: Awaited, seconds: float) -> Deadline:
-        """The end of that many seconds since this has been waited for."""
+        """Return the end of that many seconds since this has been waited for."""
         return context.cluster.deadline(max(0.0, seconds - self.waited(context, awaited)))
 
 
-def steps_of(turn: Turn) -> Mapping[Phase, Step]:
-    """The steps that differ from those over SSH."""
+def steps_of(held: HeldSlot) -> Mapping[Phase, Step]:
+    """Return the steps that differ from those over SSH."""
     return {
         Phase.PENDING: _begin,
-        Phase.DRAINING: lambda context, progress: _empty(turn, context, progress),
-        Phase.DRAINED: lambda context, progress: _closing(turn, context, progress, _await_grant),
-        Phase.REBOOTING: lambda context, progress: _closing(turn, context, progress, _await_boot),
-        Phase.BOOTED: lambda context, progress: _prove_ready(turn, context, progress),
-        Phase.READY: lambda context, progress: _finish(turn, context, progress),
+        Phase.DRAINING: lambda context, progress: _empty(held, context, progress),
+        Phase.DRAINED: lambda context, progress: _closing(held, context, progress, _await_grant),
+        Phase.REBOOTING: lambda context, progress: _closing(held, context, progress, _await_boot),
+        Phase.BOOTED: lambda context, progress: _prove_ready(held, context, progress),
+        Phase.READY: lambda context, progress: _finish(held, context, progress),
     }
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
     context.guard.check()
-    check_node(context, _looked_at(context))
+    node = _looked_at(context)
+    facts = check_eligible(context, node, facts_of(node))
     context.gates.before_node(context)
-    before = claim(context, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context, "", facts, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 
-def _empty(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+def _empty(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Drained is what may be granted: so the whole last look comes before that is written.
 
     A node that was drained before another server has taken it up waits for its host all the while.
     """
-    is_first = turn.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
-    task = replace(context.drain, spent=turn.waited(context, Awaited.DRAIN) if is_first else 0.0)
+    is_first = held.now.awaited in (Awaited.NOTHING, Awaited.DRAIN)
+    task = replace(context.drain, spent=held.waited(context, Awaited.DRAIN) if is_first else 0.0)
     for attempt in range(_MOST_DRAINS):
         drain(task)
         if not (attempt or progress.drains):
@@ -121,61 +121,60 @@ def _empty(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     return progress.to(Phase.DRAINED)
 
 
-_Waiting = Callable[[Turn, NodeContext, Progress], Progress]
+_Waiting = Callable[[HeldSlot, NodeContext, Progress], Progress]
 
 
-def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waiting) -> Progress:
-    """A step during which a grant may be given: a node is given back only once none can be any more.
+def _closing(held: HeldSlot, context: NodeContext, progress: Progress, wait: _Waiting) -> Progress:
+    """Take a step during which a grant may be given: a node is given back only once none can be any more.
 
     The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
     """
     try:
-        return wait(turn, context, progress)
+        return wait(held, context, progress)
     except FencedError:
         raise
     except RolloutError as error:
-        turn.close()
+        held.close()
         node = _looked_at(context)
         if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
-            turn.reopen()
+            held.reopen()
             return progress.to(Phase.REBOOTING)
-        if progress.phase is Phase.REBOOTING and (node.is_ready or turn.now.released):
-            node = _after_last_grant(turn, context, node)
-            if not (node.is_ready or turn.now.released):
+        if progress.phase is Phase.REBOOTING and (node.is_ready or held.now.released):
+            node = _after_last_grant(held, context, node)
+            if not (node.is_ready or held.now.released):
                 # it goes down now
-                turn.reopen()
+                held.reopen()
                 return progress
         if _has_rebooted(context, node) and _is_same(context, node):
-            turn.reopen()
+            held.reopen()
             mark_phase(context.task, Phase.REBOOTING)
             return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
         if isinstance(error, GivenUpError) and progress.phase is Phase.REBOOTING and not node.is_ready:
-            raise _not_rebooted(node, turn.timeout) from None
+            raise _not_rebooted(node, held.timeout) from None
         raise error from None
 
 
-def _after_last_grant(turn: Turn, context: NodeContext, node: Node) -> Node:
-    """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed.
+def _after_last_grant(held: HeldSlot, context: NodeContext, node: Node) -> Node:
+    """Return the Node, once a grant of the moment before the slot was closed has had its time to be followed.
 
-    Whichever server goes on watches for all of that time: by no clock but its own is a host given back that goes down.
-    An operator's word leaves a host that is down by then where it is.
+    The slot says since when, so that a server that is restarted goes on waiting, and does not begin anew. An operator's
+    word leaves a host that is down by then where it is.
     """
-    deadline = context.cluster.deadline(min(_SAFE_SECONDS, turn.timeout))
-    turn.waited(context, Awaited.CALM)
-    while (node.is_ready or turn.now.released) and not (_has_rebooted(context, node) or deadline.expired):
+    deadline = held.deadline(context, Awaited.CALM, min(_SAFE_SECONDS, held.timeout))
+    while (node.is_ready or held.now.released) and not (_has_rebooted(context, node) or deadline.expired):
         context.guard.check()
         deadline.pause(_PAUSE)
         node = _looked_at(context)
     return node
 
 
-def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+def _await_grant(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
-    deadline, look = turn.deadline(context, Awaited.ASK, turn.timeout), _Looks(context)
+    deadline, look = held.deadline(context, Awaited.ASK, held.timeout), _Looks(context)
     context.report.step(context.name, Phase.DRAINED, "waiting for its host to ask again")
     while not deadline.expired:
         context.guard.check()
-        if turn.now.released:
+        if held.now.released:
             raise GivenUpError
         node = _looked_at(context)
         if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
@@ -187,12 +186,12 @@ def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progre
         try:
             look.take()
         except RefilledError as error:
-            return _drain_again(turn, context, progress, error)
+            return _drain_again(held, context, progress, error)
         deadline.pause(_PAUSE)
-    raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {turn.timeout}")
+    raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {held.timeout}")
 
 
-def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+def _await_boot(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the kubelet reports another boot of the same machine; bounded by the slot's time.
 
     A host that reports steady state while its kubelet is up in the boot from before has given its reboot up.
@@ -208,30 +207,32 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
         if _has_rebooted(context, node):
             mark_phase(context.task, Phase.BOOTED)
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
-        if turn.now.released or (node.is_ready and turn.now.returned):
+        if held.now.released or (node.is_ready and held.now.returned):
             raise GivenUpError("it is not expected any more")
-        deadline = deadline or turn.deadline(context, Awaited.BOOT, turn.timeout)
-        if deadline.expired or (node.is_ready and turn.now.closing):
-            raise _not_rebooted(node, turn.timeout)
+        if node.is_ready and held.now.closing:
+            raise _not_rebooted(node, held.timeout)
+        deadline = deadline or held.deadline(context, Awaited.BOOT, held.timeout)
+        if deadline.expired:
+            raise _not_rebooted(node, held.timeout)
         if node.is_ready:
             try:
                 look.take()
             except RefilledError as error:
-                return _drain_again(turn, context, progress, error)
+                return _drain_again(held, context, progress, error)
             except DrainError as error:
                 context.report.notice(f"{context.name} was granted its reboot: {error.message}")
         deadline.pause(_PAUSE)
 
 
-def _drain_again(turn: Turn, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+def _drain_again(held: HeldSlot, context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
     """Its host has its whole time once more when the node is drained."""
     again = drain_again(context, progress, refilled)
-    turn.reopen()
+    held.reopen()
     return again
 
 
 def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
-    """A host that is still up in its old boot works as before; one that is away does not."""
+    """Judge a host that was to reboot: one still up in its old boot works as before, one that is away does not."""
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
@@ -239,7 +240,7 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 
-def _prove_ready(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
     deadline: Deadline | None = None
     reported = ""
@@ -249,7 +250,7 @@ def _prove_ready(turn: Turn, context: NodeContext, progress: Progress) -> Progre
         if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
             mark_phase(context.task, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
-        deadline = deadline or turn.deadline(context, Awaited.READY, context.policy.ready_timeout)
+        deadline = deadline or held.deadline(context, Awaited.READY, context.policy.ready_timeout)
         if (waiting := f"waiting for Ready {node.ready_message}".rstrip()) != reported:
             reported = waiting
             context.report.step(context.name, Phase.BOOTED, waiting)
@@ -266,24 +267,24 @@ def _boot_of(node: Node) -> BootFacts:
     return BootFacts(node.boot_id, node.machine_id, version_of(node))
 
 
-def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+def _finish(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its host has reported, or the slot's time is up: it is proven to be back either way."""
     context.report.step(context.name, Phase.READY, "waiting for its host to report steady state")
-    node = _await_report(turn, context)
+    node = _await_report(held, context)
     boot = _boot_of(node)
     context.gates.after_reboot(context, boot)
     return succeed(context, replace(progress, boot=boot))
 
 
-def _await_report(turn: Turn, context: NodeContext) -> Node:
-    """The Node, Ready, once its host has reported steady state, or its time for that is up."""
+def _await_report(held: HeldSlot, context: NodeContext) -> Node:
+    """Return the Node, Ready, once its host has reported steady state, or its time for that is up."""
     deadline: Deadline | None = None
     while True:
         context.guard.check()
         node = _looked_at(context)
-        if node.is_ready and (turn.now.returned or turn.now.released):
+        if node.is_ready and (held.now.returned or held.now.released):
             return node
-        deadline = deadline or turn.deadline(context, Awaited.REPORT, turn.timeout)
+        deadline = deadline or held.deadline(context, Awaited.REPORT, held.timeout)
         if node.is_ready and deadline.expired:
             return node
         if deadline.expired:
@@ -292,7 +293,7 @@ def _await_report(turn: Turn, context: NodeContext) -> Node:
 
 
 def _looked_at(context: NodeContext) -> Node:
-    """The Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
+    """Return the Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
     try:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
     except ApiNotFoundError:

@@ -12,18 +12,15 @@ from functools import partial
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.outage import OutageNotice
-from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
-from rollout.server.leadership import Leadership
-from rollout.server.settings import ServerSettings, World
-from rollout.server.slots import SlotBook
-from rollout.server.turns import TurnRunner
+from rollout.server.slot_run import SlotRunner
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 
 # Seconds between two looks at the slots: while there is work, and while there is none.
 _TICK = 1.0
@@ -47,7 +44,7 @@ class Troubles:
             self.notice(f"{subject}: {message}")
 
     def end(self, subject: str) -> None:
-        """It has gone well."""
+        """Note that it has gone well."""
         if self.last.pop(subject, None) is not None:
             self.notice(f"{subject}: going on")
 
@@ -76,14 +73,14 @@ class Worker:
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
         self._troubles = Troubles(world.notice)
-        self._runner = TurnRunner(settings, world, book, stop)
+        self._runner = SlotRunner(settings, world, book, stop)
 
     def wake(self) -> None:
         """There is a new slot, or news of one."""
         self._woken.set()
 
     def detail(self, node: str) -> str:
-        """What was told last of this node's drain, where this server works on it."""
+        """Return what was told last of this node's drain, where this server works on it."""
         return self._runner.detail(node)
 
     @property
@@ -107,7 +104,7 @@ class Worker:
             self._pause(_TICK if self._open() else _IDLE)
 
     def _pause(self, seconds: float) -> None:
-        self._woken.wait(seconds)
+        self._world.clock.wait(self._woken, seconds)
         self._woken.clear()
 
     def _look(self) -> None:
@@ -116,7 +113,7 @@ class Worker:
             self._leadership.look()
 
     def _open(self) -> tuple[Slot, ...]:
-        """The slots that somebody has to work on."""
+        """Return the slots that somebody has to work on."""
         return tuple(slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released)
 
     def _slot_of(self, run: str) -> Slot | None:
@@ -169,13 +166,13 @@ class Worker:
 
     def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
         stop = StopRequest(revert=True)
-        guard = _TurnGuard(lock, (self._stop, tenure), lambda: self._slot_of(slot.run) is not None)
+        guard = _SlotGuard(lock, (self._stop, tenure), lambda: self._slot_of(slot.run) is not None)
         thread = threading.Thread(target=self._turn, args=(slot, guard, stop), name=f"turn-{slot.node}", daemon=True)
         self._turns[slot.run] = _Running(thread, stop)
         thread.start()
 
     def _resting(self) -> frozenset[str]:
-        """The slots whose last turn met a failure that it could not tell apart: not tried again at once."""
+        """Return the slots whose last turn met a failure that it could not tell apart: not tried again at once."""
         self._failed = {run: rest for run, rest in self._failed.items() if not rest.expired}
         return frozenset(self._failed)
 
@@ -188,7 +185,7 @@ class Worker:
             if not running.thread.is_alive():
                 del self._turns[run]
 
-    def _turn(self, slot: Slot, guard: "_TurnGuard", stop: StopRequest) -> None:
+    def _turn(self, slot: Slot, guard: "_SlotGuard", stop: StopRequest) -> None:
         """One turn, from wherever its node stands, and what becomes of its slot."""
         try:
             result = self._runner.run(slot, guard, stop)
@@ -205,7 +202,7 @@ class Worker:
         self._troubles.tell(slot.node, why)
 
     def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
-        """A node that is back, or gone, frees its slot; one that stays cordoned keeps it, unless it is away."""
+        """Free the slot of a node that is back, or gone; one that stays cordoned keeps it, unless it is away."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
         if result is None or not result.left_cordoned or slot.released or self._is_gone(slot):
@@ -229,7 +226,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class _TurnGuard:
+class _SlotGuard:
     """A turn may act while the Lease is ours, its slot is there, and neither this server ends nor its time in charge.
 
     A lock that was given back says nothing of that: a turn that outlives it is told here.

@@ -23,8 +23,8 @@ from rollout.lab.hosts.faults import (
     SudoFault,
 )
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.places import open_socket
 from rollout.lab.hosts.ssh_server import HostServer
+from rollout.lab.listener import open_socket
 from rollout.model.host import Host, HostFacts, ProbeFailure, ProbeFailureKind, UpdateOperation
 
 CHECKED = 1_700_000_000

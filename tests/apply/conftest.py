@@ -11,7 +11,7 @@ from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
 from tests.conftest import assert_only_printed_rights
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked, start
 
 Rollout = Callable[..., Ended]
 
@@ -52,6 +52,6 @@ def rollout(tmp_path: Path) -> Callable[..., Ended]:
     """Run the real program to its end."""
 
     def run(lab: Lab, *arguments: str) -> Ended:
-        return end_of(command(lab, tmp_path, *arguments))
+        return invoked(tmp_path, lab.environment, arguments)
 
     return run

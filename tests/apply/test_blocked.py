@@ -1,8 +1,6 @@
 """A pod that its budget holds back, as it is seen in a real run: on a terminal, in a log, as JSON, and on the Node."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,7 +14,6 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, command
-from tests.ended import assert_well_said, start_on_terminal
 from tests.execution.drains import KUBECTL
 from tests.waiting import wait_until
 
@@ -73,38 +70,6 @@ def test_in_a_log(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[s
     assert ended.code == 4
     assert re.search(rf"^[\d:]+ {held['spec']['nodeName']}: {line_of(held)}$", ended.stderr, re.MULTILINE), ended.stderr
     assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
-
-
-def test_on_a_terminal(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], tmp_path: Path) -> None:
-    shown = on_terminal(lab, tmp_path, *flags("9s"))
-    found = {(int(waited), int(left)) for waited, left in re.findall(line_of(held), shown)}
-    # It counts while nothing is told.
-    assert len({left for _, left in found}) >= 2, shown
-    # A busy machine may take a while until it has been held back for the first time; from then on they add up.
-    sums = {waited + left for waited, left in found}
-    assert max(sums) <= 9, found
-    assert max(sums) - min(sums) <= 1, found
-
-
-def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
-    """What the program writes to a wide terminal, without its colours."""
-    ours, its = pty.openpty()
-    environment = {"TERM": "xterm-256color", "COLUMNS": "240", **lab.environment}
-    process = start_on_terminal(home, environment, arguments, its)
-    os.close(its)
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        written = b"".join(iter(lambda: _some(terminal.fileno()), b""))
-    assert process.wait(100) == 4
-    assert_well_said(written.decode())
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
-
-
-def _some(terminal: int) -> bytes:
-    """More of what was written; nothing once the program has gone."""
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError:
-        return b""
 
 
 def test_as_json_and_on_the_node(

@@ -9,7 +9,7 @@ import pytest
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.test_metrics import scraped
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 from tests.inbox import Inbox, received
 
 Started = Callable[[Scenario | str, int], Lab]
@@ -27,7 +27,7 @@ def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_pat
     variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
     def run(*arguments: str) -> Ended:
-        ended = end_of(start(tmp_path, variables, arguments))
+        ended = invoked(tmp_path, variables, arguments)
         assert ended.code == 0, ended.stderr
         return ended
 

@@ -1,4 +1,4 @@
-"""Others have a say in what a rollout writes: controllers that write it too, webhooks, finalizers."""
+"""Others have a say in what a rollout writes: controllers that write it too, and webhooks."""
 
 import json
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
-from rollout.lab.api.store import Change, Json
+from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
@@ -71,32 +71,6 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollo
     again = rollout(lab, *APPLY, "--allow", "idle", "--max-failures", "2")
     assert again.code == 0, again.stderr
     assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
-
-
-def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-
-    def hold(change: Change) -> None:
-        if change.resource is CONFIGMAPS and change.obj["metadata"]["name"] == "node-rollout" and not held:
-            held.append(True)
-            metadata = {**change.obj["metadata"], "finalizers": ["example.com/hold"]}
-            lab.store.put(CONFIGMAPS, {**change.obj, "metadata": metadata})
-
-    held: list[bool] = []
-    lab.call(lambda: lab.store.subscribe(hold))
-    ended = rollout(lab, *APPLY)
-    assert ended.code == 0, ended.stderr
-    words = "ConfigMap kube-system/node-rollout was deleted, and finalizers hold it: example.com/hold"
-    assert words in ended.stdout
-    refused = rollout(lab, *APPLY, "--allow", "idle")
-    assert refused.code == 6
-    assert words in refused.stderr
-    aborted = rollout(lab, "abort", "--yes")
-    assert words in aborted.stderr
-    assert "its record is deleted, and stays until its finalizers are gone: example.com/hold" in aborted.stdout
-    assert "is removed" not in aborted.stdout
-    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
-    assert rollout(lab, *APPLY, "--allow", "idle").code == 0
 
 
 def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:

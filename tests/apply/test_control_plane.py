@@ -61,18 +61,6 @@ def test_such_a_node_goes_alone_and_last(
     assert {(node["node"], node["reason"]) for node in excluded} == {(name, "excluded") for name in alone}
 
 
-def test_a_role_that_only_puts_schedulers_off_is_none(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 5)
-    describe(lab, "worker-1", {}, [{"key": "node-role.kubernetes.io/control-plane", "effect": "PreferNoSchedule"}])
-    assert len([wave for wave in planned(rollout, lab)["waves"] if wave["because"].startswith(ALONE)]) == 1
-
-
-def test_a_selector_of_no_node_is_warned_of(started: Started, rollout: Rollout) -> None:
-    ended = rollout(started("default", 5), "plan", "--set", f"waves.control-plane-selector={TYPHOON}")
-    assert ended.code == 0
-    assert "warning: waves.control-plane-selector has no effect" in ended.stderr
-
-
 def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     describe(lab, "worker-1", {TYPHOON: "true"}, [])

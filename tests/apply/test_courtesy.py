@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.resources import LEASES, NODES
-from rollout.lab.hosts.faults import HostFaults, SshFault
+from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
@@ -78,16 +78,6 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
     )
 
 
-def test_a_host_without_who_is_unknown_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:
-    log_in(lab, "core pts/0", missing=("who",))
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
-    assert rows[NODE]["users"] is None
-    assert re.search(rf"{NODE} .* stable +\?", rollout(lab, "status", "-o", "wide").stdout)
-    ended = rollout(lab, "apply", *ALONE, "--set", "reboot.wait-for-users=1h")
-    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
-    assert "who is logged in is not known: the host has no working `who`" in details(ended, "drained")
-
-
 def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) -> None:
     log_in(lab, "core pts/0")
     process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.wait-for-users=1h", "--set", "reboot.wall=true")
@@ -101,22 +91,6 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
     assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
     assert time.monotonic() - since < 60
     assert lab.scoreboard().clean
-
-
-@pytest.mark.exhaustive
-def test_a_host_that_cannot_be_asked_for_a_while_is_waited_for_too(lab: Lab, tmp_path: Path) -> None:
-    """Its user may be there still: silence is no logout."""
-    log_in(lab, "core pts/0")
-    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.wait-for-users=1h")
-    heard(process, "waiting for core (pts/0) to log out")
-    machine = lab.machines[NODE]
-    lab.call(lambda: machine.inflict(HostFaults(ssh=SshFault.CLOSED, users=("core pts/0",))))
-    heard(process, "who is logged in cannot be asked")
-    log_in(lab, "core pts/0")
-    heard(process, "waiting for core (pts/0) to log out")
-    assert rebooted(lab) == 0
-    log_in(lab)
-    assert (end_of(process).code, rebooted(lab)) == (0, 1)
 
 
 def test_a_wait_ends_with_the_lock(lab: Lab, tmp_path: Path) -> None:
@@ -151,11 +125,6 @@ def test_the_message_is_the_operators_and_says_no_more(lab: Lab, rollout: Rollou
     assert json.loads(record)["policy"]["courtesy"]["wall"] is True
 
 
-def test_nobody_is_told_where_nobody_is_logged_in(lab: Lab, rollout: Rollout) -> None:
-    assert rollout(lab, "apply", *ALONE, "--set", "reboot.wall=true", "--set", "reboot.wait-for-users=1h").code == 0
-    assert (lab.machines[NODE].told, rebooted(lab)) == ([], 1)
-
-
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
     ended = rollout(lab, "apply", *ALONE, "--set", "drain.delay=3s", "--set", "reboot.delay=4s")
     assert ended.code == 0, ended.stderr
@@ -172,29 +141,6 @@ def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollou
 
 def _seconds(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
-
-
-def test_the_plan_counts_the_delays_and_names_them(lab: Lab, rollout: Rollout) -> None:
-    def estimates(*flags: str) -> list[tuple[int, int]]:
-        waves = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)["waves"]
-        return [(wave["estimate"]["drain"], wave["estimate"]["reboot"]) for wave in waves]
-
-    without, with_both = estimates(), estimates("--set", "drain.delay=2m", "--set", "reboot.delay=3m")
-    assert with_both == [(drain + 120, reboot + 180) for drain, reboot in without]
-    rules = rollout(
-        lab,
-        "plan",
-        "--set",
-        "drain.delay=2m",
-        "--set",
-        "reboot.delay=3m",
-        "--set",
-        "reboot.wall=true",
-        "--set",
-        "reboot.wait-for-users=1h",
-    ).stdout
-    assert "drain delayed by 2m, reboot delayed by 3m" in rules
-    assert "logged-in users are told and waited for, 1h at most" in rules
 
 
 @pytest.mark.sample(2)

@@ -9,9 +9,9 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from rollout.lab.hosts.commands.rpm_ostree import checksum_of
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.hosts.machine import STAGED_LOCK
+from rollout.lab.hosts.services import checksum_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
@@ -128,22 +128,6 @@ def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, ro
     assert annotations(lab, "worker-7")[OWN] == "true"
 
 
-def test_an_agents_annotation_is_taken_back_for_it_where_none_runs(started: Start, rollout: Rollout) -> None:
-    """As left behind, or set by hand: nobody else would, and the node would be rebooted again after each rest."""
-    lab = started("sources", 12)
-    flags = ("--set", "detect.sources=annotation", *nodes("worker-2", "worker-8"))
-    asked = {CLUO: "true"}
-    lab.call(lambda: change(lab, "worker-8", labels=asked, annotations=asked))
-    ended = rollout(lab, "operate", "--once", "-o", "json", *flags, "--set", "waves.health-checks=1")
-    assert (ended.code, set(ended.summary["succeeded"])) == (0, {"worker-2", "worker-8"}), ended.stderr
-    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-8")[CLUO] == "false"
-    stored = lab.store.get(NODES, "worker-8")
-    assert stored is not None
-    assert stored["metadata"]["labels"][CLUO] == "false"
-    assert rollout(lab, "operate", "--once", *flags).stdout.startswith("Nothing to do")
-    assert sum(lab.scoreboard().reboots.values()) == 2
-
-
 def again(lab: Lab, node: str) -> None:
     """As by a person, or a crash: what is to be seen now is not of the boot that was proven."""
     machine = lab.machines[node]
@@ -171,25 +155,6 @@ def test_another_boot_and_silence_prove_nothing(
     (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
     assert (end["outcome"], "not proven by command" in end["message"]) == ("rolled-back", True), end
     assert why in end["message"]
-
-
-def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:
-    """labels.compat says itself that a reboot is needed, and takes it back at the end: nobody else has to."""
-    lab = started("sources", 12)
-    ended = rollout(
-        lab,
-        "apply",
-        "--set",
-        "detect.sources=annotation",
-        "--set",
-        "labels.compat=fluo",
-        *nodes("worker-2", "worker-3"),
-        *QUICK,
-    )
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-2", "worker-3"}
-    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-3")[FLUO] == "false"
-    assert OWN not in annotations(lab, "worker-3")
 
 
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
@@ -227,19 +192,6 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
         assert said in text
 
 
-def test_by_default_update_engine_alone_is_asked(untouched: Lab, rollout: Rollout) -> None:
-    plan = json.loads(rollout(untouched, "plan", "-o", "json").stdout)
-    assert [node["name"] for wave in plan["waves"] for node in wave["nodes"]] == ["cp-1"]
-    assert plan["policy"]["detect"] == ["update-engine"]
-    left = {item["node"]: (item["reason"], item["message"]) for item in plan["excluded"]}
-    assert left["worker-1"] == (
-        "no-update",
-        "nothing is staged (its annotation reboot-needed counts with --set detect.sources=update-engine,annotation)",
-    )
-    assert left["worker-8"] == ("no-update", "nothing is staged (--allow idle reboots it anyway)")
-    assert left["worker-4"][0] == left["worker-6"][0] == "unknown-status"
-
-
 def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab, rollout: Rollout) -> None:
     flags = ("--set", "detect.sources=rpm-ostree,reboot-required", *nodes("worker-4", "worker-6", "worker-8"))
     plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
@@ -251,25 +203,6 @@ def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab
     (left,) = alone["excluded"]
     hint = "it has reboot-required: --set detect.sources=rpm-ostree,reboot-required"
     assert (left["reason"], left["message"]) == ("unknown-status", f"rpm-ostree is not on this host; {hint}")
-
-
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [
-        ("exit 1", "no-update"),
-        ("exit 42", "no-update"),
-        ("no-such-command", "unknown-status"),
-        ("kill -9 $$", "unknown-status"),
-        # what it prints ends no question before its exit status is told
-        ("echo '@@rollout-probe end'; false", "unknown-status"),
-    ],
-)
-def test_what_an_own_command_says_without_needing_a_reboot(
-    command: str, reason: str, untouched: Lab, rollout: Rollout
-) -> None:
-    flags = ("--set", "detect.sources=command", "--set", f"detect.command={command}", *nodes("worker-8"))
-    plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
-    assert [item["reason"] for item in plan["excluded"]] == [reason]
 
 
 def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, rollout: Rollout, tmp_path: Path) -> None:
@@ -298,18 +231,6 @@ def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, ro
     assert lab.scoreboard().clean
 
 
-def test_a_saved_plan_is_run_by_its_own_sources(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab, saved = started("sources", 12), str(tmp_path / "marker.plan")
-    assert rollout(lab, "plan", "--set", "detect.sources=reboot-required", *nodes("worker-4"), "--out", saved).code == 0
-    lab.call(lambda: lab.machines["worker-4"].files.pop("/run/reboot-required"))
-    stale = rollout(lab, "apply", saved)
-    assert stale.code == ExitCode.STALE
-    assert "it needs no reboot any more by reboot-required" in stale.stderr
-    lab.call(lambda: lab.machines["worker-4"].files.update({"/run/reboot-required": ""}))
-    ended = rollout(lab, "apply", saved, "-o", "json")
-    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-4"]), ended.stderr
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("flag", [None, "--finish-begun"])
 @pytest.mark.parametrize("source", ["rpm-ostree", "command"])
@@ -328,41 +249,3 @@ def test_the_proof_is_made_by_whoever_goes_on(
     assert ended.outcomes == {node: "rolled-back"}, ended.stderr
     assert ended.failures[node]["message"] == why
     assert not lab.scoreboard().cordons_left
-
-
-def test_an_operating_process_goes_by_its_settings(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("sources", 12)
-    settings = tmp_path / "own.toml"
-    settings.write_text(
-        f'[detect]\nsources = ["annotation", "command"]\ncommand = "{SENTINEL}"\n[reboot]\nready-timeout = "20s"\n'
-        '[nodes]\nnode = ["worker-3", "worker-8"]\n[waves]\nhealth-checks = 1\n'
-    )
-    settings.chmod(0o600)
-    ended = rollout(lab, "operate", "--once", "-o", "json", "--config", str(settings))
-    assert ended.code == 0, ended.stderr
-    assert set(ended.summary["succeeded"]) == {"worker-3", "worker-8"}
-
-
-def test_doctor_says_what_a_source_lacks(untouched: Lab, rollout: Rollout) -> None:
-    flags = (
-        "--set",
-        "detect.sources=rpm-ostree,command",
-        "--set",
-        "detect.command=no-such-command",
-        *nodes("worker-4", "cp-2"),
-    )
-    ended = rollout(untouched, "doctor", "-o", "json", *flags)
-    checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "detect"]
-    assert {(check["subject"], check["verdict"]) for check in checks} == {
-        ("worker-4", "fail"),
-        ("cp-2", "warn"),
-        ("cp-2", "fail"),
-    }
-    judged = rollout(untouched, "doctor", "-o", "json", *EVERY, *nodes("worker-4"))
-    assert {check["verdict"] for check in json.loads(judged.stdout)["checks"] if check["check"] == "detect"} == {"pass"}
-    assert "update-engine" not in {check["check"] for check in json.loads(judged.stdout)["checks"]}
-
-
-def test_the_inventory_groups_by_the_same_word(untouched: Lab, rollout: Rollout) -> None:
-    document = json.loads(rollout(untouched, "inventory", "--list", "--set", "detect.sources=reboot-required").stdout)
-    assert document["needs_reboot"]["hosts"] == ["cp-1", "worker-4", "worker-5"]

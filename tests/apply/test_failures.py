@@ -1,6 +1,5 @@
 """What a failed node does to the rest of its rollout, and what is left of it and told about it."""
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,10 @@ import pytest
 
 from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.hostplan import scale
-from rollout.lab.hosts.faults import HostFaults, RebootFault, SudoFault
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.lab.world.timings import Timings
+from rollout.lab.world.host import Timings
 from rollout.model.marks import LAST_RESULT, RUN
 from tests.apply.conftest import Rollout, command
 
@@ -143,19 +142,3 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(tmp_path:
         assert ready["status"] == "False"
         assert "network" in ready["message"]
         assert (failed["ssh_error"], lab.scoreboard().cordons_left) == ("", ("worker-1",))
-
-
-def test_one_that_refuses_its_reboot_is_given_back(started: Started, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    process = command(lab, tmp_path, *APPLY, "--node", "worker-1")
-    assert process.stdout is not None
-    lines = []
-    for written in process.stdout:
-        lines.append(json.loads(written))
-        if lines[-1].get("phase") == "cordoned":
-            inflict(lab, "worker-1", faults=HostFaults(sudo=SudoFault.REFUSED))
-    process.communicate(timeout=60)
-    (failed,) = lines[-1]["failed"]
-    assert (process.returncode, failed["outcome"], failed["left_cordoned"]) == (4, "reboot-refused", False)
-    assert_given_back(lab, "worker-1")
-    assert lab.scoreboard().reboots["worker-1"] == 0

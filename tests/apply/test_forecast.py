@@ -118,14 +118,6 @@ def test_what_the_disruption_controller_counts_is_foreseen_and_comes_true(tmp_pa
         assert lab.scoreboard().budgets_broken == ()
 
 
-def test_left_out_of_it_the_rest_goes_through(tmp_path: Path, rollout: Rollout) -> None:
-    with lab_of("forecast", 12, tmp_path) as lab:
-        wait_until_long_unready(rollout, lab, "budget-unhealthy")
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--skip", "blocked", *QUICK)
-        assert ended.code == 0, ended.stderr
-        assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
-
-
 def test_what_a_blocker_says_would_clear_it_does(tmp_path: Path, rollout: Rollout) -> None:
     flags = ("--force", "--disable-eviction")
     with lab_of("forecast", 12, tmp_path) as lab:
@@ -220,19 +212,6 @@ def delete_stubborn(lab: Lab, home: Path) -> None:
     environment = {**os.environ, **lab.environment, "HOME": str(home)}
     command = [kubectl, "delete", "pod", "-n", "shop", "-l", "app=stubborn", "--grace-period=1", "--wait=false"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
-
-
-def test_a_node_is_explained_on_request(tmp_path: Path, rollout: Rollout) -> None:
-    with lab_of("forecast", 12, tmp_path) as lab:
-        told = rollout(lab, "plan", "--explain", "worker-5", *QUICK)
-        assert told.code == 0, told.stderr
-        assert "worker-5 is in wave" in told.stdout
-        assert "Blocker fits-nowhere: pdb/shop/local" in told.stdout
-        found = json.loads(rollout(lab, "plan", "--explain", "worker-5", "-o", "json", *QUICK).stdout)
-        assert [entry["wave"] for entry in found["not_earlier"]] == list(range(1, found["wave"]))
-        assert all(entry["because"] for entry in found["not_earlier"])
-        assert sum(fate["budgets"] == ["shop/local"] for fate in found["pods"]) == 2
-        assert rollout(lab, "plan", "--explain", "nobody", *QUICK).code == 64
 
 
 def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Rollout) -> None:

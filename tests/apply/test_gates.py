@@ -135,20 +135,6 @@ def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab,
     assert_untouched(untouched, "worker-1")
 
 
-def test_a_label_that_somebody_else_has_set_is_left_to_them(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    api = api_of(lab)
-    api.patch(node_path("worker-1"), {"metadata": {"labels": {"checks.example/before-reboot": "true"}}})
-    prefix = ("--set", "gates.hook-prefix=checks.example/", "--set", "gates.hook-timeout=2s")
-    ended = rollout(lab, *ONE, *prefix, "--set", f"gates.before-reboot-annotations={BEFORE}")
-    assert (ended.code, ended.summary["skipped"]) == (4, ["worker-1"])
-    assert "another tool has checks running there" in ended.summary["reasons"]["worker-1"]
-    node = read_node(api, "worker-1")
-    assert node.labels["checks.example/before-reboot"] == "true"
-    score = lab.scoreboard()
-    assert (node.unschedulable, score.evictions, score.annotations_left) == (False, 0, {})
-
-
 def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     prefix = ("--set", "gates.hook-prefix=checks.example/")
@@ -335,12 +321,6 @@ def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
     first_done = next(line["at"] for line in ended.lines if line["type"] == "node_finished")
     passed = datetime.fromisoformat(waves[1]["at"]) - datetime.fromisoformat(first_done)
     assert passed >= timedelta(seconds=3)
-
-
-def test_without_a_terminal_nobody_can_be_asked(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(untouched, *ONE, "--interactive")
-    assert ended.code == 3
-    assert_untouched(untouched, "worker-1")
 
 
 def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:

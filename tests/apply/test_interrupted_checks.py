@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import command
 from tests.waiting import wait_until
 
 PREFIX, RUN = "checks.example/", "node-rollout.dev/run"
@@ -80,12 +80,3 @@ def test_it_is_gone_on_with_and_asks_anew(started: Callable[[str, int], Lab], tm
     score = lab.scoreboard()
     assert (labels(lab), score.reboots["worker-1"]) == ([], 1)
     assert (score.cordons_left, score.annotations_left, score.budgets_broken) == ((), {}, ())
-
-
-def test_it_is_undone_with_its_label(started: Callable[[str, int], Lab], tmp_path: Path, rollout: Rollout) -> None:
-    lab = started("default", 5)
-    killed_while(lab, command(lab, tmp_path, *APPLY), "before-reboot")
-    ended = rollout(lab, "abort", *resume(lab)[1:])
-    assert ended.code == 0, ended.stderr
-    score = lab.scoreboard()
-    assert (labels(lab), score.cordons_left, score.annotations_left, score.evictions) == ([], (), {}, 0)

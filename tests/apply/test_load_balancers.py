@@ -1,6 +1,5 @@
 """Load balancers are told of a node before its drain, are given time, and get it back with the uncordon."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +12,9 @@ from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
-from tests.ended import end_of
 from tests.waiting import wait_until
 
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-BY_US = "node-rollout.dev/excluded-by-us"
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 NUMBER = 5
 
@@ -105,29 +102,6 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
     assert "waiting 2s for load balancers to leave the node out" in ended.stdout
     assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
-
-
-def test_the_plan_counts_the_wait(started: Started, rollout: Rollout) -> None:
-    lab = started("default", NUMBER)
-
-    def seconds(wait: str) -> list[int]:
-        planned = rollout(lab, "plan", "-o", "json", "--set", f"drain.exclude-from-load-balancers={wait}")
-        return [wave["estimate"]["seconds"] for wave in json.loads(planned.stdout)["waves"]]
-
-    without, with_it = seconds("0s"), seconds("5m")
-    assert [longer - shorter for shorter, longer in zip(without, with_it, strict=True)] == [300] * len(without)
-
-
-def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: Started, tmp_path: Path) -> None:
-    lab = started("default", NUMBER)
-    watched = Watched(lab)
-    flags = ("--set", "drain.exclude-from-load-balancers=1h", "--set", "waves.stop=revert", *QUICK)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags)
-    wait_until(lambda: bool(watched.labelled))
-    process.terminate()
-    assert end_of(process).code == 130
-    assert (labelled(lab), watched.drained) == (set(), {})
-    assert lab.scoreboard().annotations_left == {}
 
 
 @pytest.mark.sample

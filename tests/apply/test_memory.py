@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import re
 import select
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.ended import Ended, start_on_terminal
+from tests.ended import start_on_terminal
 from tests.waiting import wait_until
 
 APPLY = (
@@ -92,14 +91,6 @@ def test_five_nights_harm_no_more_nodes_than_may_fail(started: Started, rollout:
     assert len(harmed(lab)) == most
 
 
-@pytest.mark.exhaustive
-def test_without_its_memory_each_night_harms_one_more(started: Started, rollout: Rollout) -> None:
-    """What the test above would not see otherwise: that it is the memory that holds the version."""
-    lab = started("default", 8)
-    five_nights(lab, rollout, "--max-failures", "1", between=forget)
-    assert len(harmed(lab)) == 5
-
-
 def hold(lab: Lab, rollout: Rollout) -> None:
     """One node has rolled back, and so its version is held."""
     roll_back_everywhere(lab)
@@ -142,35 +133,6 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert remembered(lab)["versions"] == {}
 
 
-def last_line(ended: Ended) -> str:
-    return ended.stdout.rstrip().splitlines()[-1]
-
-
-@pytest.mark.exhaustive
-def test_the_ending_leads_on_where_a_version_is_held_and_nothing_is_forgotten(
-    started: Started, rollout: Rollout
-) -> None:
-    """Each command is the one that the ending before has named; what cannot be started yet is left, not lost."""
-    lab = started("default", 6)
-    roll_back_everywhere(lab)
-    way_on = f"See: rollout status; once you know the cause: rollout release {BAD}; then: rollout resume"
-    begun = rollout(lab, "apply", "--yes")
-    assert (begun.code, last_line(begun)) == (4, f"{way_on} --retry-failed")
-    mend(lab)
-    for retry in ((), ("--retry-failed",)):
-        in_vain = rollout(lab, "resume", "--yes", *retry)
-        assert (in_vain.code, last_line(in_vain).removesuffix(" --retry-failed")) == (4, way_on), in_vain.stdout
-        assert "left out now: " in in_vain.stdout
-        assert "planned again" not in in_vain.stdout
-    assert "has ended with nodes left over: 0 nodes in progress, 1 failed, 5 not started" in " ".join(
-        rollout(lab, "status", "--run").stdout.split()
-    )
-    assert rollout(lab, "release", BAD).code == 0
-    ended = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
-    assert (ended.code, len(ended.summary["succeeded"])) == (0, 5)
-    assert rollout(lab, "resume").stdout.startswith("Nothing to resume: this cluster has no record")
-
-
 def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(started: Started, rollout: Rollout) -> None:
     """It was left cordoned, and goes on from where it stands; the others of its rollout may be taken then."""
     lab = started("default", 6)
@@ -191,19 +153,6 @@ def boot_ids(lab: Lab) -> dict[str, str]:
     """As the kubelets report them."""
     nodes = lab.call(lambda: list(lab.store.items(NODES)))
     return {node["metadata"]["name"]: node["status"]["nodeInfo"]["bootID"] for node in nodes}
-
-
-def test_a_rollout_whose_last_nodes_are_paused_says_that_it_is_over(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
-    roll_back_everywhere(lab)
-    rollout(lab, "apply", "--yes")
-    assert rollout(lab, "pause", "--all").code == 0
-    ended = rollout(lab, "resume", "--yes", "--retry-failed")
-    assert (ended.code, last_line(ended)) == (
-        0,
-        "The rollout is over, without 5 nodes of it that may not be started now. Later: rollout apply",
-    ), ended.stdout
-    assert rollout(lab, "resume").stdout.startswith("Nothing to resume: this cluster has no record")
 
 
 def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
@@ -238,17 +187,6 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: R
     despite = rollout(lab, "apply", "--yes", "-o", "json", *chosen)
     assert len(despite.outcomes) == 1
     assert len(harmed(lab)) == 2
-
-
-def test_a_failed_node_that_is_retried_is_taken_whatever_is_held(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
-    hold(lab, rollout)
-    mend(lab)
-    lab.call(lambda: setattr(lab.machines["worker-1"], "engine", UpdateEngine.with_staged(BAD, checked=1)))
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
-    assert ended.outcomes["worker-1"] == "succeeded"
-    known = remembered(lab)
-    assert (known["format_version"], known["nodes"], known["versions"], known["pause"]) == ("1.0", {}, {}, None)
 
 
 @pytest.mark.sample
@@ -312,22 +250,6 @@ def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Sta
     assert "failed-recently" in {warning["kind"] for warning in plan["warnings"] if warning["node"] == node}
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert remembered(lab)["nodes"] == {}
-
-
-def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 7)
-    hold(lab, rollout)
-    mend(lab)
-    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
-    without = answered(lab, tmp_path, "no", *APPLY[4:])
-    assert "left out: version" in without
-    assert "Reboot 1 node of" in without
-    assert "into a version that is held" not in without
-    despite = answered(lab, tmp_path, "no", *APPLY[4:], "--allow", "held")
-    question = r"Reboot (\d) nodes of \S+ \(context \S+\), (\d) of them into a version that is held\? Type yes"
-    assert re.search(question, despite), despite
-    assert "taken anyway, as asked for" in despite
-    assert harmed(lab) == ["worker-1"]
 
 
 def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:

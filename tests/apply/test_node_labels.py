@@ -1,7 +1,6 @@
-"""Labels and annotations that others read: there during a turn, settled after it, put back where nothing came of it."""
+"""Labels that others read: there during a turn, settled after it, put back where nothing came of it."""
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from tests.apply.conftest import Rollout, command
 from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
-KURED = "weave.works/kured-"
 Started = Callable[[Scenario | str, int], Lab]
 LABELS = ("--set", "labels.pre-reboot=maintenance=true,team=", "--set", "labels.post-reboot=maintenance=false")
-BOTH = ("--set", "labels.compat=fluo", "--set", "labels.compat=kured")
-WAITING = (*LABELS, *BOTH, "--set", "reboot.delay=1h")
+WAITING = (*LABELS, "--set", "reboot.delay=1h")
 
 
 @pytest.fixture
@@ -58,10 +55,6 @@ def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix(FLUO): value for name, value in values.items() if name.startswith(FLUO)}
 
 
-def of_kured(values: Mapping[str, str]) -> set[str]:
-    return {name.removeprefix(KURED) for name in values if name.startswith(KURED)}
-
-
 def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
@@ -92,13 +85,10 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
     write(lab, "labels", maintenance="never")
-    write(lab, "annotations", **{f"{FLUO}status": "UPDATE_STATUS_VERIFYING"})
     labels, annotations = metadata(lab, "labels"), metadata(lab, "annotations")
     process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
     heard(process, "before its reboot")
     assert metadata(lab, "labels")["maintenance"] == "true"
-    assert of_fluo(metadata(lab, "annotations"))["status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
-    assert of_kured(metadata(lab, "annotations")) == {"reboot-in-progress", "most-recent-reboot-needed"}
     if way_out == "abort":
         process.kill()
         process.communicate()
@@ -111,18 +101,8 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
 
 
-def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
-    heard(process, "before its reboot")
-    write(lab, "labels", maintenance="mine")
-    process.terminate()
-    process.communicate(timeout=60)
-    left = metadata(lab, "labels")
-    assert (left["maintenance"], "team" in left) == ("mine", False)
-
-
 def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, *BOTH, "--set", "reboot.delay=2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     process.kill()
     process.communicate()
@@ -130,15 +110,13 @@ def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Roll
     assert resumed.code == 0, resumed.stderr
     left = metadata(lab, "labels")
     assert (left["maintenance"], "team" in left) == ("false", False)
-    assert of_fluo(left)["reboot-needed"] == "false"
-    assert of_kured(metadata(lab, "annotations")) == {"most-recent-reboot-needed"}
     assert lab.scoreboard().clean
 
 
 def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, rollout: Rollout) -> None:
     machine = lab.machines[NODE]
     lab.call(lambda: machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS)))
-    failed = rollout(lab, "apply", *ALONE, *LABELS, *BOTH, "--reboot-timeout", "5s")
+    failed = rollout(lab, "apply", *ALONE, *LABELS, "--reboot-timeout", "5s")
     assert failed.code == 4, failed.stderr
     assert metadata(lab, "labels")["maintenance"] == "true"
     status = json.loads(rollout(lab, "status", "-o", "json", "--node", NODE).stdout)
@@ -150,79 +128,15 @@ def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, roll
     assert (left["maintenance"], "team" in left) == ("false", False)
 
 
-def test_what_fluos_and_kureds_dashboards_read_is_there(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *BOTH, "--set", "reboot.delay=2s")
+def test_fluos_labels_are_kept_up_to_date(lab: Lab, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, "--set", "labels.fluo=true", "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     version = lab.machines[NODE].os_version
-    during = of_fluo(metadata(lab, "annotations"))
-    assert during["status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
-    assert (during["new-version"], during["reboot-needed"]) == ("4152.2.0", "true")
-    assert int(during["last-checked-time"]) > 0
-    assert not {"reboot-in-progress", "reboot-ok"} & during.keys()
-    assert of_fluo(metadata(lab, "labels")) == {
-        "id": "flatcar",
-        "group": "stable",
-        "version": version,
-        "reboot-needed": "true",
-    }
-    moments = {value for name, value in metadata(lab, "annotations").items() if name.startswith(KURED)}
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", next(iter(moments)))
+    assert of_fluo(metadata(lab, "labels")) == {"id": "flatcar", "group": "stable", "version": version}
     process.communicate(timeout=100)
     assert process.returncode == 0
-    after = of_fluo(metadata(lab, "annotations"))
-    assert (after["status"], after["new-version"], after["reboot-needed"]) == ("UPDATE_STATUS_IDLE", "0.0.0", "false")
-    labels = of_fluo(metadata(lab, "labels"))
-    assert (labels["version"], labels["reboot-needed"], labels["group"]) == ("4152.2.0", "false", "stable")
-    assert of_kured(metadata(lab, "annotations")) == {"most-recent-reboot-needed"}
-
-
-@pytest.mark.parametrize("way_out", ["abort", "stop"])
-def test_nodes_that_wait_are_told_of_too_and_no_more_once_nothing_comes_of_it(
-    lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
-) -> None:
-    before = everything(lab)
-    flags = ("--yes", "-o", "json", "--set", "drain.delay=1h", *BOTH)
-    process = command(lab, tmp_path, "apply", *flags)
-    heard(process, "before its drain")
-    told = everything(lab)
-    assert {of_fluo(labels).get("reboot-needed") for labels, _annotations in told.values()} == {"true"}
-    assert {of_fluo(said)["status"] for _labels, said in told.values()} == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}
-    marks = [of_kured(said) for _labels, said in told.values()]
-    assert sorted(map(len, marks)) == [1, 1, 2]
-    assert all("most-recent-reboot-needed" in marked for marked in marks)
-    if way_out == "abort":
-        process.kill()
-        process.communicate()
-        assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
-    else:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert everything(lab) == before
-    assert lab.scoreboard().annotations_left == {}
-
-
-def everything(lab: Lab) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-    """Labels and annotations of every node, but for what the last rollout leaves."""
-    return {
-        node["metadata"]["name"]: (
-            dict(node["metadata"].get("labels") or {}),
-            {
-                name: value
-                for name, value in (node["metadata"].get("annotations") or {}).items()
-                if not name.endswith("/last-result")
-            },
-        )
-        for node in lab.store.items(NODES)
-    }
-
-
-def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, rollout: Rollout) -> None:
-    assert rollout(lab, "apply", *ALONE, *BOTH).code == 0
-    again = rollout(lab, "apply", *ALONE, *BOTH, "--allow", "idle")
-    assert again.code == 0, again.stderr
-    write(lab, "annotations", **{f"{KURED}reboot-in-progress": "2026-01-02T03:04:05Z"})
-    refused = rollout(lab, "plan", "-o", "json", "--node", NODE, "--allow", "idle")
-    assert [left["reason"] for left in json.loads(refused.stdout)["excluded"]] == ["rival"]
+    assert of_fluo(metadata(lab, "labels")) == {"id": "flatcar", "group": "stable", "version": "4152.2.0"}
+    assert not of_fluo(metadata(lab, "annotations"))
 
 
 @pytest.mark.parametrize(
@@ -239,8 +153,6 @@ def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, ro
             ("--set", "labels.pre-reboot=node.kubernetes.io/exclude-from-external-load-balancers="),
             "drain.exclude-from-load-balancers sets it",
         ),
-        (("--set", "labels.compat=cluo"), "cluo"),
-        (("--set", "labels.compat=fluo", "--allow", "fluo"), "its operator would act on what is written"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tuple[str, ...], complaint: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout
 from tests.docs.test_json_schema import check
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked, start
 from tests.inbox import TOKEN, Inbox, received
 from tests.scripted_api import Exchange, scripted
 
@@ -37,7 +37,7 @@ def inbox() -> Iterator[Inbox]:
 
 def notified(lab: Lab, home: Path, url: str, *arguments: str) -> Ended:
     """Run the program with its URLs in the environment, as a CronJob has them."""
-    return end_of(start(home, {**lab.environment, "ROLLOUT_NOTIFY": url}, arguments))
+    return invoked(home, {**lab.environment, "ROLLOUT_NOTIFY": url}, arguments)
 
 
 def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) -> None:
@@ -102,15 +102,6 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert "needs 2 healthy pods, has 2" in note["body"]
 
 
-@pytest.mark.exhaustive
-def test_no_word_of_an_eviction_that_is_held_for_less(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("budget-never", 7)
-    flags = ("--allow", "blocked", "--drain-timeout", "3s", "--settle-timeout", "1s", "--set", "notify.held-after=1m")
-    notified(lab, tmp_path, inbox.url, "apply", "--yes", *flags)
-    assert "node-failed" in inbox.events()
-    assert "held" not in inbox.events()
-
-
 def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 6)
     process = start(tmp_path, {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}, ["apply", "--yes", "-o", "json"])
@@ -131,34 +122,6 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started:
     assert first["resumed"]
     assert "rollout resumed: " in first["title"]
     assert inbox.one("finished")["state"] == "completed"
-
-
-def test_a_rollout_that_may_not_begin(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    ended = notified(
-        lab, tmp_path, inbox.url, "apply", "--yes", "--set", "gates.command=false", "--set", "gates.timeout=1s"
-    )
-    assert ended.code == 6
-    assert "gate command" in ended.stderr
-    assert inbox.events() == ["finished"]
-    note = inbox.notes[0]
-    assert (note["state"], note["succeeded"]) == ("failed", 0)
-    assert note["message"] in ended.stderr
-    assert note["message"] in note["body"]
-
-
-def test_nodes_that_wait_for_nobody_are_no_news_and_those_that_cannot_be_reached_are(
-    inbox: Inbox, started: Started, tmp_path: Path
-) -> None:
-    lab = started("idle", 5)
-    assert notified(lab, tmp_path, inbox.url, "apply", "--yes").code == 0
-    assert inbox.events() == []
-    for machine in lab.machines.values():
-        lab.call(machine.cut_power)
-    assert notified(lab, tmp_path, inbox.url, "apply", "--yes", "--set", "ssh.probe-timeout=2s").code == 4
-    assert inbox.events() == ["finished"]
-    assert inbox.notes[0]["not_done"] == 5
-    assert inbox.notes[0]["next"] == "See: rollout doctor; then: rollout apply"
 
 
 def hang(exchange: Exchange) -> None:
@@ -186,7 +149,7 @@ def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_
         urls = [f"{server.url}/{TOKEN}".replace("//", f"//u:{PASSWORD}@") for server in (hanging, failing, odd, moved)]
         urls.append(f"http://127.0.0.1:1/{TOKEN}")
         environment = {**lab.environment, "ROLLOUT_NOTIFY": " ".join([*urls, inbox.url])}
-        ended = end_of(start(tmp_path, environment, ["apply", "--yes", "-v", "-o", "json", "--max-unavailable", "2"]))
+        ended = invoked(tmp_path, environment, ["apply", "--yes", "-v", "-o", "json", "--max-unavailable", "2"])
         now = datetime.now(UTC)
         attempts = [len(server.exchanges) for server in (failing, moved)]
         elsewhere = [exchange.path for exchange in moved.exchanges if "elsewhere" in exchange.path]
@@ -227,7 +190,7 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     lab = started("default", 4)
     url = inbox.url.replace("//", f"//user:{PASSWORD}@")
     environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
-    planned = end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"]))
+    planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
     gate = "sh -c 'env >> gate-environment'"
     flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
@@ -263,59 +226,6 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]
     assert "Next: rollout resume --retry-failed" in messages[-1]["message"]
-
-
-@pytest.mark.exhaustive
-def test_an_apprise_service_that_cannot_be_reached_is_named_by_its_scheme(started: Started, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    ended = notified(lab, tmp_path, f"json://{TOKEN}.invalid/{TOKEN}", "apply", "--yes", "-v", "--node", "worker-1")
-    assert ended.code == 0
-    assert "warning: notifications to json:// (URL 1): it was not accepted" in ended.stderr
-    assert TOKEN not in ended.stdout + ended.stderr
-
-
-TEMPLATES = """
-title = "[$cluster] $title"
-
-[node-failed]
-title = "$node: $outcome ($$)"
-body = "$message / run $run"
-"""
-
-
-def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("rollback", 4)
-    (tmp_path / "words.toml").write_text(TEMPLATES)
-    (tmp_path / "urls").write_text(f"# the night shift\n\n{inbox.url}\n")
-    (tmp_path / "own.toml").write_text(
-        '[notify]\nfile = "urls"\ntemplate = "words.toml"\non = ["node-failed", "finished"]\n'
-    )
-    flags = ("--node", "worker-2", "--set", "cluster.name=prod")
-    ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
-    assert ended.code == 4, ended.stderr
-    failed, last = inbox.notes
-    assert failed["title"] == "worker-2: rolled-back ($)"
-    assert failed["body"] == f"{failed['message']} / run {ended.plan['plan_id']}"
-    assert last["title"] == "[prod] prod: rollout failed: 0 nodes succeeded, 1 failed"
-
-
-def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
-    inbox: Inbox, started: Started, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    places = {inbox.url.partition("/hooks")[0]: "pass", "http://127.0.0.1:1": "warn", "json://": "warn"}
-    urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
-    quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
-    assert inbox.notes == []
-    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--set", "cluster.name=prod")
-    assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
-    assert inbox.events() == ["test"]
-    for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):
-        assert ended.code == 0
-        checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "notifications"]
-        assert [check["subject"].partition(" ")[0] for check in checks] == list(places)
-        assert [check["verdict"] for check in checks] == verdicts
-        assert TOKEN not in ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -357,7 +267,7 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
     }
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    ended = end_of(start(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags]))
+    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags])
     assert ended.code == 64, ended.stderr
     assert complaint in ended.stderr
     assert TOKEN not in ended.stdout + ended.stderr

@@ -1,6 +1,5 @@
 """A run in a pod leaves the node under it to the next run, which is elsewhere: it is never drained under itself."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
 from tests.apply.test_soft_taint import run_of
-from tests.ended import Ended, end_of, start
-from tests.waiting import wait_until
+from tests.ended import Ended, invoked, start
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 MARK = "node-rollout.dev/deferred"
@@ -31,7 +29,7 @@ def in_pod(tmp_path: Path) -> Callable[..., Ended]:
 
     def run(lab: Lab, node: str, *arguments: str) -> Ended:
         environment = {**lab.environment, "ROLLOUT_NODE_NAME": node, "ROLLOUT_POD_NAME": "rollout-1"}
-        return end_of(start(tmp_path, environment, arguments))
+        return invoked(tmp_path, environment, arguments)
 
     return run
 
@@ -58,13 +56,6 @@ def is_marked(lab: Lab, name: str) -> bool:
     signs = {MARK in metadata.get("annotations", {}), metadata.get("labels", {}).get(MARK) == "true", has_taint}
     assert len(signs) == 1, node
     return bool(signs.pop())
-
-
-def is_ready_on_another_boot(lab: Lab, name: str, boot_id: str) -> bool:
-    """As its kubelet says: a host that is up again still looks as it did before, until that reports."""
-    status = node_of(lab, name)["status"]
-    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in status["conditions"])
-    return ready and status["nodeInfo"]["bootID"] != boot_id
 
 
 def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended]) -> None:
@@ -165,64 +156,3 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     assert "from outside the cluster" in ended.stdout
     assert not any(lab.scoreboard().reboots.values())
     assert not is_marked(lab, own)
-
-
-@pytest.mark.exhaustive
-def test_it_is_shown_wherever_nodes_are_shown(started: Started, rollout: Rollout, in_pod: Callable[..., Ended]) -> None:
-    lab = started("default", 5)
-    planned = in_pod(lab, "worker-1", "plan", "--detailed-exitcode")
-    assert planned.code == 2, planned.stderr
-    assert "deferred" in planned.stdout
-    rows = {row["node"]: row for row in json.loads(in_pod(lab, "worker-1", "status", "-o", "json").stdout)}
-    assert rows["worker-1"]["reason"].startswith("deferred: this process runs on it")
-    assert rows["worker-1"]["deferred"] == ""
-    ended = in_pod(lab, "worker-1", "apply", "--yes", *QUICK)
-    assert ended.code == 4, ended.stderr
-    assert "4 nodes succeeded, 1 not done (1 deferred)." in ended.stdout
-    assert ended.stdout.rstrip().endswith("Go on from another node: rollout apply")
-    seen = rollout(lab, "status")
-    assert "deferred: left" in " ".join(seen.stdout.split())
-    assert "soft taint" not in seen.stdout + seen.stderr
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
-    assert rows["worker-1"]["deferred"].startswith("left for a run from another node by ")
-    assert in_pod(lab, "worker-1", "plan", "--detailed-exitcode").code == 2
-
-
-@pytest.mark.exhaustive
-def test_one_that_is_all_that_waits_is_marked_too(
-    started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
-) -> None:
-    """Else the next pod may well come to where this one is; and whoever wants all or nothing gets all that there is."""
-    lab = started("default", 5)
-    assert rollout(lab, *APPLY, "--exclude", "worker-1").code == 0
-    ended = in_pod(lab, "worker-1", *APPLY, "--require-all")
-    assert ended.code == 4, ended.stderr
-    assert is_marked(lab, "worker-1")
-    undone = rollout(lab, "abort", "--yes")
-    assert undone.code == 0, undone.stderr
-    assert not is_marked(lab, "worker-1")
-
-
-@pytest.mark.exhaustive
-def test_a_mark_that_has_outlived_its_purpose_goes_with_the_next_run(
-    started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
-) -> None:
-    lab = started("default", 5)
-    assert in_pod(lab, "worker-1", *APPLY, "--exclude", "worker-2").code == 4
-    before = node_of(lab, "worker-1")["status"]["nodeInfo"]["bootID"]
-    lab.call(lab.machines["worker-1"].reboot)
-    wait_until(lambda: is_ready_on_another_boot(lab, "worker-1", before), 60)
-    assert is_marked(lab, "worker-1")
-    ended = rollout(lab, *APPLY)
-    assert ended.code == 0, ended.stderr
-    assert ended.summary["succeeded"] == ["worker-2"]
-    assert not is_marked(lab, "worker-1")
-
-
-@pytest.mark.exhaustive
-def test_a_pod_of_another_cluster_spares_no_node(started: Started, in_pod: Callable[..., Ended]) -> None:
-    lab = started("default", 5)
-    ended = in_pod(lab, "ci-runner-7", *APPLY)
-    assert ended.code == 0, ended.stderr
-    assert "ci-runner-7, is not in this cluster" in ended.stderr
-    assert len(ended.summary["succeeded"]) == 5

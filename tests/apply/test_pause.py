@@ -84,14 +84,6 @@ def pause_as_another_tool(lab: Lab, node: str) -> None:
     lab.call(annotate)
 
 
-def test_paused_nodes_are_counted_as_paused_not_as_waiting(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 5)
-    rollout(lab, "pause", "worker-1", "worker-2")
-    assert "3 nodes of 5 wait for a reboot, 2 paused." in rollout(lab, "status").stdout
-    rollout(lab, "pause", "--all")
-    assert "0 nodes of 5 wait for a reboot, 5 paused." in rollout(lab, "status").stdout
-
-
 @pytest.mark.parametrize("what", ["--all", "worker-2"])
 def test_a_rollout_that_runs_begins_none_that_was_paused_since(
     started: Started, rollout: Rollout, tmp_path: Path, what: str
@@ -111,26 +103,6 @@ def test_a_rollout_that_runs_begins_none_that_was_paused_since(
         assert (ended.code, summary["succeeded"]) == (4, [begun])
     else:
         assert (ended.code, summary["skipped"]) == (0, ["worker-2"])
-
-
-MISTAKES = [
-    (("pause",), 64, "name the nodes, or --all"),
-    (("pause", "worker-1", "--all"), 64, "name the nodes, or --all"),
-    (("pause", "worker-9"), 1, "there is no node worker-9"),
-    (("pause", "worker-1", "--until", "yesterday"), 64, "neither a duration nor a time"),
-    (("pause", "worker-1", "--until", "2020-01-01"), 64, "is over already"),
-    (("pause", "worker-1", "--reason", "a\nb"), 64, "one line"),
-    (("release",), 64, "name what to release, or --all"),
-    (("release", "--all", "4081.2.1"), 64, "name what to release, or --all"),
-]
-
-
-def test_mistakes(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    for words, code, said in MISTAKES:
-        ended = rollout(lab, *words)
-        assert ended.code == code, ended.stderr
-        assert said in ended.stderr
 
 
 def test_a_pause_by_hand_has_no_end_and_can_be_ended(started: Started, rollout: Rollout) -> None:

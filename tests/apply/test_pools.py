@@ -1,7 +1,6 @@
 """Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on."""
 
 import json
-import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -43,15 +42,6 @@ after = ["canary"]
 max-unavailable = "50%"
 drain-timeout = "5m"
 reboot-timeout = "4s"
-"""
-NOT_COVERING = """
-[[pool]]
-name = "none"
-selector = "tier=none"
-
-[[pool]]
-name = "a"
-selector = "topology.kubernetes.io/zone=eu-1a"
 """
 CANARIES, REST = {"worker-1", "worker-4"}, {"worker-2", "worker-3", "worker-5", "worker-6"}
 
@@ -119,16 +109,6 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     assert "--reboot-timeout 4s" in failed["message"]
 
 
-def test_a_saved_plan_carries_its_pools(started: Started, rollout: Rollout, settings: Path, tmp_path: Path) -> None:
-    lab = started(roomy(6), 6)
-    assert rollout(lab, "plan", "-c", str(settings), "--out", str(tmp_path / "my.plan")).code == 0
-    settings.unlink()
-    ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
-    assert ended.code == 0, ended.stderr
-    assert_canary_first(ended.lines)
-    assert_clean(lab, *workers(1, 6), most=2)
-
-
 def test_side_by_side_under_the_rollouts_limit(started: Started, rollout: Rollout, settings: Path) -> None:
     settings.write_text(POOLS.replace('after = ["canary"]\n', ""))
     lab = started(roomy(6), 6)
@@ -154,32 +134,3 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
     canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]
     assert (most_at_once(ended.lines), most_at_once(canaries)) == (3, 1)
     assert_clean(lab, *workers(1, 9), most=3)
-
-
-def test_a_plan_of_waves_and_of_nodes_that_follow_one_another_says_so(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab, mixed = started(roomy(6), 6), tmp_path / "mixed.toml"
-    mixed.write_text(POOLS.replace('name = "rest"\n', 'name = "rest"\nstrategy = "rolling"\n'))
-    ended = rollout(lab, "plan", "-c", str(mixed))
-    assert ended.code == 0, ended.stderr
-    heading = next(line.split() for line in ended.stdout.splitlines() if "NODES" in line)
-    assert heading[:3] == ["PART", "TIME", "NODES"]
-    times = [re.search(r"\+?\d+m\d\ds", line) for line in ended.stdout.splitlines() if "worker-" in line]
-    assert [time is not None and time[0].startswith("+") for time in times] == [False, False, True, True]
-    assert "6 nodes in 2 waves and 1 part, rolling" in ended.stdout
-
-
-def test_doctor_names_pools_without_nodes_and_nodes_without_a_pool(
-    started: Started, rollout: Rollout, settings: Path
-) -> None:
-    settings.write_text(NOT_COVERING)
-    lab = started(roomy(3), 3)
-    ended = rollout(lab, "doctor", "-o", "json", "-c", str(settings))
-    found = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "pool"]
-    assert [(check["subject"], check["verdict"]) for check in found] == [
-        ("none", "warn"),
-        ("a", "pass"),
-        ("default", "warn"),
-    ]
-    assert "worker-2" in found[-1]["message"]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
+from tests.apply.conftest import Rollout, command, is_ending
 from tests.ended import end_of
 from tests.waiting import wait_until
 
@@ -105,22 +105,6 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
         assert json.loads(marks(lab, node)["last-result"])["took"]
 
 
-def test_a_plan_ends_with_the_rollout_for_which_apply_would_refuse_it(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("drain-hangs", 5)
-    assert "rollout is" not in rollout(lab, "plan").stderr
-    living = command(lab, tmp_path, *APPLY)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-    beside = rollout(lab, "plan").stderr.splitlines()[-1]
-    assert re.fullmatch(r"A rollout is running \(\S+@\S+, \S+Z\): rollout status --watch\.", beside)
-    living.kill()
-    living.communicate()
-    for words in ((), ("-o", "json"), ("--out", str(tmp_path / "saved.plan"))):
-        last = rollout(lab, "plan", *words).stderr.splitlines()[-1]
-        assert re.fullmatch(r"A rollout is unfinished \(\S+@\S+, \S+Z\): rollout resume, or rollout abort\.", last)
-
-
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s"):
@@ -151,14 +135,6 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     assert standing["spec"] == spec
 
 
-def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining"):
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", "another")
-        assert ended.code == 6
-        assert run_of(lab) in ended.stderr
-
-
 def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     with stopped_at(lab, tmp_path, "draining") as node:
@@ -169,17 +145,6 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollou
         assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
         assert json.loads(marks(lab, node)["last-result"])["outcome"] == "aborted"
         assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
-
-
-def test_abort_tells_of_a_node_that_is_rebooting(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    lab.call(lambda: lose_hosts(lab))
-    with stopped_at(lab, tmp_path, "rebooting", "--max-unavailable", "1") as node:
-        wait_until(lambda: node in lab.scoreboard().hosts_down)
-        ended = rollout(lab, "abort", "--yes", "--wait", "1s", "--force-unlock", run_of(lab))
-        assert ended.code == 4
-        assert f"{node}: it may be rebooting right now" in ended.stdout
-        assert lab.scoreboard().cordons_left == (node,)
 
 
 def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollout, tmp_path: Path) -> None:
@@ -237,21 +202,6 @@ def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
     assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_ramp_goes_on_from_where_it_was(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--set", "waves.ramp=1,2")
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"node_finished"' in line)
-    process.kill()
-    process.communicate()
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-    assert ended.code == 0, ended.stderr
-    whys = [line["because"] for line in ended.lines if line["type"] == "wave_started"]
-    assert whys
-    assert not [why for why in whys if "of the ramp" in why]
-    assert_finished(lab)
-
-
 def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, tmp_path: Path) -> None:
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY)
@@ -289,29 +239,6 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
             if signals == 1:
                 assert f"Left as they are: {node}: stopped on request; run rollout abort again" in stdout
                 assert "rollout operate" not in stdout
-
-
-@pytest.mark.exhaustive
-def test_whoever_cannot_reach_a_dead_holder_is_told_when_the_lock_ends_and_waits_no_longer_than_that(
-    started: Start, tmp_path: Path
-) -> None:
-    """From another machine, or a home without its journal: nothing there tells that its process is gone."""
-    lab, elsewhere = started("default", 5), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with stopped_at(lab, tmp_path, "drained", "--set", "lock.duration=15s"):
-        run = run_of(lab)
-        early = end_of(command(lab, elsewhere, "abort", "--yes"))
-        assert early.code == 6
-        within = re.search(r"If its process is gone: the lock ends by itself in (\d+)s, or at once with", early.stderr)
-        assert within, early.stderr
-        assert 8 <= int(within[1]) <= 15
-        ended = early
-        while ended.code == 6:
-            ended = end_of(command(lab, elsewhere, "abort", "--yes", "--wait", "1s"))
-    assert ended.code == 0, ended.stderr
-    assert f"watching up to 15s for a renewal; where its process is surely gone: --force-unlock {run}" in ended.stderr
-    assert re.search(r"has not renewed the lock: it is taken in [3-5]s", ended.stderr), ended.stderr
-    assert "rollout operate" not in ended.stdout
 
 
 @pytest.mark.sample
@@ -415,27 +342,6 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
     assert dead["run"] in beside.stderr
 
 
-def test_history_tells_of_a_killed_run_and_of_the_one_that_went_on(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "drained"):
-        run = run_of(lab)
-        (journal,) = (tmp_path / ".local/state/rollout/runs").iterdir()
-        with journal.open("ab") as stream:
-            stream.write(b'{"type":"step","no')
-        assert "interrupted" in rollout(lab, "history").stdout.splitlines()[1]
-        assert rollout(lab, "resume", "--yes", "--force-unlock", run).code == 0
-    (told,) = json.loads(rollout(lab, "history", "-o", "json").stdout)
-    assert told["commands"] == ["apply", "resume"]
-    assert set(dict(told["outcomes"]).values()) == {"succeeded"}
-    assert told["policy"]["max_unavailable"] == "2"
-    assert told["ended"]
-    timeline = rollout(lab, "history", run[:6]).stdout
-    assert "rebooting" in timeline
-    assert rollout(lab, "history", "nosuch").code == 1
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout: Rollout, place: str) -> None:
@@ -463,34 +369,3 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
-
-
-@pytest.mark.exhaustive
-def test_what_its_operator_went_on_beside_is_not_asked_about_again(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("forecast", 12)
-    quick = ("--drain-timeout", "5s", "--settle-timeout", "20s", "--max-failures", "99", "--allow", "blocked")
-    with stopped_at(lab, tmp_path, "draining", *quick):
-        waiting = next(f"worker-{number}" for number in range(9, 0, -1) if "run" not in marks(lab, f"worker-{number}"))
-        add_pod_by_hand(lab, waiting)
-
-        refused = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        assert refused.code == 6
-        assert "by-hand-too" in refused.stderr
-        assert "shop/single" not in refused.stderr
-
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--allow", "blocked", "--force-unlock", run_of(lab))
-        assert ended.code == 4, ended.stderr
-        assert waiting in {entry["node"] for entry in ended.summary["failed"]}
-        assert not ended.summary["not_started"]
-        assert lab.scoreboard().cordons_left == ()
-
-
-def add_pod_by_hand(lab: Lab, node: str) -> None:
-    containers = [{"name": "main", "image": "registry.example/main"}]
-    pod = {
-        "metadata": {"name": "by-hand-too", "namespace": "shop"},
-        "spec": {"nodeName": node, "containers": containers},
-    }
-    lab.call(lambda: lab.store.create(PODS, pod))

@@ -107,39 +107,6 @@ def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finis
     return lines + [json.loads(written) for written in rest.splitlines() if written.endswith("}")]
 
 
-@pytest.mark.sample
-def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_continues(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started(roomy(8), 8)
-    inflict(lab, "worker-1", HostFaults(boot_seconds=300))
-    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "3", "--set", "lock.duration=2s")
-    killed_once(process, signal.SIGKILL, finished=2)
-    under_way = marked(lab)
-    ended = rollout(lab, "resume", "--yes", "-o", "json")
-    assert ended.code == 0, ended.stderr
-    waves = [line for line in ended.lines if line["type"] == "wave_started"]
-    assert "worker-1" in under_way
-    assert under_way == set(waves[0]["nodes"])
-    # The slow one may be NotReady when the rest is planned, and uses up the limit then.
-    assert waves[-1]["in_flight"] in (2, 3)
-    assert most_at_once([line for line in ended.lines if line.get("node") in waves[-1]["nodes"]]) <= 3
-    assert_clean(lab, *workers(1, 8), most=3)
-
-
-@pytest.mark.sample
-def test_killed_in_the_middle_it_is_undone(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started(roomy(6), 6)
-    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "2", "--set", "lock.duration=2s")
-    lines = killed_once(process, signal.SIGKILL, finished=1)
-    ended = rollout(lab, "abort", "--yes", "-o", "json", "--wait", "20s")
-    assert ended.code == 0, ended.stderr
-    score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left) == ((), {})
-    untouched = set(workers(1, 6)) - set(begun_at(lines))
-    assert sum(score.reboots[node] for node in untouched) <= 1
-
-
 def test_asked_to_stop_it_finishes_those_in_flight_and_begins_no_other(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -227,10 +194,3 @@ def test_none_begins_that_the_window_has_no_room_for(
     ended = rollout(lab, *APPLY, *flags)
     assert len(ended.summary["not_started"]) == not_started
     assert ended.code == (4 if not_started else 0), ended.stderr
-
-
-def test_the_board_tells_how_many_lanes_there_are(started: Started, rollout: Rollout) -> None:
-    lab = started(roomy(4), 4)
-    ended = rollout(lab, "apply", "--yes", *ROLLING, "--max-unavailable", "2")
-    assert ended.code == 0, ended.stderr
-    assert "part 1 of 1, 2 in flight at most: worker-" in ended.stderr

@@ -1,6 +1,5 @@
 """Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command, lose_hosts
+from tests.apply.conftest import Rollout, command
 from tests.ended import end_of
 from tests.waiting import wait_until
 
@@ -91,42 +90,6 @@ def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end
     assert lab.scoreboard().taints_left == ()
     assert TIMED in taints(lab, first)
     assert taints(lab, second) == [THEIRS]
-
-
-def test_the_plan_counts_the_pods_that_move_and_how_often_with_it_and_without(
-    started: Started, rollout: Rollout
-) -> None:
-    lab = started("typical", 6)
-    expected = {}
-    for taint in ("true", "false"):
-        flag = f"drain.prefer-no-schedule-taint={taint}"
-        plan = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", "1", "--set", flag).stdout)
-        nodes = [node for wave in plan["waves"] for node in wave["nodes"]]
-        summary = plan["summary"]
-        assert summary["pods_to_move"] == sum(node["evict"] for node in nodes) > 0
-        assert summary["expected_evictions"] == summary["pods_to_move"] + sum(node["arrivals"] for node in nodes)
-        expected[taint] = summary["expected_evictions"]
-        if taint == "true":
-            pods = [node["evict"] for node in nodes]
-            assert pods == sorted(pods)
-    assert expected["true"] < expected["false"]
-
-
-def test_without_it_no_node_is_tainted(started: Started, rollout: Rollout) -> None:
-    lab = started("default", NUMBER)
-    watched = Taints(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.prefer-no-schedule-taint=false", *QUICK)
-    assert ended.code == 0, ended.stderr
-    assert watched.waiting == [0] * NUMBER
-
-
-def test_a_run_that_ends_early_leaves_none(started: Started, rollout: Rollout) -> None:
-    lab = started("default", NUMBER)
-    lab.call(lambda: lose_hosts(lab))
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--reboot-timeout", "3s", *QUICK)
-    assert ended.code == 4, ended.stderr
-    assert len(ended.summary["not_started"]) == NUMBER - 1
-    assert tainted(lab) == []
 
 
 @pytest.mark.sample

@@ -10,7 +10,7 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import command
 from tests.apply.test_detect import COMMAND, OWN, nodes
 
 Start = Callable[[str, int], Lab]
@@ -78,15 +78,6 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, 
     assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
 
 
-def test_one_source_that_still_asks_is_enough(started: Start, tmp_path: Path) -> None:
-    lab, gone = started("sources", 12), no_file("/run/needs-restart")
-    lab.call(lambda: lab.machines["worker-8"].files.update({"/run/reboot-required": ""}))
-    flags = ("--set", "detect.sources=reboot-required,command", *COMMAND, *nodes("worker-8"))
-    lines = lines_of(lab, tmp_path, flags, lambda: gone(lab, "worker-8"))
-    assert lines[-1]["code"] == 0, lines[-1]
-    assert lab.scoreboard().reboots["worker-8"] == 1
-
-
 def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, tmp_path: Path) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
     lab = started("default", 4)
@@ -99,21 +90,6 @@ def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, t
     assert lab.scoreboard().reboots["worker-1"] == 1
 
 
-def test_a_host_that_says_something_else_each_time_is_begun_by_its_last_word(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Half of its sources have nothing to say when it is planned, and the other half when it is begun."""
-    lab, saved = started("sources", 12), str(tmp_path / "some.plan")
-    flags = ("--set", "detect.sources=reboot-required,command", *COMMAND, *nodes("worker-8"))
-    assert rollout(lab, "plan", *flags, "--out", saved).code == 0
-    files = lab.machines["worker-8"].files
-    lab.call(lambda: files.pop("/run/needs-restart"))
-    lab.call(lambda: files.update({"/run/reboot-required": ""}))
-    ended = rollout(lab, "apply", saved, *COMMAND, "-o", "json")
-    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
-    assert lab.scoreboard().clean
-
-
 def locked(lab: Lab, node: str) -> None:
     lab.machines[node].files[STAGED_LOCK] = ""
 
@@ -121,7 +97,7 @@ def locked(lab: Lab, node: str) -> None:
 @pytest.mark.parametrize(
     ("other", "changes", "why"),
     [
-        ("worker-4", no_file("/run/reboot-required"), "nothing asks for its reboot any more"),
+        ("worker-4", no_file("/run/reboot-required"), "no /run/reboot-required"),
         ("worker-6", locked, "finalize-deployment"),
     ],
 )

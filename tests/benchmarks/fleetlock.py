@@ -158,7 +158,7 @@ def seed_cost(lab: LabProcess, ids: Sequence[str]) -> Cost:
 
 
 def main(hosts: int, rounds: int, seed_asks: int) -> None:
-    from rollout.lab.hosts.places import open_socket  # noqa: PLC0415
+    from rollout.lab.listener import open_socket  # noqa: PLC0415
 
     with open_socket("127.0.0.1", 0) as free:
         port = free.getsockname()[1]

@@ -19,7 +19,7 @@ ROUNDS = 15
 AIM_SECONDS = 0.25
 FORBIDDEN = (
     *("kubernetes", "paramiko", "urllib3", "requests", "cryptography", "ansible", "ansible_runner"),
-    *("aiohttp", "asyncssh", "jsonpatch"),
+    *("aiohttp", "asyncssh"),
 )
 SHOWN = 12
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -23,7 +24,6 @@ from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import NODES
-from rollout.lab.clock import LabClock
 from rollout.model.progress import StepEvent
 from rollout.model.soft_taint import AWAITING_REBOOT
 from tests.execution.drains import Unfenced, add_node
@@ -69,13 +69,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, standalone_api(Path(name)) as server:
         for node in names:
             add_node(server, node)
-        clock = LabClock()
+        clock = SystemClock()
         cluster = PatientApi(connect(server.kubeconfig, None), clock)
         tainting = Tainting(cluster, Unfenced(), Reporter(Deaf(), clock), StopRequest())
         for title, fault in (("at ease", None), ("under flow control", FLOW_CONTROL)):
             if fault is not None:
                 server.call(lambda: server.server.faults.add(FLOW_CONTROL))
-            standing = tainting.standing(names, ())
+            standing = tainting.while_waiting(names, ())
             measured(server, f"{title}: set", standing.__enter__, left=len(names))
             measured(server, f"{title}: taken away", lambda: standing.__exit__(None, None, None), left=0)  # noqa: B023
 

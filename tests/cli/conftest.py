@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 Command = Callable[..., Ended]
 
@@ -22,6 +22,6 @@ def command(home: Path) -> Command:
 
     def run(*arguments: str, lab: Lab | None = None, variables: dict[str, str] | None = None) -> Ended:
         environment = {**(lab.environment if lab else {}), **(variables or {})}
-        return end_of(start(home, environment, arguments))
+        return invoked(home, environment, arguments)
 
     return run

@@ -1,9 +1,5 @@
 """`rollout check-update` on hosts that find an update, find none, fail in every way, and cannot be asked."""
 
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,7 @@ from rollout.errors import ExitCode
 from rollout.lab.hosts.faults import BusFault, HostFaults, SshFault
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, assert_well_said, start
+from tests.ended import Ended, start
 
 pytestmark = pytest.mark.exhaustive
 
@@ -50,16 +46,6 @@ def test_hosts_are_followed_until_all_have_come_to_an_end(start_lab: StartLab, c
     assert after.code == ExitCode.OK
     assert "2 hosts: 2 staged." in after.stdout
     assert set(lab.scoreboard().reboots.values()) == {0}
-
-
-def test_progress_rises_from_line_to_line(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("updates", nodes=11, speed=4)
-    ended = command("check-update", "--wait", "--node", "worker-1", lab=lab)
-    assert ended.code == ExitCode.OK
-    told = [line.split("(")[1].split("%")[0] for line in ended.stderr.splitlines() if "downloading 4152.2.0 (" in line]
-    assert len(told) >= 3, ended.stderr
-    assert told == sorted(told, key=int)
-    assert "1 host: 1 staged." in ended.stdout
 
 
 def test_asking_alone_waits_for_nothing(start_lab: StartLab, command: Command) -> None:
@@ -103,26 +89,3 @@ def test_a_host_that_goes_away_while_it_is_followed(start_lab: StartLab, home: P
     out, _ = process.communicate(timeout=60)
     assert process.returncode == ExitCode.PARTIAL
     assert "1 unreachable" in out
-
-
-@pytest.mark.sample
-def test_a_terminal_gets_bars(start_lab: StartLab, home: Path) -> None:
-    lab = start_lab("updates", nodes=11, speed=10)
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollout", "check-update", "--wait", "--node", "worker-1"],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm", "COLUMNS": "100", **lab.environment},
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    drawn = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            drawn += chunk
-    except OSError:
-        os.close(ours)
-    assert process.wait(60) == ExitCode.OK
-    assert b"downloading 4152.2.0" in drawn
-    assert "━".encode() in drawn
-    assert_well_said(drawn.decode())

@@ -12,10 +12,9 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from rollout.lab.scenarios import scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start, start_cold
+from tests.ended import Ended, end_of, start
 
 Complete = Callable[..., Sequence[str]]
 # Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
@@ -49,9 +48,7 @@ def asked(home: Path, line: str, lab: Lab | None, shell: str = "bash", **variabl
         "_ROLLOUT_COMPLETE": f"complete_{shell}",
         **variables,
     }
-    # who is in a hurry waits for the loading, too
-    begin = start if PATIENT.items() <= variables.items() else start_cold
-    return end_of(begin(home, environment, ()))
+    return end_of(start(home, environment, ()))
 
 
 @pytest.fixture
@@ -97,13 +94,6 @@ def test_contexts(complete: Complete, lab: Lab, home: Path) -> None:
     assert complete("rollout plan --context prod-", KUBECONFIG=str(home / "two")) == ["prod-eu", "prod-us"]
 
 
-def test_scenarios_and_files(complete: Complete, home: Path) -> None:
-    (home / "own.yaml").touch()
-    assert set(scenario_names()) <= set(complete("rollout demo --scenario "))
-    assert complete("rollout lab up --scenario drain-h") == ["drain-hangs"]
-    assert complete("rollout lab up --scenario ow") == ["own.yaml"]
-
-
 def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Command, lab: Lab, home: Path) -> None:
     (home / "plans").mkdir()
     assert command("plan", "--out", str(home / "plans" / "web.plan"), lab=lab).code == 0
@@ -111,36 +101,6 @@ def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Com
     for line in ("apply", "plan"):
         assert complete(f"rollout {line} pl") == ["plans/"]
         assert complete(f"rollout {line} plans/w") == ["plans/web.plan"]
-
-
-def test_any_file_where_a_flag_wants_one(complete: Complete, home: Path) -> None:
-    (home / "id_ed25519").touch()
-    assert complete("rollout plan --ssh-key id") == ["id_ed25519"]
-    assert complete("rollout plan --ssh-key nowhere/") == []
-
-
-def test_runs(complete: Complete, command: Command, lab: Lab) -> None:
-    applied = command("apply", "--yes", "--node", "worker-1", "-o", "json", lab=lab)
-    assert complete(f"rollout history {applied.plan['plan_id'][:3]}") == [applied.plan["plan_id"]]
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("plan --strategy ", {"waves", "rolling"}),
-        ("plan --control-plane ", {"last", "first", "exclude"}),
-        ("status -o ", {"text", "json", "wide", "yaml", "name"}),
-        ("completion ", {"bash", "zsh", "fish"}),
-        ("sta", {"status"}),
-        ("fleetlock ", {"serve", "status", "release", "zincati"}),
-        ("fleetlock st", {"status"}),
-        ("fleetlock --li", {"--listen"}),
-        ("fleetlock --listen :8080 --slo", {"--slots", "--slot-timeout"}),
-        ("fleetlock zincati --for", {"--format"}),
-    ],
-)
-def test_fixed_words(line: str, words: set[str], complete: Complete) -> None:
-    assert words <= set(complete(f"rollout {line}"))
 
 
 def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
@@ -151,7 +111,7 @@ def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
 def test_other_shells_are_told_a_groups_commands_too(home: Path) -> None:
     zsh = asked(home, "rollout fleetlock ", None, "zsh", **PATIENT).stdout
     fish = end_of(
-        start_cold(
+        start(
             home,
             {
                 "_ROLLOUT_COMPLETE": "complete_fish",
@@ -234,18 +194,3 @@ def test_what_is_installed_is_what_is_printed(command: Command, home: Path) -> N
     assert (installed.read_text(), shown) == (script, script)
     assert "alias k=kubectl" in (home / ".bashrc").read_text()
     assert str(installed) in (home / ".bashrc").read_text()
-
-
-def test_a_shell_that_is_not_known_is_named(home: Path) -> None:
-    home.joinpath("dash").symlink_to(shutil.which("dash") or "/bin/sh")
-    line = f"{sys.executable} -m rollout --install-completion; echo $?"
-    done = subprocess.run(
-        ["./dash", "-c", line],
-        env={"PATH": "", "HOME": str(home)},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "64"
-    assert "rollout completion bash" in done.stderr

@@ -17,13 +17,13 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.hosts.machine import Unit
 from rollout.lab.hosts.release import System
-from rollout.lab.hosts.units import Unit
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, NodeGroup, Scenario, Selection, load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import start_cold
+from tests.ended import start
 
 
 def findings(command: Command, lab: Lab, *flags: str) -> tuple[int, list[dict[str, Any]]]:
@@ -216,7 +216,7 @@ def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
-    running = start_cold(home, lab.environment, ["apply", "--yes", "--set", "lock.duration=3s", "-o", "json"])
+    running = start(home, lab.environment, ["apply", "--yes", "--set", "lock.duration=3s", "-o", "json"])
     assert running.stdout is not None
     for line in running.stdout:
         if '"rebooting"' in line:

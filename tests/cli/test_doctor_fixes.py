@@ -18,7 +18,7 @@ from rollout.lab.lab import Lab
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX, REBOOT_NEEDED
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, answered, end_of, start
+from tests.ended import Ended, answered, invoked
 
 # A command of one of these programs, to where the sentence around it goes on.
 _COMMAND = re.compile(r"(?:rollout|kubectl|sudo systemctl) [^;`]*[^;`.]")
@@ -65,7 +65,7 @@ def cordon(lab: Lab, node: str) -> None:
 
 
 def pause_all(lab: Lab, home: Path) -> None:
-    assert end_of(start(home, lab.environment, ("pause", "--all", "--reason", "fair"))).code == 0
+    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
 
 
 Spoil = Callable[[Lab, Path], object]

@@ -15,7 +15,7 @@ from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start_cold
+from tests.ended import Ended, end_of, start
 from tests.report.builders import STATUS_FIELDS
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
@@ -134,7 +134,7 @@ def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Comman
 def answered(lab: Lab, home: Path, answer: str) -> Ended:
     """`apply` in a terminal where somebody types this answer."""
     leader, follower = pty.openpty()
-    process = start_cold(home, lab.environment, ["apply"], follower)
+    process = start(home, lab.environment, ["apply"], follower)
     os.close(follower)
     os.write(leader, answer.encode())
     ended = end_of(process)
@@ -190,7 +190,7 @@ def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> N
 
 def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
     """A run that was sent a signal when its first node was being drained."""
-    process = start_cold(home, lab.environment, ["apply", "--yes", "-o", "json"])
+    process = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
     assert process.stdout is not None
     seen = []
     while '"draining"' not in (line := process.stdout.readline()):
@@ -202,7 +202,7 @@ def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
 
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
-    process = start_cold(home, lab.environment, ["status"])
+    process = start(home, lab.environment, ["status"])
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
@@ -213,7 +213,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
 
 def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
     lab = start_lab(TINY, nodes=3, speed=1)
-    first = start_cold(home, lab.environment, ["apply", "--yes", "-o", "json"])
+    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
     assert first.stdout is not None
     while '"draining"' not in (line := first.stdout.readline()):
         assert line, first.communicate()

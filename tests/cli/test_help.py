@@ -19,7 +19,7 @@ from tests.docs import reference
 
 CLIENTS = (
     *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
-    *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
+    *("ansible", "ansible_runner", "aiohttp", "asyncssh"),
 )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
@@ -74,21 +73,6 @@ def test_what_a_node_says_is_no_template(start_lab: StartLab, home: Path) -> Non
     assert "42" not in shown
 
 
-def test_one_host_alone(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("mixed", nodes=12)
-    variables = json.loads(command("inventory", "--host", "worker-2", lab=lab).stdout)
-    assert variables["rollout_needs_reboot"] is False
-    assert variables["rollout_operation"] == "UPDATE_STATUS_IDLE"
-    assert variables["ansible_host"] == lab.machines["worker-2"].address
-    missing = command("inventory", "--host", "worker-99", lab=lab)
-    assert missing.code == ExitCode.ERROR
-    assert "there is no node worker-99" in missing.stderr
-    assert command("inventory", "--list", "--host", "worker-2", lab=lab).code == ExitCode.USAGE
-    excluded = command("inventory", "--host", "worker-2", "--exclude", "worker-*", lab=lab)
-    assert (excluded.code, excluded.stdout) == (ExitCode.ERROR, "")
-    assert "worker-2 is left out by --exclude" in excluded.stderr
-
-
 def test_a_host_that_does_not_answer_is_listed_without_its_answers(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("unreachable", nodes=7)
     document = json.loads(command("inventory", lab=lab).stdout)
@@ -135,16 +119,3 @@ def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(start_la
     assert machine.boot_id in shown
     # once by the inventory, and once by Ansible
     assert len(used.read_text()) == 2
-
-
-def test_the_graph_has_every_kind_of_group(start_lab: StartLab, command: Command) -> None:
-    document = json.loads(command("inventory", "--list", lab=start_lab("mixed", nodes=12)).stdout)
-    assert {
-        *("nodes", "role_control_plane", "needs_reboot", "needs_no_reboot", "cordoned"),
-        *("zone_eu_1a", "zone_eu_1b", "zone_eu_1c", "os_version_4081_2_0"),
-    } == set(document) - {"_meta", "all"}
-    assert all(
-        set(group["hosts"]) <= set(document["_meta"]["hostvars"])
-        for name, group in document.items()
-        if "hosts" in group
-    )

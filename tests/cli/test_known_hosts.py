@@ -144,12 +144,3 @@ def test_what_confirms_nothing_is_refused(
     ended = command("known-hosts", "--yes", flag, str(file), lab=lab)
     assert ended.code == 1
     assert complaint in ended.stderr
-
-
-def test_a_file_beyond_all_measure_is_not_read(lab: Lab, command: Command, tmp_path: Path) -> None:
-    file = tmp_path / "known_hosts"
-    with file.open("wb") as stream:
-        stream.truncate(64 << 20)
-    ended = command("known-hosts", "--yes", "--out", str(file), lab=lab)
-    assert ended.code == 1
-    assert "larger than 16 MiB" in ended.stderr

@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +15,7 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from tests.cli.screens import shown
-from tests.ended import Ended, end_of, start_cold
+from tests.ended import Ended, end_of, invoked, start
 
 pytestmark = pytest.mark.exhaustive
 
@@ -63,7 +60,7 @@ def workers_of(parent: int) -> Iterator[int]:
 
 
 def ended_with_workers(lab: Lab, home: Path, *arguments: str) -> Ended:
-    process = start_cold(home, lab.environment, arguments)
+    process = start(home, lab.environment, arguments)
     with watched(process) as workers:
         ended = end_of(process)
     assert ended.code == 0, ended.stderr
@@ -83,27 +80,13 @@ def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path:
     assert (plan["summary"]["nodes"], plan["excluded"]) == (HOSTS, [])
 
     one = ("--max-unavailable", "1", "--exclude", "cp-*", "--exclude", "worker-[2-9]*", "--exclude", "worker-1?*")
-    ended = end_of(start_cold(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", *one)))
+    ended = invoked(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", *one))
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("columns", "most"), [(60, 230), (80, 180), (120, 140), (200, 130)])
-def test_a_plan_of_large_waves_names_every_node_on_few_screens(
-    columns: int, most: int, lab: Lab, tmp_path: Path
-) -> None:
-    """In a column beside seven others their names would take 540 lines of 120 columns."""
-    screen = shown(tmp_path, lab.environment, ("plan", "--max-unavailable", "10%", "--allow", "idle"), columns)
-    assert screen.code == 0, screen.text
-    named = set(re.findall(r"(?:worker|cp)-\d+", screen.text.partition("Warnings:")[0]))
-    assert len(named) == HOSTS
-    assert max(map(len, screen.lines)) <= columns
-    assert len(screen.lines) < most, len(screen.lines)
-
-
-@pytest.mark.timeout(300)
 def test_an_interrupt_leaves_no_worker(lab: Lab, tmp_path: Path) -> None:
-    process = start_cold(tmp_path, lab.environment, ("status",))
+    process = start(tmp_path, lab.environment, ("status",))
     end = time.monotonic() + 60
     while not (workers := set(workers_of(process.pid))):
         assert time.monotonic() < end, "no worker has begun"
@@ -111,24 +94,3 @@ def test_an_interrupt_leaves_no_worker(lab: Lab, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert end_of(process).code == 130
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
-
-
-@pytest.mark.timeout(300)
-def test_under_a_limit_of_open_files_all_hosts_answer(lab: Lab, tmp_path: Path) -> None:
-    """A hard one, as containers have it."""
-    asked = f"{sys.executable} -m rollout status -o json --set ssh.probe-concurrency=500 --set ssh.probe-timeout=2m"
-    ended = subprocess.run(
-        ["bash", "-c", f"ulimit -n 256; exec {asked}"],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd()), **lab.environment},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=250,
-    )
-    assert ended.returncode == 0, ended.stderr
-    rows = json.loads(ended.stdout)
-    assert (len(rows), {row["error"] for row in rows}) == (HOSTS, {""})
-    # the other tests of this module have some of them rebooted before it, or after it
-    assert {row["needs_reboot"] for row in rows} <= {True, False}
-    assert ended.stderr.count("72 hosts are asked at once, not as many as ssh.probe-concurrency allows") == 1

@@ -21,9 +21,8 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
 from tests.cli.screens import shown
-from tests.ended import assert_well_said, end_of, start_cold
+from tests.ended import PROGRAM, assert_well_said, end_of, invoked, start
 from tests.waiting import wait_until
-from tests.warm import PROGRAM
 
 pytestmark = pytest.mark.exhaustive
 
@@ -130,7 +129,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert len(screen.lines) < 100
     assert "27 nodes in " in " ".join(screen.text.split())
 
-    as_json = end_of(start_cold(tmp_path, lab.environment, ["plan", str(saved), "-o", "json"]))
+    as_json = invoked(tmp_path, lab.environment, ["plan", str(saved), "-o", "json"])
     plan = json.loads(as_json.stdout)
     pools = {node["name"]: node["pool"] for wave in plan["waves"] for node in wave["nodes"]}
     assert Counter(pools.values()) == {"canary": 2, "web": 7, "batch": 15, "rest": 3}
@@ -139,7 +138,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert any(set(wave) == {"web", "batch"} for wave in waves), waves
     assert all(count <= LIMITS[pool] for wave in waves[:-1] for pool, count in wave.items()), waves
 
-    ended = end_of(start_cold(tmp_path, lab.environment, ["apply", str(saved), "-o", "json"]), 300)
+    ended = end_of(start(tmp_path, lab.environment, ["apply", str(saved), "-o", "json"]), 300)
     assert ended.code == 0, ended.stderr
     assert rebooted_since(lab, before) == dict.fromkeys(pools, 1)
     most = most_at_once(ended.lines, pools)
@@ -147,9 +146,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert all(count <= LIMITS[pool] for pool, count in most.items()), most
     assert lab.scoreboard().most_unavailable <= 9
     assert_nothing_left(lab)
-    rows = json.loads(
-        end_of(start_cold(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)])).stdout
-    )
+    rows = json.loads(invoked(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)]).stdout)
     assert {row["node"]: row["pool"] for row in rows if row["node"] in pools} == pools
 
 

@@ -70,25 +70,6 @@ def test_twice_verbose_tells_each_request_and_each_command(untouched: Lab, comma
     assert len([line for line in commands if asked.fullmatch(line)]) == 12
 
 
-def test_why_requests_and_commands_failed(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("unreachable", nodes=5)
-    ended = command("status", "-vv", "--set", "ssh.probe-timeout=2s", lab=lab)
-    assert any("Ssh" in line and "Error: " in line for line in told(ended.stderr, "ssh"))
-    assert any(re.search(r"\d+ (timeout|unreachable)", line) for line in told(ended.stderr, "stage"))
-    gone = command("status", "-vv", "--kubeconfig", str(dead_kubeconfig(lab)))
-    assert any(re.fullmatch(r"GET /\S+.*: \w+Error, \d+ ms", line) for line in told(gone.stderr, "api"))
-    assert told(gone.stderr, "stage")[-1].startswith(f"status ended with {ExitCode.ERROR.value} after")
-
-
-def dead_kubeconfig(lab: Lab) -> Path:
-    """Of a server that nobody is at."""
-    document = yaml.safe_load(lab.kubeconfig.read_text())
-    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-    path = lab.directory / "dead"
-    path.write_text(yaml.safe_dump(document))
-    return path
-
-
 def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, command: Command, home: Path) -> None:
     lab, log = start_lab("rollback", nodes=5, speed=40), home / "all.log"
     log.touch(mode=0o644)
@@ -172,20 +153,6 @@ def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, hom
     totals = [sum("nodes" in line and "of about" in line for line in lines) for lines in screen.moments]
     assert max(totals) == 1
     assert all(not re.search(r"\d+ of \d+ nodes .*of about", line) for line in screen.lines)
-
-
-@pytest.mark.exhaustive
-def test_lines_of_many_threads_leave_nothing_of_the_board_standing(start_lab: StartLab, home: Path) -> None:
-    """Requests of many drains at once, above a board that is drawn beside them: a line, or all of the board."""
-    lab = start_lab("default", nodes=16, speed=20)
-    words = ("apply", "--yes", "-vv", "--max-unavailable", "8", "--control-plane", "exclude")
-    screen = shown(home, lab.environment, words, 100)
-    assert screen.code == 0
-    began = next(number for number, line in enumerate(screen.lines) if "wave 1 of" in line)
-    lines = screen.lines[began:]
-    assert len([line for line in lines if re.match(r"\d\d:\d\d:\d\d api: ", line)]) > 100
-    # a spinner's frame before a node, or the bar of the whole
-    assert [line for line in lines if re.match(r"[⠀-⣿] |━|╸", line)] == []
 
 
 def test_without_a_word_of_it_nothing_is_logged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.cli.test_manifests import IMAGE, KEY, pod, printed, refused
 from tests.conftest import StartLab
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 MOUNTED = "/etc/rollout/settings"
 BEFORE = """
@@ -129,7 +129,7 @@ def test_the_program_finds_them_in_the_volume(
     files = [word for name, value in laid.items() if "." in name for word in ("--set", f"{name}={value}")]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    ended = end_of(start(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json", *files)))
+    ended = invoked(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json", *files))
     assert ended.code == ExitCode.OK, ended
     assert lab.scoreboard().reboots["worker-1"] == 1
     said = [detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail]

@@ -72,7 +72,7 @@ def plain(tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "plain"
     folder.mkdir()
     hidden = hidden_modules()
-    assert {"asyncssh", "jsonpatch", "pytest", "hypothesis", "mypy"} <= set(hidden)
+    assert {"asyncssh", "pytest", "hypothesis", "mypy"} <= set(hidden)
     (folder / "sitecustomize.py").write_text(HIDING.format(hidden=json.dumps(hidden)))
     return {"PYTHONPATH": str(folder)}
 
@@ -89,22 +89,6 @@ def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
         "rollout: error: the simulated cluster needs libraries that are not installed: No module named 'asyncssh'",
         f"hint: {sys.executable} -m pip install 'node-rollout[lab]'",
     ]
-
-
-def test_without_its_extra_chat_services_name_the_line_that_installs_them(
-    command: Command, plain: dict[str, str]
-) -> None:
-    ended = command("apply", "--yes", variables={**plain, "ROLLOUT_NOTIFY": "slack://s3cr3t"})
-    assert ended.code == 64
-    assert "need Apprise, which is not installed" in ended.stderr
-    assert f"{sys.executable} -m pip install 'node-rollout[notify]'" in ended.stderr
-    assert "s3cr3t" not in ended.stderr
-
-
-def test_without_the_extra_scenarios_are_listed_all_the_same(command: Command, plain: dict[str, str]) -> None:
-    ended = command("lab", "scenarios", variables=plain)
-    assert (ended.code, ended.stderr) == (0, "")
-    assert "default" in ended.stdout
 
 
 def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
@@ -126,9 +110,3 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
 
 def names(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in requirements}
-
-
-def test_the_group_that_tests_are_run_with_brings_the_extras() -> None:
-    extras, group = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]["dev"]
-    assert all(set(extra) <= set(group) for extra in extras.values())
-    assert not names(PROJECT["project"]["dependencies"]) & names(group)

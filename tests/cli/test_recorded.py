@@ -67,17 +67,6 @@ def test_the_last_run_is_that_of_the_contexts_cluster(command: Command) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-def test_runs_of_other_clusters_are_counted_not_listed(command: Command) -> None:
-    ended = command("history")
-    assert PROD in ended.stdout
-    assert TEST not in ended.stdout
-    where = "Runs on https://Prod.example:6443 (context prod)"
-    assert ended.stderr == f"{where}; left out: 1 run on other clusters (--all-clusters).\n"
-    assert listed(command, "--context", "test") == [TEST]
-    assert sorted(listed(command, "--all-clusters")) == [PROD, TEST]
-
-
-@pytest.mark.usefixtures("kept")
 def test_a_run_that_is_named_may_be_of_any_cluster(command: Command) -> None:
     assert reported(command, "bbb") == TEST
     assert command("history", "bbb").stdout.startswith(f"Run {TEST} on https://test.example:6443")
@@ -92,30 +81,6 @@ def test_a_cluster_without_a_run_has_none_of_anothers(command: Command) -> None:
     ended = command("history", "--context", "new")
     assert (ended.code, ended.stdout) == (ExitCode.OK, "No run is recorded here.\n")
     assert "left out: 2 runs on other clusters (--all-clusters)" in ended.stderr
-
-
-def test_another_address_of_the_same_cluster(command: Command, kept: Path) -> None:
-    keep(kept, AGAIN, {"uid": "prod", "server": "https://10.0.0.1:6443"}, 2)
-    assert sorted(listed(command)) == [PROD, AGAIN]
-    assert reported(command) == AGAIN
-
-
-def test_a_cluster_that_stands_where_another_stood(command: Command, kept: Path) -> None:
-    keep(kept, AGAIN, {"uid": "new", "server": "https://prod.example:6443"}, 2)
-    assert listed(command) == [AGAIN]
-
-
-def test_journals_that_do_not_say_their_cluster_are_none_of_it(command: Command, kept: Path) -> None:
-    keep(kept, AGAIN, {}, 2)
-    assert listed(command) == [PROD]
-    assert reported(command, "ccc") == AGAIN
-
-
-def test_a_torn_first_line(command: Command, kept: Path) -> None:
-    path = keep(kept, AGAIN, {"uid": "prod", "server": "https://prod.example:6443"}, 2)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0][:40] + b"\n" + b"".join(lines))
-    assert reported(command) == AGAIN
 
 
 def test_without_a_kubeconfig_any_cluster_counts_and_that_is_said(command: Command, kept: Path) -> None:

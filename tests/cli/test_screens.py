@@ -25,7 +25,6 @@ from tests.waiting import wait_until
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTHS = (80, 120, 200)
-COLOUR = b"\x1b["
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "status": ("status",),
     "plan": ("plan", "--max-unavailable", "3"),

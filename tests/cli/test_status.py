@@ -125,7 +125,3 @@ def test_where_a_format_has_no_meaning_it_is_refused(command: Command, mixed: La
     refused = command(*words, lab=mixed)
     assert refused.code == 64
     assert f"'{words[-1]}' is not one of 'text', 'json', 'wide'" in refused.stderr
-
-
-def test_names_are_not_for_explanations(command: Command, mixed: Lab) -> None:
-    assert command("plan", "--explain", "worker-1", "-o", "name", lab=mixed).code == 64

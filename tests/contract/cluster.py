@@ -27,7 +27,6 @@ Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 _FILES = ("certificate-authority", "client-certificate", "client-key")
 LABEL = "contract.node-rollout.dev/run"
 PATIENCE = 30.0

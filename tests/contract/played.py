@@ -22,13 +22,12 @@ from rollout.lab.clock import LabClock
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import HostTimings, Machine
-from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import USER
+from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import workload_objects
 from rollout.lab.scenario import Scenario, Workload
 from rollout.lab.simulation import LabFiles
-from rollout.lab.world.node_status import micro_time, new_node, registered, reported
-from rollout.lab.world.pod_status import started, with_readiness
+from rollout.lab.world.reports import micro_time, new_node, registered, reported, started, with_readiness
 from tests.contract.cluster import LABEL, Answer, Cluster, Json
 
 SPEED = 30.0

@@ -36,12 +36,8 @@ def leases(namespace: str) -> str:
     ("wrong", "expected"),
     [
         ({"leaseDurationSeconds": 0}, (422, ["FieldValueInvalid"])),
-        ({"leaseTransitions": -1}, (422, ["FieldValueInvalid"])),
         ({"leaseDurationSeconds": 1.5}, (400, [])),
-        ({"leaseDurationSeconds": 2**31}, (400, [])),
         ({"leaseDurationSeconds": "30"}, (400, [])),
-        ({"renewTime": "2026-03-04T05:06:07Z"}, (400, [])),
-        ({"renewTime": "yesterday"}, (400, [])),
         ({"holderIdentity": 5}, (400, [])),
     ],
 )
@@ -74,13 +70,10 @@ def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> Non
         ({"data": {"k" * 254: "x"}}, (422, ["FieldValueInvalid"])),
         ({"data": {"..": "x"}}, (422, ["FieldValueInvalid"])),
         ({"data": {"..a": "x"}}, (422, ["FieldValueInvalid"])),
-        ({"binaryData": {".": "aGk="}}, (422, ["FieldValueInvalid"])),
         ({"data": {"a": None}}, (201, [])),
-        ({"data": {"a": "x"}, "binaryData": {"a": "aGk="}}, (422, ["FieldValueInvalid"])),
         ({"data": {"a": "x" * (1024 * 1024 + 1)}}, (422, ["FieldValueTooLong"])),
         ({"data": {"a": "x" * (3 * 1024 * 1024)}}, (413, [])),
         ({"data": {"a": 1}}, (400, [])),
-        ({"binaryData": {"a": "***"}}, (400, [])),
         ({"metadata": {"name": "Upper"}}, (422, ["FieldValueInvalid"])),
     ],
     ids=[
@@ -88,13 +81,10 @@ def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> Non
         "long key",
         "folder",
         "hidden",
-        "dot",
         "null",
-        "same key",
         "1 MiB",
         "3 MiB",
         "number",
-        "base64",
         "name",
     ],
 )
@@ -145,14 +135,6 @@ def test_events_lie_beside_their_objects(cluster: Cluster) -> None:
     assert (
         cluster.send("POST", "/api/v1/namespaces/default/events", {**wrong, "metadata": {"name": name}}).status == 422
     )
-    series = {"count": 2, "lastObservedTime": "2026-03-04T05:06:07Z"}
-    for bad in ({"count": "1"}, {"firstTimestamp": "now"}, {"message": 1}, {"count": 2**31}, {"series": series}):
-        assert (
-            cluster.send(
-                "POST", "/api/v1/namespaces/default/events", {**EVENT, **bad, "metadata": {"name": name}}
-            ).status
-            == 400
-        )
 
 
 def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) -> None:
@@ -180,7 +162,6 @@ def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) 
         ({"spec": {"taints": [{"key": "a b", "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
         ({"spec": {"taints": [{"key": "a" * 64, "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
         ({"spec": {"taints": [{"key": "a", "value": "a b", "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
-        ({"spec": {"taints": [{"key": "a", "effect": "NoExecute", "timeAdded": "now"}]}}, "FieldValueInvalid"),
     ],
     ids=[
         "key",
@@ -194,7 +175,6 @@ def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) 
         "taint key",
         "taint length",
         "taint value",
-        "taint time",
     ],
 )
 def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> None:
@@ -203,30 +183,6 @@ def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> 
     # Old servers say each of these more than once.
     assert (refused.status, set(refused.causes)) == (422, {reason})
     assert cluster.patch(node, {"metadata": {"annotations": {"A.b/C": "upper case is fine"}}}, MERGE).status == 200
-
-
-def test_what_a_node_keeps_for_good(cluster: Cluster) -> None:
-    node = f"{NODES}/{cluster.node()}"
-    there = {"providerID": "contract://a", "podCIDR": "10.250.0.0/24", "podCIDRs": ["10.250.0.0/24"]}
-    assert cluster.patch(node, {"spec": there}, MERGE).status == 200
-    for change in ({"providerID": "contract://b"}, {"podCIDR": "10.251.0.0/24", "podCIDRs": ["10.251.0.0/24"]}):
-        refused = cluster.patch(node, {"spec": change}, MERGE)
-        assert (refused.status, set(refused.causes)) == (422, {"FieldValueForbidden"})
-    assert cluster.patch(node, {"spec": {"unschedulable": True}}, MERGE).status == 200
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"minAvailable": 1, "maxUnavailable": 1},
-        {"minAvailable": "x%"},
-        {"minAvailable": "101%"},
-        {"maxUnavailable": -1},
-    ],
-)
-def test_budgets_of_the_wrong_form(cluster: Cluster, spec: Json) -> None:
-    answer = cluster.send("POST", cluster.budgets(cluster.namespace()), {"metadata": {"name": "b"}, "spec": spec})
-    assert (answer.status, answer.causes) == (422, ["FieldValueInvalid"])
 
 
 @pytest.mark.parametrize(
@@ -251,11 +207,10 @@ def test_options_that_are_none(cluster: Cluster) -> None:
     node = f"{NODES}/{cluster.node()}"
     answers = (
         cluster.patch(node, {}, MERGE, dryRun="Some"),
-        cluster.send("DELETE", node, {"propagationPolicy": "Maybe"}),
         cluster.get(NODES, resourceVersionMatch="Exact"),
         cluster.get(NODES, resourceVersion="1", resourceVersionMatch="Nonsense"),
     )
-    assert [answer.status for answer in answers] == [422] * 4
+    assert [answer.status for answer in answers] == [422] * 3
 
 
 @pytest.mark.parametrize("field", ["spec.nodeName", "status.phase", "metadata.name", "metadata.namespace"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from tests.contract.cluster import Cluster
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 
 def kubeconfig(server: Cluster, folder: Path, **cluster: object) -> Path:
@@ -28,10 +28,10 @@ def test_the_program_checks_it_but_where_it_is_not_to(cluster: Cluster, tmp_path
     """Silently, as kubectl: standard error is for what goes wrong."""
     cluster.node()
     words = ("status", "-o", "json")
-    checked = end_of(start(tmp_path, {"KUBECONFIG": str(kubeconfig(cluster, tmp_path))}, words))
+    checked = invoked(tmp_path, {"KUBECONFIG": str(kubeconfig(cluster, tmp_path))}, words)
     assert checked.code == 1, checked.stderr
     assert "certificate" in checked.stderr
     unchecked = kubeconfig(cluster, tmp_path, **{"insecure-skip-tls-verify": True})
-    ended = end_of(start(tmp_path, {"KUBECONFIG": str(unchecked)}, words))
+    ended = invoked(tmp_path, {"KUBECONFIG": str(unchecked)}, words)
     assert (ended.code, ended.stderr) == (0, ""), ended.stderr
     assert json.loads(ended.stdout)

@@ -81,7 +81,7 @@ def account(played: Played, home: Path, kind: str) -> dict[str, str]:
 
 def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
     own, before = account(played, tmp_path, "deployment"), played.reboots
-    ways = ("--strategy", "rolling", "--set", "drain.exclude-from-load-balancers=500ms", "--set", "labels.compat=fluo")
+    ways = ("--strategy", "rolling", "--set", "drain.exclude-from-load-balancers=500ms", "--set", "labels.fluo=true")
     ask_for_reboots(played)
     process = started(played, tmp_path, "operate", "--once", *UNATTENDED, *ways, *selector(played), **own)
     code, lines, told = ended(process)

@@ -59,9 +59,7 @@ def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strat
                 "json",
                 *ways,
                 "--set",
-                "labels.compat=fluo",
-                "--set",
-                "labels.compat=kured",
+                "labels.fluo=true",
             ),
             *selector(played),
         )

@@ -1,5 +1,10 @@
-"""Imported by the process from which these tests fork: the program, all of it, and nothing of it looked at again."""
+"""Imported by the process from which these tests fork: the program, all of it but the lab."""
 
-from tests.warm import load
+import importlib
+import pkgutil
 
-load()
+import rollout
+
+for module in pkgutil.walk_packages(rollout.__path__, "rollout."):
+    if not module.name.startswith(("rollout.lab", "rollout.__main__")):
+        importlib.import_module(module.name)

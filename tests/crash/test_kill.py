@@ -40,7 +40,8 @@ STRATEGIES = {
     "pools": ("--config", str(POOLS)),
     "courtesy": (
         *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
-        *("--set", "labels.compat=fluo", "--set", "labels.compat=kured"),
+        "--set",
+        "labels.fluo=true",
         *(
             "--set",
             "drain.delay=200ms",
@@ -54,7 +55,7 @@ STRATEGIES = {
     ),
 }
 # What others are told only while a node is under way.
-MAINTENANCE, TURN, IN_PROGRESS = "maintenance", "turn", "weave.works/kured-reboot-in-progress"
+MAINTENANCE, TURN = "maintenance", "turn"
 RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
@@ -259,7 +260,7 @@ def told_to_others(running: Lab) -> list[str]:
 
     def is_told(node: dict[str, dict[str, dict[str, str]]]) -> bool:
         labels = node["metadata"].get("labels") or {}
-        return labels.get(MAINTENANCE) == "true" or TURN in labels or IN_PROGRESS in annotations(node)
+        return labels.get(MAINTENANCE) == "true" or TURN in labels
 
     return running.call(lambda: [node["metadata"]["name"] for node in running.store.items(NODES) if is_told(node)])
 

@@ -95,7 +95,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "wall": "`--set reboot.wall=true`; the text that users are told stands in no plan",
         "pre_reboot_node_labels": "`labels.pre-reboot`, `name=value`",
         "post_reboot_node_labels": "`labels.post-reboot`, `name=value`",
-        "annotate_compat": "`labels.compat`",
+        "fluo_labels": "`--set labels.fluo=true`",
     },
     "LoggedInUser": {"name": "of the user", "tty": "the terminal, as `who` names it"},
     "Pool": {

@@ -19,7 +19,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "schemas": schemas.listing,
 }
 PLACES: Mapping[str, str] = {
-    "exit codes": "operating.md",
+    "exit codes": "history.md",
     "flags": "configuration.md",
     "keys": "configuration.md",
     "reasons": "json.md",
@@ -27,10 +27,9 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
-    "scenarios": "lab.md",
     "commands": "getting-started.md",
-    "metrics": "operating.md",
-    "fleetlock answers": "fleetlock.md",
+    "metrics": "metrics-and-notifications.md",
+    "fleetlock answers": "json.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},
     "schemas": "json.md",
 }

@@ -1,4 +1,4 @@
-"""The pipelines of docs/ci.md, step by step in a shell, as a runner would: their own lines, nothing typed again.
+"""The pipelines of docs/examples, step by step in a shell, as a runner would: their own lines, nothing typed again.
 
 What a runner does by itself is done here: secrets, files that carry variables, artifacts, conditions. `pip` and `pipx`
 find the package installed.
@@ -17,16 +17,16 @@ from typing import Any
 
 import yaml
 
-PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SECRETS = ("CLUSTER_KUBECONFIG", "HOSTS_SSH_KEY", "HOSTS_KNOWN_HOSTS", "HOSTS_INVENTORY")
 _EXPRESSION = re.compile(r"\$\{\{ ([\w.-]+) \}\}")
 _EQUALITY = re.compile(r"([\w.-]+) == '(\w+)'")
 
 
 def texts() -> dict[str, str]:
-    """The page's files, by the name in their first line."""
-    blocks = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    return dict(blocks)
+    """The files, by the name in their first line."""
+    files = (path.read_text().split("\n", 1) for path in EXAMPLES.glob("*.yml"))
+    return {head.removeprefix("# "): text for head, text in files}
 
 
 def document(name: str) -> dict[str, Any]:

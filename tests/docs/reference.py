@@ -1,4 +1,4 @@
-"""The tables of the documents, made from the code: flags, fixed words, rights, scenarios.
+"""The tables of the documents, made from the code: flags, fixed words, rights.
 
 `python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
@@ -11,13 +11,11 @@ from rollout.cli.main import program
 from rollout.cli.settings.keys import Setting, pool_settings, settings, written
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
-from rollout.lab.scenario import load_scenario
-from rollout.lab.scenarios import scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 from rollout.report.metrics.families import FAMILIES
-from rollout.server.answers import Answer, Kind
+from rollout.server.protocol import Answer, Kind
 
 _ANSWERS = {
     Kind.GRANTED: "the node is cordoned and drained: reboot",
@@ -301,13 +299,6 @@ def _argument(argument: Any) -> str:
     return f"{name}{more}" if argument.required else f"[{name}]{more}"
 
 
-def scenarios() -> str:
-    """What the lab can play."""
-    return _table(
-        ("scenario", "what is wrong"), [(f"`{name}`", load_scenario(name).description) for name in scenario_names()]
-    )
-
-
 def fleetlock_answers() -> str:
     """Every kind of answer of the FleetLock server, with its status and what it means."""
     rows = [[str(Answer(kind, "").status), f"`{kind}`", _ANSWERS[kind]] for kind in Kind]
@@ -323,7 +314,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "rights": rights,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "keys": keys,
-    "scenarios": scenarios,
     "commands": commands,
     "metrics": metrics,
     "fleetlock answers": fleetlock_answers,

@@ -124,22 +124,6 @@ def test_what_is_not_run_says_why() -> None:
     assert len(left) < 12
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("```sh\nrollout plan missing.plan\n```", "1: rollout plan missing.plan"),
-        ("```sh\nrollout history --colour | cat  # a pipe hides no failure\n```", "64: rollout history"),
-        ("<!-- run: ends with 5 -->\n```sh\nrollout --version\n```", "should end with (5,)"),
-        ("```sh\nfor name in a b; do\n  false \\\n    x\ndone\nrollout --version\n```", "1: for name in a b; do"),
-        ("```console\n$ rollout --version\nrollout version 0.1.0\n```", "print ['rollout version N']"),
-    ],
-)
-def test_a_block_that_is_wrong_is_found(text: str, wrong: str, tmp_path: Path, variables: Mapping[str, str]) -> None:
-    (tmp_path / "page.md").write_text(f"Words.\n\n{text}\n")
-    (block,) = blocks(tmp_path / "page.md")
-    assert wrong in failing(block, paste(block, tmp_path, variables))
-
-
 def test_a_comment_names_only_what_its_block_has(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("<!-- run: NODE is worker-1 -->\n```sh\nrollout status --node NAME\n```\n")
     (block,) = blocks(tmp_path / "page.md")

@@ -1,4 +1,4 @@
-"""The pipelines of docs/ci.md are valid, and do what the page says: their own steps, in a shell, against a lab."""
+"""The pipelines of docs/examples are valid, and do what the page says: their own steps, in a shell, against a lab."""
 
 import re
 import subprocess

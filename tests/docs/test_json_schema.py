@@ -11,14 +11,12 @@ from jsonschema import Draft202012Validator
 from rollout.errors import ExitCode, ScenarioError
 from rollout.lab.hostplan import plan_hosts, scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, load_scenario
+from rollout.lab.scenario import Scenario, flags_of, load_scenario
 from rollout.lab.scenarios import scenario_names
-from rollout.lab.steps import flags_of
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.docs import schemas
-from tests.ended import end_of, start
-from tests.published import assert_journal, assert_published, document_of, published
+from tests.ended import invoked
+from tests.published import assert_journal, assert_published, published
 
 pytestmark = pytest.mark.slow  # the output of a lab
 # Of each scenario a part is enough that has all the hosts which it names.
@@ -61,7 +59,7 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     with Lab.start(part_of(scenario), directory=tmp_path / "lab", speed=50) as lab:
 
         def lines_of(*words: str) -> list[bytes]:
-            ended = end_of(start(tmp_path, lab.environment, (*words, "-o", "json")))
+            ended = invoked(tmp_path, lab.environment, (*words, "-o", "json"))
             assert ended.stdout or name in WITHOUT_A_RUN, ended.stderr
             return ended.stdout.encode().splitlines()
 
@@ -122,15 +120,6 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     assert not report["ok"]
 
 
-@pytest.mark.parametrize("name", sorted(schemas.DOCUMENTS))
-def test_a_schema_refuses_what_is_something_else(name: str) -> None:
-    """Else it would hold nothing."""
-    anything = Draft202012Validator(published(name))
-    assert not anything.is_valid({"type": "nonsense"})
-    assert not anything.is_valid([{"node": 1}])
-    assert not anything.is_valid("text")
-
-
 def test_a_field_that_is_missing_or_of_another_type_is_refused() -> None:
     notice = {"type": "notice", "at": "2026-03-04T05:06:07Z", "message": "a sentence"}
     check("apply", notice)
@@ -147,23 +136,6 @@ def test_a_field_that_no_schema_has_is_refused_of_this_program() -> None:
             assert_published(name, {**notice, "added": 1})
     with pytest.raises(AssertionError, match=r"docs/schemas/status\.json"):
         assert_published("status", [{"node": "worker-1"}])
-
-
-def test_which_schema_is_that_of_a_command_line() -> None:
-    assert document_of(("plan", "-o", "json")) == "plan"
-    assert document_of(("plan", "--explain", "worker-1", "--output=json")) == "explain"
-    assert document_of(("status", "--run", "-o", "json")) == "status-run"
-    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "plan")] == [
-        "apply",
-        "apply",
-        "plan",
-    ]
-    assert document_of(("inventory", "--list")) == "inventory"
-    assert document_of(("fleetlock", "status", "-o", "json")) == "fleetlock-status"
-    assert document_of(("plan",)) == document_of(("plan", "-o", "json", "--help")) == document_of(()) == ""
-    assert {document_of((name, "-o", "json")) for name in schemas.DOCUMENTS} >= set(schemas.DOCUMENTS) - {
-        *("inventory-host", "explain"),
-    }
 
 
 @pytest.mark.sample

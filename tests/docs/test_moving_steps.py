@@ -15,7 +15,7 @@ from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, LEASES, NAMESPACE
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.docs.test_moving import PAGE
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 AGENT = "ghcr.io/flatcar/flatcar-linux-update-operator:v0.10"
 FLEETLOCK = "quay.io/poseidon/fleetlock:v0.4.0"
@@ -87,7 +87,7 @@ def test_after_the_steps_as_they_are_printed_nothing_of_the_other_system_holds_i
     lab.call(partial(install, lab, namespace, items))
 
     def planned() -> dict[str, Any]:
-        return dict(json.loads(end_of(start(tmp_path, lab.environment, ("plan", "-o", "json"))).stdout))
+        return dict(json.loads(invoked(tmp_path, lab.environment, ("plan", "-o", "json")).stdout))
 
     def is_held(plan: dict[str, Any]) -> bool:
         return any(entry["node"] == node for entry in plan["excluded"])

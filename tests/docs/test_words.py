@@ -84,12 +84,3 @@ def test_no_sentence_sounds_translated() -> None:
 def test_no_page_sounds_translated(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not [phrase for phrase in PHRASES if phrase in text]
-
-
-def test_the_check_sees_what_it_looks_for() -> None:
-    code = (
-        'def told(each):\n    """for the while"""\n    for this in each:\n        raise E(f"{this}: mend it, {this}")\n'
-    )
-    tree = ast.parse(code)
-    assert {name for _, name in bound(tree)} == {"told", "each", "this"}
-    assert [text for _, text in sentences(tree)] == [": mend it, "]

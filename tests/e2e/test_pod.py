@@ -23,7 +23,7 @@ from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.e2e.machines import wait_for
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
@@ -50,7 +50,7 @@ def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, 
     """The printed objects by their kinds; of the roles, what the lab's API server grants from now on."""
     (directory / "cluster.toml").write_text(settings)
     options = ("--known-hosts", str(lab.known_hosts), "--config", "cluster.toml", "-o", "json")
-    ended = end_of(start(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options)))
+    ended = invoked(directory, {}, ("manifests", "job", "--image", "registry.example/rollout:1", *options))
     assert ended.code == 0, ended.stderr
     documents: list[dict[str, Any]] = json.loads(ended.stdout)["items"]
     grants = grants_of(document for document in documents if document["kind"] in ("ClusterRole", "Role"))

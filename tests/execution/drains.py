@@ -9,15 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rollout.execution.base.outage import OutageNotice
+from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import DrainTask
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
 from rollout.lab.api.store import Change, ChangeType
-from rollout.lab.clock import LabClock
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi, Observer
 from tests.execution.fake_cluster import FakeServer
@@ -36,9 +35,20 @@ class Unfenced:
         """Nothing stands in the way."""
 
 
+class FasterClock(SystemClock):
+    """Time that passes `speed` times as fast, but for pauses, which are as long as by the wall."""
+
+    def __init__(self, speed: float) -> None:
+        super().__init__()
+        self._speed, self._began = speed, super().monotonic()
+
+    def monotonic(self) -> float:
+        return (super().monotonic() - self._began) * self._speed
+
+
 def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0) -> DrainTask:
     """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
-    clock = LabClock(speed)
+    clock = FasterClock(speed)
     report = Reporter(observer, clock)
     cluster = PatientApi(api, clock, OutageNotice(report))
     return DrainTask(node, f"uid-{node}", "run-1", drain, cluster, Unfenced(), report)

@@ -22,7 +22,7 @@ from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import Answer, Call, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.misbehaviour import faulty_answer
+from rollout.lab.api.misbehaviour import stand_in
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.requests import RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
@@ -79,9 +79,9 @@ class FakeServer(StandaloneApi):
         """None where no answer arrives."""
         if fault is None or fault.answer is FaultAnswer.SLOW:
             return self._computed(call)
-        stand_in = faulty_answer(fault)
-        if stand_in is not None:
-            return stand_in
+        given = stand_in(fault)
+        if given is not None:
+            return given
         match fault.answer:
             case FaultAnswer.LOSE_ANSWER:
                 self._computed(call)

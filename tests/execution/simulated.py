@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
+from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.health import Health
+from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.node.context import NodeContext
+from rollout.execution.record.standing import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Before
 from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
@@ -24,10 +28,45 @@ from rollout.planning.away import Room
 LONGEST = 10_000_000.0
 
 
-class SimulatedClock:
+class NoGates:
+    """Nothing is held up."""
+
+    def before_rollout(self) -> None:
+        pass
+
+    def before_wave(self, wave: Wave) -> str:
+        return ""
+
+    def hold(self, node: PlannedNode) -> Hold:
+        return OPEN
+
+    def refusal(self, node: PlannedNode) -> str:
+        return ""
+
+    def before_node(self, context: NodeContext) -> None:
+        pass
+
+    def before_drain(self, context: NodeContext) -> None:
+        pass
+
+    def after_waiting(self, context: NodeContext, when: str) -> None:
+        pass
+
+    def before_reboot(self, context: NodeContext) -> None:
+        pass
+
+    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
+        pass
+
+    def soak(self, wave: Wave) -> bool:
+        return False
+
+
+class SimulatedClock(SystemClock):
     """Passes when it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seconds = 0.0
 
     def monotonic(self) -> float:
@@ -143,6 +182,7 @@ class World(AbstractContextManager["World"]):
             room=Room(limit),
             ledger=self.ledger,
             notice=self.notices.append,
+            gates=NoGates(),
             lanes=lambda _run_one, _most: self,
         )
         runner.run(wave, rolling)

@@ -9,8 +9,8 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.errors import SshUnreachableError
 from rollout.execution.rollout.abort import abort
+from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.remains import Aborted
 from rollout.lab.api.resources import NODES
 from rollout.model import marks
 from rollout.model.host import Host

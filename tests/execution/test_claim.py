@@ -11,12 +11,10 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import NoGates
 from rollout.execution.node.claim import claim
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.failures import NodeFailure, RefusedError
 from rollout.execution.node.marking import give_back
-from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
@@ -29,6 +27,8 @@ from rollout.model.progress import Outcome
 from rollout.planning.away import Room
 from rollout.ports import ClusterApi
 from tests.execution.drains import Json, put
+from tests.execution.simulated import NoGates
+from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.in_memory
@@ -115,7 +115,7 @@ def context(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
 
 def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = False) -> bool:
     try:
-        claim(context(api, name, admission, cordoned=cordoned), "2", None)
+        claim(context(api, name, admission, cordoned=cordoned), "2", facts("n1"))
     except RefusedError:
         return False
     return True
@@ -218,5 +218,5 @@ def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
         api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
 
     with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
-        claim(context(Interrupted(api, 3, cordon), "n1", Allowed(1)), "2", None)
+        claim(context(Interrupted(api, 3, cordon), "n1", Allowed(1)), "2", facts("n1"))
     assert not node_of(server, "n1")["metadata"].get("annotations")

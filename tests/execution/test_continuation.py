@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.execution.record.record import StandingRecord
+from rollout.execution.record.standing import StandingRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
 from rollout.model.gates import AlertPolicy, GatePolicy

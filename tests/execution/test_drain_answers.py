@@ -1,13 +1,10 @@
 """Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
 
-from collections.abc import Callable
-
 import pytest
 
 from rollout.errors import DrainError
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
-from rollout.lab.api import discovery
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
@@ -232,48 +229,3 @@ def terminate_namespace(server: StandaloneApi) -> None:
         server.store.put(NAMESPACES, going)
 
     server.call(change)
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """What discovery says of evictions: a version, or nothing."""
-    real = discovery.resource_list
-
-    def serve(version: str) -> None:
-        def listed(group: str, of: str) -> object:
-            found = real(group, of)
-            if found is None or group:
-                return found
-            kept = [each for each in found["resources"] if each["name"] != "pods/eviction"]
-            eviction = {"name": "pods/eviction", "kind": "Eviction", "group": "policy", "version": version}
-            return {**found, "resources": [*kept, *([eviction] if version else [])]}
-
-        monkeypatch.setattr("rollout.lab.api.discovery.resource_list", listed)
-        monkeypatch.setattr("rollout.lab.api.endpoints.resource_list", listed, raising=False)
-
-    return serve
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_the_version_that_is_served_is_spoken(
-    version: str, served: Callable[[str], None], server: StandaloneApi, drained: Drain
-) -> None:
-    served(version)
-    add_pod(server, NODE, "p", owned=RS)
-    drained()
-    (record,) = asked(server, "create", "pods/eviction")
-    assert f'"policy/{version}"' in record.body
-
-
-def test_without_evictions_nothing_is_deleted_but_by_the_flag(
-    served: Callable[[str], None], server: StandaloneApi, drained: Drain
-) -> None:
-    served("")
-    add_pod(server, NODE, "p", owned=RS)
-    with pytest.raises(DrainError) as caught:
-        drained()
-    assert "--disable-eviction" in caught.value.hint
-    assert asked(server, "delete", "pods") == []
-    drained(evicting=False)
-    assert len(asked(server, "delete", "pods")) == 1
-    assert pods_on(server, NODE) == set()

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
 from rollout.execution.events.writer import EventWriter
@@ -181,7 +182,7 @@ def test_the_last_words_of_a_drain_are_written_at_the_end_of_its_run(
 
     letting_go = threading.Thread(target=let_go)
     letting_go.start()
-    with EventWriter(api, "run-1", closing_seconds=60) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=60) as writer:
         drain(replace(task_of("n1", api, recorder, DrainPolicy(Duration(400)), speed=20), events=writer))
     patches = asked(server, "patch", "events")
     letting_go.join()

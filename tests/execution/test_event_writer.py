@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.errors import RolloutError
 from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -43,7 +44,7 @@ def asked(server: StandaloneApi) -> list[int]:
 
 
 def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: ClusterApi) -> None:
-    with EventWriter(api, "run-1", closing_seconds=10) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
         writer.tell(note())
     (event,) = written(api)
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
@@ -54,12 +55,12 @@ def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: Cluste
 
 def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: ClusterApi, server: StandaloneApi) -> None:
     later = AT + timedelta(minutes=5)
-    with EventWriter(api, "run-1", closing_seconds=10) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
         writer.tell(note())
         writer.tell(note(at=later, message="Evicting 2 pods"))
-    with EventWriter(api, "run-1", closing_seconds=10) as resumed:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as resumed:
         resumed.tell(note(at=later, message="Evicting 1 pod"))
-    with EventWriter(api, "run-2", closing_seconds=10) as another:
+    with EventWriter(api, "run-2", SystemClock(), closing_seconds=10) as another:
         another.tell(note())
     # the rights that a rollout is granted are to create and to patch Events
     assert server.call(lambda: server.server.requests.asked("get", "events")) == []
@@ -70,7 +71,7 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: ClusterApi
 
 
 def test_one_that_has_expired_is_made_anew(api: ClusterApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", closing_seconds=10) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
         writer.tell(note())
         (event,) = wait_for(api, 1)
         server.call(lambda: server.store.remove(STORED, event["metadata"]["name"], "default"))
@@ -81,7 +82,7 @@ def test_one_that_has_expired_is_made_anew(api: ClusterApi, server: StandaloneAp
 
 @pytest.mark.wire
 def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", closing_seconds=20) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=20) as writer:
         server.outage(None)
         began = time.monotonic()
         for reason in ("Cordoned", "Draining", "Drained"):
@@ -100,7 +101,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 ) -> None:
     fault(server, answer)
     told: list[RolloutError] = []
-    with EventWriter(api, "run-1", closing_seconds=10, refused=told.append) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10, refused=told.append) as writer:
         for number in range(5):
             writer.tell(note(f"Reason{number}"))
     assert len(told) == 1
@@ -111,7 +112,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 @pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
 def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterApi, server: StandaloneApi) -> None:
     fault(server, answer)
-    with EventWriter(api, "run-1", closing_seconds=0.5) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=0.5) as writer:
         writer.tell(note())
         began = time.monotonic()
     assert time.monotonic() - began < 3
@@ -120,7 +121,7 @@ def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterAp
 def test_last_words_are_tried_again_while_there_is_time(api: ClusterApi, server: StandaloneApi) -> None:
     failing = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="events", requests=4)
     server.call(lambda: server.server.faults.add(failing))
-    with EventWriter(api, "run-1", closing_seconds=20) as writer:
+    with EventWriter(api, "run-1", SystemClock(), closing_seconds=20) as writer:
         for reason in ("Booted", "Ready"):
             writer.tell(note(reason))
     assert {event["reason"] for event in written(api)} == {"Booted", "Ready"}
@@ -129,7 +130,7 @@ def test_last_words_are_tried_again_while_there_is_time(api: ClusterApi, server:
 @pytest.mark.wire
 def test_far_too_many_are_dropped_rather_than_kept(api: ClusterApi, server: StandaloneApi) -> None:
     server.outage(None)
-    with EventWriter(api, "run-1") as writer:
+    with EventWriter(api, "run-1", SystemClock()) as writer:
         for number in range(5000):
             writer.tell(note(f"Reason{number}"))
         assert writer._waiting.qsize() <= 2000

@@ -7,16 +7,15 @@ from typing import cast
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.errors import GateError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
-from rollout.execution.gates.gates import Later
+from rollout.execution.gates.gates import GatePorts, Later
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, _fitting
-from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -28,10 +27,11 @@ from rollout.planning.plan import build_plan
 from tests.planning.builders import inputs, node
 
 
-class MovedClock:
+class MovedClock(SystemClock):
     """A clock that a test moves."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.at = datetime(2026, 3, 2, 21, 59, tzinfo=UTC)
 
     def now(self) -> datetime:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lease import StandingLease, read_lease
 from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance
@@ -17,10 +18,11 @@ LEASE = f"{LEASES}/node-rollout"
 ELSEWHERE = "2099-01-01T00:00:00.000000Z"
 
 
-class Passing:
+class Passing(SystemClock):
     """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a moment of it."""
 
     def __init__(self, api: KubeApi, renewed_at: float | None = None) -> None:
+        super().__init__()
         self.api = api
         self.renewed_at = renewed_at
         self.time = 0.0
@@ -63,7 +65,7 @@ def looked(
     """What came of it, and how long it took."""
     passing = Passing(api, renewed_at)
     watch = LeaseWatch(passing)
-    state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice, sleep=passing.sleep)
+    state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice)
     return state is Holder.ALIVE, passing.time
 
 
@@ -95,7 +97,7 @@ def test_that_it_takes_long_is_said(api: KubeApi) -> None:
     assert notices == ["watching up to 3m22s for ann to renew the lock"]
 
 
-class SetClock:
+class SetClock(SystemClock):
     """Shows what a test sets."""
 
     seconds = 0.0

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.execution.drain.drain import drain
-from rollout.execution.drain.precedence import Precedence, Standing
+from rollout.execution.drain.task import Demand, Precedence
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
@@ -22,14 +22,14 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("kubelet")
 
 
-def stand(drains: Precedence, **standings: tuple[int, int]) -> None:
+def update(drains: Precedence, **standings: tuple[int, int]) -> None:
     for node, (left, wanted) in standings.items():
-        drains.stand(node, Standing(left, {"shop/web": wanted}))
+        drains.update(node, Demand(left, {"shop/web": wanted}))
 
 
 def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> None:
     drains = Precedence()
-    stand(drains, near=(2, 2), far=(5, 5), other=(9, 1))
+    update(drains, near=(2, 2), far=(5, 5), other=(9, 1))
     assert drains.ahead("near", "shop/web", 1, 0.0) == ""
     assert drains.ahead("far", "shop/web", 2, 0.0) == "near"
     assert drains.ahead("far", "shop/web", 3, 0.0) == ""
@@ -41,7 +41,7 @@ def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> Non
 
 def test_nobody_waits_for_a_drain_that_lets_a_permit_lie() -> None:
     drains = Precedence()
-    stand(drains, near=(1, 1), far=(5, 5))
+    update(drains, near=(1, 1), far=(5, 5))
     assert [drains.ahead("far", "shop/web", 1, now) for now in (0.0, 2.9, 3.1)] == ["near", "near", ""]
     drains.closed("far", "shop/web")
     assert drains.ahead("far", "shop/web", 1, 10.0) == "near"
@@ -49,8 +49,8 @@ def test_nobody_waits_for_a_drain_that_lets_a_permit_lie() -> None:
 
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
     drains = Precedence()
-    stand(drains, near=(1, 1))
-    drains.stand("late", Standing(5, {"shop/web": 5}, pressed=True))
+    update(drains, near=(1, 1))
+    drains.update("late", Demand(5, {"shop/web": 5}, pressed=True))
     assert drains.ahead("late", "shop/web", 1, 0.0) == ""
     assert drains.ahead("near", "shop/web", 1, 0.0) == "late"
 

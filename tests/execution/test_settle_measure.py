@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.rollout.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource

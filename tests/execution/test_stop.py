@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
+from rollout.adapters.clock import SystemClock
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 
 
-class SetClock:
+class SetClock(SystemClock):
     seconds = 0.0
 
     def now(self) -> datetime:

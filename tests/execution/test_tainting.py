@@ -7,9 +7,8 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES
@@ -90,14 +89,14 @@ def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:
     first = tainting(2)
-    with first.standing(NAMES, ()):
+    with first.while_waiting(NAMES, ()):
         assert {name: taints(server, name) for name in NAMES} == {name: [*others(2), OURS] for name in NAMES}
     assert {name: taints(server, name) for name in NAMES} == {name: others(2) for name in NAMES}
     assert recorder.events == []
 
 
 def test_taking_it_away_meets_a_change_as_well(server: FakeServer, tainting: Callable[[int], Tainting]) -> None:
-    with tainting(0).standing(NAMES, ()):
+    with tainting(0).while_waiting(NAMES, ()):
         assert tainting(1).clear(NAMES) == {}
         assert {name: taints(server, name) for name in NAMES} == {name: others(1) for name in NAMES}
 
@@ -105,7 +104,7 @@ def test_taking_it_away_meets_a_change_as_well(server: FakeServer, tainting: Cal
 def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:
-    with tainting(1000).standing(NAMES, ()):
+    with tainting(1000).while_waiting(NAMES, ()):
         assert not any(OURS in taints(server, name) for name in NAMES)
     (notice,) = recorder.events
     assert isinstance(notice, Notice)

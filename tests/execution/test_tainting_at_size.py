@@ -47,7 +47,7 @@ def test_a_thousand_nodes_take_one_write_each_and_nobody_asks_again_too_early(
             PatientApi(connect(api.kubeconfig, None), clock), Unfenced(), Reporter(recorder, clock), StopRequest()
         )
         before, began = len(api.server.requests), time.process_time()
-        with tainting.standing(NAMES, ()):
+        with tainting.while_waiting(NAMES, ()):
             assert tainted(api) == len(NAMES)
             seconds = time.process_time() - began
             log = [request for request in api.server.requests.since(before) if request.method == "PATCH"]

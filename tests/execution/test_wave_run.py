@@ -14,12 +14,13 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import OPEN, Hold, NoGates
+from rollout.execution.gates.gates import OPEN, Hold
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.planning.away import Room
+from tests.execution.simulated import NoGates
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
 # So often a stage's answer is given once all has come of it that should: something more may still come.

@@ -36,10 +36,9 @@ def node(document: Json) -> Node:
     return decode.one(json.dumps(document).encode(), wire.WireNode, decode.node, "/node")
 
 
-def budget(spec: Json, status: Json | None = None, *, old: bool = False) -> Budget:
+def budget(spec: Json, status: Json | None = None) -> Budget:
     document = {"metadata": {"namespace": "a", "name": "b"}, "spec": spec, "status": status}
-    project = decode.old_budget if old else decode.budget
-    return decode.one(json.dumps(document).encode(), wire.WireBudget, project, "/budget")
+    return decode.one(json.dumps(document).encode(), wire.WireBudget, decode.budget, "/budget")
 
 
 def asks(**requests: str) -> Json:
@@ -308,22 +307,19 @@ def test_zero_is_a_number_of_pods_and_not_an_absence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "covers_v1", "covers_v1beta1"),
+    ("selector", "covers"),
     [
-        (None, False, False),
-        ({}, True, False),
-        ({"matchLabels": {}}, True, False),
-        ({"matchLabels": {"app": "x"}}, True, True),
-        ({"matchLabels": {"app": "y"}}, False, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True, True),
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {}}, True),
+        ({"matchLabels": {"app": "x"}}, True),
+        ({"matchLabels": {"app": "y"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
     ],
 )
-def test_an_empty_selector_covers_all_in_v1_and_none_in_v1beta1(
-    selector: Json | None, *, covers_v1: bool, covers_v1beta1: bool
-) -> None:
+def test_an_empty_selector_covers_all(selector: Json | None, *, covers: bool) -> None:
     covered = replace(pod({"metadata": {"name": "p", "namespace": "a"}}), labels={"app": "x"})
-    assert budget({"selector": selector}).covers(covered) is covers_v1
-    assert budget({"selector": selector}, old=True).covers(covered) is covers_v1beta1
+    assert budget({"selector": selector}).covers(covered) is covers
 
 
 @pytest.mark.parametrize(

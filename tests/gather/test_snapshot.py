@@ -122,20 +122,6 @@ def test_what_planning_cannot_do_without_is_an_error(tmp_path: Path, path: str) 
     assert "rollout doctor" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("answers", "covers"),
-    [
-        ({snapshot.BUDGETS: listed(named("b", spec={"selector": {}}))}, [True]),
-        ({snapshot.OLD_BUDGETS: listed(named("b", spec={"selector": {}}))}, [False]),
-        ({}, []),
-    ],
-)
-def test_budgets_of_old_servers(tmp_path: Path, answers: dict[str, Json | int], covers: list[bool]) -> None:
-    with scripted(serving(answers)) as server:
-        budgets = snapshot.read_budgets(client(tmp_path, server))
-    assert [budget.selector is not None for budget in budgets] == covers
-
-
 def test_attachments_of_one_node_and_of_a_server_without_the_kind(tmp_path: Path) -> None:
     with scripted(serving(CLUSTER)) as server:
         found = snapshot.read_attachments(client(tmp_path, server), "n1")

@@ -14,9 +14,8 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.hostplan import scale, with_fleetlock
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
+from rollout.lab.scenario import load_scenario, steps_of
 from rollout.lab.scenarios import scenario_names
-from rollout.lab.steps import steps_of
 from tests.ended import Ended, answered, end_of, start
 
 # A smaller one shows the same.

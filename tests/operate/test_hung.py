@@ -10,10 +10,8 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.scrapes import Scrape
-from tests.apply.test_notifications import hang
 from tests.operate.conftest import assert_all_done, assert_untouched, lease_of
 from tests.operate.test_metrics import LISTEN, answer, operating, scrape, until
-from tests.scripted_api import scripted
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -77,14 +75,3 @@ def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(st
         assert scrape(port).value("node_rollout_running") == 0
         assert lease_of(lab)["spec"]["renewTime"] > renewed
         assert_all_done(lab)
-
-
-def test_a_notifier_that_hangs_keeps_no_pass_from_its_end(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    with (
-        scripted(hang) as hanging,
-        operating(lab, tmp_path, *OFTEN, "--set", f"notify.url={hanging.url}/hook") as (_, port),
-    ):
-        until(port, lambda seen: ended(seen).get("ok", 0) >= 2, 120)
-        assert hanging.exchanges
-    assert_all_done(lab)

@@ -4,14 +4,11 @@ import http.client
 import json
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
@@ -100,83 +97,6 @@ def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started
             "not ready: see the log of the last pass\n",
             "text/plain; charset=utf-8",
         )
-
-
-def test_what_is_not_served_is_not_found(started: Start, tmp_path: Path) -> None:
-    with operating(started("idle", 4), tmp_path, *LISTEN) as (_, port):
-        assert answer(port, "/debug/vars")[0] == 404
-        assert answer(port, "/")[0] == 200
-        status, body, kind = answer(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
-        assert (status, kind.split(";")[0]) == (200, "application/openmetrics-text")
-        assert body.endswith("# EOF\n")
-        only = answer(port, "/metrics?name[]=node_rollout_build_info")[1]
-        assert set(Scrape(only).families) == {"node_rollout_build_info"}
-
-
-@pytest.mark.exhaustive
-def test_connections_that_say_nothing_keep_nobody_from_scraping_for_long(started: Start, tmp_path: Path) -> None:
-    with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (process, port):
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
-        time.sleep(0.5)
-        threads = next(Path(f"/proc/{process.pid}").glob("status")).read_text()
-        assert int(re.findall(r"Threads:\t(\d+)", threads)[0]) < 60
-        time.sleep(11)
-        assert answer(port, "/healthz")[0] == 200
-        for connection in silent:
-            connection.close()
-
-
-@pytest.mark.exhaustive
-def test_connections_that_drip_keep_nobody_from_its_health_at_any_moment(started: Start, tmp_path: Path) -> None:
-    with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (_, port), ExitStack() as stack:
-        dripping = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(40)]
-        end, answers = time.monotonic() + 13, 0
-        while time.monotonic() < end:
-            for number, connection in enumerate(dripping):
-                try:
-                    connection.sendall(b"G")
-                except OSError:
-                    dripping[number] = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            assert answer(port, "/healthz")[0] == 200
-            answers += 1
-            time.sleep(0.2)
-        assert answers
-
-
-@pytest.mark.parametrize(("written", "host"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1"), ("[::1]:0", "::1")])
-def test_addresses_are_written_as_for_exporters(written: str, host: str, started: Start, tmp_path: Path) -> None:
-    if ":" in host and not has_ipv6():
-        pytest.skip("this machine has no IPv6")
-    with operating(started("idle", 4), tmp_path, "--set", f"metrics.listen={written}") as (_, port):
-        assert answer(port, "/healthz", host)[0] == 200
-        if written == ":0" and has_ipv6():
-            assert answer(port, "/healthz", "::1")[0] == 200
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-def test_an_address_that_is_taken_ends_it_before_anything_begins(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = rollout(lab, "operate", "--once", "--set", f"metrics.listen=127.0.0.1:{port}")
-    assert ended.code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
-    assert not any(lab.scoreboard().reboots.values())
-
-
-@pytest.mark.parametrize("written", ["9732x", "host:", "127.0.0.1:70000", "http://127.0.0.1:1"])
-def test_an_address_that_is_none_is_refused(written: str, started: Start, rollout: Rollout) -> None:
-    ended = rollout(started("idle", 4), "operate", "--once", "--set", f"metrics.listen={written}")
-    assert ended.code == 64
-    assert "is not an address to listen on" in ended.stderr
 
 
 def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(

@@ -6,17 +6,12 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.access import Denial
-from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
-from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
 from tests.apply.conftest import Rollout
 from tests.apply.test_memory import (
     BAD,
-    FIXED,
-    forget,
     harmed,
     let_pass,
     mend,
@@ -39,24 +34,6 @@ def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab]
         rollout(lab, *ONCE, *flags)
         between(lab)
         let_pass(lab)
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_five_nights_harm_no_more_nodes_than_may_fail(started: Start, rollout: Rollout, most: int) -> None:
-    lab = started("default", 8)
-    five_nights(lab, rollout, "--max-failures", str(most))
-    assert len(harmed(lab)) == most
-    roll_back_everywhere(lab, FIXED)
-    mend(lab)
-    assert rollout(lab, *ONCE).code == 0
-    assert all(lab.scoreboard().reboots.values())
-
-
-def test_without_its_memory_each_night_harms_one_more(started: Start, rollout: Rollout) -> None:
-    """What the test above would not see otherwise: that it is the memory that holds the version."""
-    lab = started("default", 8)
-    five_nights(lab, rollout, between=forget)
-    assert len(harmed(lab)) == 5
 
 
 @pytest.mark.sample
@@ -93,21 +70,6 @@ def unwritable(lab: Lab) -> None:
     lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
 
 
-def test_beside_a_memory_that_is_immutable_no_pass_begins(started: Start, rollout: Rollout) -> None:
-    """Each night would harm one more, as without any right to it."""
-    lab = started("default", 4)
-    unwritable(lab)
-    five_nights(lab, rollout)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 6, ended.stderr
-    assert "ConfigMap kube-system/node-rollout-memory cannot be written: " in ended.stderr
-    assert "immutable" in ended.stderr
-    assert "kubectl -n kube-system delete configmap node-rollout-memory" in ended.stderr
-    assert_untouched(lab)
-    forget(lab)
-    assert len(rollout(lab, *ONCE).failures) == 1
-
-
 def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -121,16 +83,6 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
         assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
         again = rollout(lab, *ONCE)
         assert (again.code, harmed(lab)) == (6, [node]), again.stderr
-
-
-@pytest.mark.exhaustive
-def test_webhooks_that_cannot_be_asked_beforehand_keep_no_pass_back(started: Start, rollout: Rollout) -> None:
-    """What such a webhook would say to a write is not known, and no reason to think that it would refuse."""
-    lab = started("default", 4)
-    lab.inflict(ApiFault(answer=FaultAnswer.NO_DRY_RUN, resource="configmaps"))
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
-    assert set(lab.scoreboard().reboots.values()) == {1}
 
 
 @pytest.mark.sample
@@ -169,48 +121,6 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
         assert list(rollout(lab, *ONCE, *flags).failures) == [node]
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert list(rollout(lab, *ONCE, *flags).failures) == [node]
-
-
-@pytest.mark.exhaustive
-def test_a_host_that_stages_another_version_each_time_rests_and_the_held_one_stays_held(
-    started: Start, rollout: Rollout
-) -> None:
-    """Of ten passes in ten minutes one drains it; a day each later, none that failed on it is tried on others."""
-    lab = started("default", 4)
-    flaky = lab.machines["worker-1"]
-
-    def stage(version: str) -> None:
-        flaky.engine = UpdateEngine.with_staged(version, checked=1)
-        flaky.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK))
-
-    for number in range(10):
-        lab.call(lambda number=number: stage(f"5000.0.{number}"))  # type: ignore[misc]
-        rollout(lab, *ONCE, "--node", "worker-1")
-        let_pass(lab, 60)
-    assert flaky.reboots == 1
-    for number in range(11):
-        let_pass(lab)
-        lab.call(lambda number=number: stage(f"5001.0.{number}"))  # type: ignore[misc]
-        rollout(lab, *ONCE, "--node", "worker-1")
-    assert flaky.reboots == 12
-    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged("5000.0.0", checked=1)))
-    ended = rollout(lab, *ONCE, "--node", "worker-2")
-    assert (ended.code, harmed(lab)) == (4, ["worker-1"]), ended.stderr
-    assert "version 5000.0.0 is held" in str(ended.summary)
-
-
-@pytest.mark.exhaustive
-def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")
-    paused = rollout(lab, "operate", "--once")
-    assert paused.code == 0, paused.stderr
-    assert paused.stdout.startswith("No node is started: all nodes are paused by ")
-    assert "sale" in paused.stdout
-    assert_untouched(lab)
-    let_pass(lab, 9 * 3600)
-    assert rollout(lab, *ONCE).code == 0
-    assert set(lab.scoreboard().reboots.values()) == {1}
 
 
 @pytest.mark.parametrize(

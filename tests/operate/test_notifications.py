@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
-from tests.ended import end_of, start
+from tests.ended import end_of, invoked, start
 from tests.inbox import Inbox, received
-from tests.operate.conftest import ONCE, killed_at, open_now
+from tests.operate.conftest import ONCE, open_now
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -45,20 +45,20 @@ def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
     inbox: Inbox, started: Start, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    closed = end_of(start(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)]))
+    closed = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)])
     assert (closed.code, inbox.notes) == (0, [])
-    assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
+    assert invoked(tmp_path, environment(lab, inbox), ONCE).code == 0
     assert inbox.events()[0] == "started"
     assert inbox.one("finished")["state"] == "completed"
     inbox.exchanges.clear()
-    assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
+    assert invoked(tmp_path, environment(lab, inbox), ONCE).code == 0
     assert inbox.notes == []
 
 
 def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Start, tmp_path: Path) -> None:
     lab = started("default", 4)
     # no node is estimated to be back by then
-    ended = end_of(start(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]))
+    ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"])
     assert ended.code == 0, ended.stderr
     note = inbox.one("finished")
     assert (note["state"], note["level"], note["next"]) == (
@@ -68,20 +68,6 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Sta
     )
     assert note["not_started"] == len(ended.summary["not_started"]) == 4
     assert note["message"] == next(iter(ended.summary["reasons"].values()))
-
-
-def test_a_pass_that_has_no_time_to_begin_is_no_news(inbox: Inbox, started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    gate = ("--set", "gates.command=sh -c 'sleep 3'", "--active-deadline", "2s")
-    assert end_of(start(tmp_path, environment(lab, inbox), [*ONCE, *gate])).code == 0
-    assert inbox.notes == []
-
-
-def test_beside_another_rollout_nothing_is_told(inbox: Inbox, started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--set", "lock.duration=1s"):
-        assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
-    assert inbox.notes == []
 
 
 def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> None:
@@ -97,10 +83,10 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
 
 def test_one_pass_that_fails_is_told(inbox: Inbox, tmp_path: Path) -> None:
     variables = {"KUBECONFIG": "/nonexistent", "ROLLOUT_NOTIFY": inbox.url}
-    assert end_of(start(tmp_path, variables, ["operate", "--once"])).code == 1
+    assert invoked(tmp_path, variables, ["operate", "--once"]).code == 1
     assert inbox.one("finished")["state"] == "failed"
     inbox.exchanges.clear()
-    end_of(start(tmp_path, variables, ["operate", "--once", "--set", "notify.on=node-failed"]))
+    invoked(tmp_path, variables, ["operate", "--once", "--set", "notify.on=node-failed"])
     assert inbox.notes == []
 
 

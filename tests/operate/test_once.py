@@ -16,7 +16,6 @@ from tests.operate.conftest import (
     assert_all_done,
     assert_untouched,
     killed_at,
-    lease_of,
     open_now,
     record,
 )
@@ -125,17 +124,6 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
         assert_all_done(lab)
 
 
-@pytest.mark.exhaustive
-def test_an_abort_is_over_where_a_person_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    with killed_at(lab, tmp_path, "cordoned", *ONCE, "--set", "lock.duration=1s"):
-        assert rollout(lab, "abort", "--yes").code == 0
-        said = rollout(lab, "unpause", "--all")
-        assert (said.code, "Unattended passes may begin again." in said.stdout) == (0, True)
-        assert rollout(lab, *ONCE).code == 0
-        assert_all_done(lab)
-
-
 def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -173,21 +161,6 @@ def test_what_a_killed_pass_left_the_next_one_goes_on_with(
         ended = rollout(lab, *ONCE)
         assert ended.code == 0, ended.stderr
         assert_all_done(lab)
-
-
-@pytest.mark.exhaustive
-def test_what_a_person_took_over_is_theirs(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    with killed_at(lab, tmp_path, "draining", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s"):
-        taken_over = command(lab, tmp_path, "resume", "--yes", "-o", "json")
-        wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{taken_over.pid}"))
-        wait_until(lambda: any(lab.scoreboard().reboots.values()))
-        taken_over.send_signal(signal.SIGTERM)
-        taken_over.communicate(timeout=60)
-        assert taken_over.returncode == 130
-        ended = rollout(lab, "operate", "--once")
-        assert "is left to people" in ended.stdout
-        assert ended.code == 0
 
 
 def test_it_goes_on_under_todays_rules_where_they_are_stricter(

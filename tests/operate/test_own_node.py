@@ -7,7 +7,7 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.test_own_node import MARK, is_marked, node_of
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done
 from tests.waiting import wait_until
 
@@ -22,31 +22,13 @@ def environment(lab: Lab, node: str, pod: str = POD) -> dict[str, str]:
 
 
 def once(lab: Lab, home: Path, node: str, *flags: str) -> Ended:
-    return end_of(start(home, environment(lab, node), (*ONCE, *flags)))
-
-
-def test_two_passes_do_all_nodes_and_neither_is_a_failure(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    first = once(lab, tmp_path, "worker-2")
-    assert first.code == 0, first.stderr
-    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [("worker-2", "deferred")]
-    assert len(first.summary["succeeded"]) == 4
-    assert is_marked(lab, "worker-2")
-    again = once(lab, tmp_path, "worker-2")
-    assert again.code == 0, again.stderr
-    assert is_marked(lab, "worker-2")
-    assert lab.scoreboard().reboots["worker-2"] == 0
-    second = once(lab, tmp_path, "worker-1")
-    assert second.code == 0, second.stderr
-    assert second.summary["succeeded"] == ["worker-2"]
-    assert not is_marked(lab, "worker-2")
-    assert_all_done(lab)
+    return invoked(home, environment(lab, node), (*ONCE, *flags))
 
 
 def test_what_nobody_in_the_cluster_can_take_is_a_failure(started: Start, tmp_path: Path) -> None:
     lab = started("default", 1)
     (own,) = (node["metadata"]["name"] for node in lab.store.items(NODES))
-    ended = end_of(start(tmp_path, environment(lab, own), ("operate", "--once")))
+    ended = invoked(tmp_path, environment(lab, own), ("operate", "--once"))
     assert ended.code == 4, ended.stderr
     assert "own-node" in ended.stdout
     assert "from outside the cluster" in ended.stdout
@@ -80,7 +62,7 @@ def test_a_standing_process_has_its_own_pod_moved_once(started: Start, tmp_path:
     ended = end_of(process)
     assert f"{POD} is evicted" in ended.stderr
     assert MARK in node_of(lab, "worker-2")["metadata"]["annotations"]
-    second = end_of(start(tmp_path, environment(lab, "worker-1", "kube-system/rollout-2"), ONCE))
+    second = invoked(tmp_path, environment(lab, "worker-1", "kube-system/rollout-2"), ONCE)
     assert second.code == 0, second.stderr
     assert second.summary["succeeded"] == ["worker-2"]
     assert_all_done(lab)

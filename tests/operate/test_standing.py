@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
 from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
@@ -85,19 +84,6 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     assert follower.end() == 0
     assert_all_done(lab)
     assert took < 4 + 2 + 2, took
-
-
-@pytest.mark.exhaustive
-def test_a_dead_holder_that_leaves_nothing_to_go_on_with_is_no_reason_to_spin(started: Start, begin: Begin) -> None:
-    lab = started("default", 4)
-    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 1}
-    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
-    lab.call(lambda: lab.store.create(LEASES, lease))
-    standing = begin(lab, "--every", "1h", "--window", open_now(hours=6))
-    standing.await_words("outside the maintenance window")
-    time.sleep(6)
-    assert sum("outside the maintenance window" in line for line in standing.said) == 1
-    assert standing.end() == 0
 
 
 @pytest.mark.exhaustive

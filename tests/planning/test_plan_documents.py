@@ -114,7 +114,7 @@ def with_rule(*names: str, value: Any) -> bytes:
             with_rule("policy", "courtesy", "post_reboot_node_labels", value=["node-rollout.dev/run=x"]),
             "it is rollout's own",
         ),
-        (with_rule("policy", "courtesy", "annotate_compat", value=["all"]), "not a complete plan"),
+        (with_rule("policy", "courtesy", "fluo_labels", value=["all"]), "not a complete plan"),
         (with_rule("waves", value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}]), "w-1"),
         (
             with_rule(

@@ -109,16 +109,6 @@ NO_MARKS = [
     {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
     {"annotations": {"rebootmanager/status": "Ready", "reboot-agent.v1.demo.local/reboot-needed": ""}},
     {
-        "annotations": {
-            "weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z",
-            "node-rollout.dev/run": "0123456789abcdef",
-            "node-rollout.dev/phase": "failed",
-            "node-rollout.dev/boot-id-before": "b1",
-            "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
-            '["2026-01-01T00:00:00Z",null]}}',
-        }
-    },
-    {
         "labels": {FLUO + "before-reboot": "true"},
         "annotations": {
             "node-rollout.dev/run": "0123456789abcdef",

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
@@ -94,7 +94,7 @@ def test_what_is_done_for_people_and_programs_is_told() -> None:
         wall=True,
         pre_reboot_node_labels=("maintenance=true",),
         post_reboot_node_labels=("maintenance=false",),
-        annotate_compat=(Compat.FLUO, Compat.KURED),
+        fluo_labels=True,
     )
     lines = [line.split(maxsplit=1)[1] for line in told(Policy(courtesy=courtesy)) if line.startswith("  courtesy")]
     assert lines == [
@@ -102,7 +102,7 @@ def test_what_is_done_for_people_and_programs_is_told() -> None:
         "logged-in users are told and waited for, 30m at most",
         "labels from the cordon on: maintenance=true",
         "labels at the end: maintenance=false",
-        "annotated as by fluo, kured",
+        "FLUO's labels kept up to date",
     ]
     assert not any("! weaker" in line for line in told(Policy(courtesy=courtesy)))
     (only_told,) = [line for line in told(Policy(courtesy=CourtesyPolicy(wall=True))) if "courtesy" in line]

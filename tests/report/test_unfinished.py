@@ -3,9 +3,9 @@
 import pytest
 
 from rollout.execution.lock_holder import Glance
-from rollout.execution.record.record import StandingRecord
+from rollout.execution.record.standing import StandingRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.remains import Inheritance
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.progress import Phase
 from rollout.report.unfinished import abort_text, resume_text
 from tests.report.builders import planned

@@ -11,7 +11,7 @@ from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
-from rollout.lab.world.pod_status import with_readiness
+from rollout.lab.world.reports import with_readiness
 
 PREFIX = "node-rollout.dev/"
 

@@ -7,9 +7,8 @@ server has stamped is held against the server's own clock, which its answers tel
 """
 
 import json
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -22,7 +21,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 pytestmark = pytest.mark.exhaustive
 
@@ -61,7 +60,7 @@ def told_to_go(lab: Lab, *, grace: int, overdue: int = 0) -> str:
 @pytest.fixture
 def rollout(tmp_path: Path) -> Callable[..., Ended]:
     def run(lab: Lab, *arguments: str) -> Ended:
-        return end_of(start(tmp_path, lab.environment, arguments))
+        return invoked(tmp_path, lab.environment, arguments)
 
     return run
 
@@ -107,34 +106,3 @@ def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
         blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=7200", "--drain-timeout", "30m"))
         == []
     )
-
-
-@pytest.mark.parametrize("ahead", [-DAY, DAY])
-def test_a_rollout_does_not_care_what_time_it_is(
-    start_lab: StartLab, rollout: Callable[..., Ended], ahead: int
-) -> None:
-    lab = start_lab(msgspec.structs.replace(scale(load_scenario("default"), 6), clock_ahead=ahead), speed=30)
-    ended = rollout(lab, "apply", *QUICK, "--yes")
-    assert ended.code == 0, ended.stderr
-    assert lab.scoreboard().clean
-
-
-@pytest.mark.parametrize("ahead", [-DAY, DAY])
-def test_nights_go_on_by_a_wrong_clock_and_say_so(
-    start_lab: StartLab, rollout: Callable[..., Ended], ahead: int
-) -> None:
-    """Windows open by the pod's own clock; what is remembered goes by the server's."""
-    lab = start_lab(msgspec.structs.replace(scale(load_scenario("rollback"), 5), clock_ahead=ahead), speed=30)
-    window = f"{datetime.now(UTC) - timedelta(minutes=30):%H:%M} 2h"
-    word = "behind" if ahead > 0 else "ahead of"
-    for rebooted in (3, 3):
-        ended = rollout(lab, "operate", "--once", "--window", window, "--set", "waves.health-checks=1")
-        assert ended.code == 4, ended.stderr
-        assert re.search(rf"warning: this machine's clock is 2[34]h\d\dm {word} the API server's", ended.stderr)
-        assert sum(lab.scoreboard().reboots.values()) == rebooted
-    (check,) = [
-        check
-        for check in json.loads(rollout(lab, "doctor", "-o", "json").stdout)["checks"]
-        if (check["check"], check["subject"]) == ("clock", "this machine")
-    ]
-    assert (check["verdict"], word in check["message"]) == ("warn", True)

@@ -22,7 +22,7 @@ from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootF
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, UpdateState, load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked, start
 
 Run = Callable[..., Ended]
 NODES_IN_ALL = 4  # a control-plane node and three workers
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Run:
     """The real program on a lab, to its end."""
 
     def on(lab: Lab, *arguments: str) -> Ended:
-        return end_of(start(tmp_path, lab.environment, arguments))
+        return invoked(tmp_path, lab.environment, arguments)
 
     return on
 
@@ -127,21 +127,6 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run:
             assert "See: rollout doctor" in ended.stdout.splitlines()[-1]
             assert "Nothing to do" not in ended.stdout
     assert untouched(lab)
-
-
-def test_the_history_knows_of_a_run_that_could_begin_nothing(start_lab: StartLab, run: Run) -> None:
-    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
-    assert run(lab, "apply", "--yes", "--node", "worker-2").code == 4
-    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
-    assert (told["planned"], told["not_done"].keys()) == ([], {"worker-2"})
-
-
-@pytest.mark.exhaustive
-def test_the_demo_ends_as_its_rollout_does(tmp_path: Path) -> None:
-    demo = ("demo", "--nodes", str(NODES_IN_ALL), "--scenario", "unreachable", "--speed", "30")
-    ended = end_of(start(tmp_path, {}, demo))
-    assert ended.code == 4, ended.stderr
-    assert "2 nodes succeeded, 2 not done (2 unreachable)." in ended.stdout
 
 
 def test_a_plan_tells_nothing_to_do_from_nothing_that_can_be_judged(start_lab: StartLab, run: Run) -> None:
@@ -254,20 +239,6 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
     ended = run(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
-
-
-def test_whoever_retries_a_failure_of_an_older_rollout_is_told_by_whose_rules(
-    start_lab: StartLab, run: Run, tmp_path: Path
-) -> None:
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
-    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
-    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
-    # the failed one is away, too
-    killed_at(lab, tmp_path, "draining", limit="2")
-    ended = run(lab, "resume", "--yes", "-o", "json", "--retry-failed", "--force-unlock", unlock(lab))
-    told = "warning: failed in an older rollout, taken by the rules of this one: worker-2\n"
-    assert told in ended.stderr
-    assert "worker-2" in ended.outcomes
 
 
 def inflict_all(lab: Lab, faults: HostFaults) -> None:

@@ -19,7 +19,7 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.conftest import StartLab
-from tests.ended import end_of, start
+from tests.ended import invoked
 from tests.server.serving import Server, await_true, reboot, serving
 from tests.used_rights import single, used
 
@@ -34,7 +34,7 @@ TOLD_AGAIN = ("patch", "events")
 
 def printed(home: Path, variables: dict[str, str]) -> tuple[Grant, ...]:
     words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", "-o", "json")
-    ended = end_of(start(home, variables, words))
+    ended = invoked(home, variables, words)
     assert ended.code == ExitCode.OK, ended.stderr
     return grants_of(item for item in json.loads(ended.stdout)["items"] if item["kind"].endswith("Role"))
 

@@ -34,16 +34,3 @@ def test_names_that_the_rules_do_not_have_are_not_obeyed_by_an_abort(
     assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
     left = metadata(lab, "labels")
     assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)
-
-
-def test_nor_by_the_end_of_a_rollout(
-    started: Callable[[Scenario | str, int], Lab],  # noqa: F811 - fixtures
-    rollout: Callable[..., Ended],  # noqa: F811
-) -> None:
-    lab = started(str(ORDINARY), NUMBER)
-    write(lab, "labels", **TENANT)
-    write(lab, "annotations", **{"node-rollout.dev/announced": FORGED})
-    assert rollout(lab, "apply", *ALONE, "--set", "labels.compat=kured").code == 0
-    left = metadata(lab, "labels")
-    assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)
-    assert lab.scoreboard().annotations_left == {}

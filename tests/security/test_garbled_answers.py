@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
+from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 pytestmark = pytest.mark.exhaustive
 
@@ -45,7 +45,7 @@ GARBLINGS = [
 @pytest.fixture
 def rollout(tmp_path: Path) -> Run:
     def run(lab: Lab, *arguments: str) -> Ended:
-        return end_of(start(tmp_path, lab.environment, arguments))
+        return invoked(tmp_path, lab.environment, arguments)
 
     return run
 
@@ -101,20 +101,6 @@ def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: 
     assert score.clean, score
     assert score.rebooted_undrained == ()
     assert score.evictions > 0
-
-
-@pytest.mark.parametrize("answer", [FaultAnswer.WRONG_KIND, FaultAnswer.LOSE_ANSWER])
-def test_taking_the_place_of_an_old_record_may_be_garbled(
-    start_lab: StartLab, rollout: Run, answer: FaultAnswer
-) -> None:
-    lab = start_lab(nodes=5, speed=30)
-    inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK))
-    assert rollout(lab, *APPLY, "--max-unavailable", "1").code == 4
-    inflict(lab, HEALTHY)
-    lab.inflict(ApiFault(answer=answer, verb="update", resource="configmaps", requests=1, done=True))
-    ended = rollout(lab, *APPLY, *PATIENT, "--allow", "held")
-    assert ended.code == 0, ended.stderr
-    assert lab.scoreboard().clean
 
 
 def inflict(lab: Lab, faults: HostFaults) -> None:

@@ -18,7 +18,7 @@ import pytest
 from rollout.errors import ExitCode, InventoryError
 from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from tests.conftest import StartLab
-from tests.ended import end_of, start
+from tests.ended import invoked
 
 ANSIBLE_INVENTORY = Path(sys.executable).with_name("ansible-inventory")
 needs_ansible = pytest.mark.skipif(not ANSIBLE_INVENTORY.exists(), reason="ansible-core is not installed")
@@ -114,7 +114,7 @@ def test_the_program_connects_where_ansible_would(start_lab: StartLab, tmp_path:
     }
     inventory = laid_out(home, files, "all:\n  children:\n    workers:\n      hosts: worker-1\n")
     arguments = ("status", "--node", "worker-1", "-i", str(inventory), "-o", "json")
-    ended = end_of(start(home, lab.environment, arguments))
+    ended = invoked(home, lab.environment, arguments)
     assert ended.code == ExitCode.OK, ended.stderr
     (status,) = json.loads(ended.stdout)
     assert (status["error"], status["running_version"]) == ("", "4081.2.0"), status

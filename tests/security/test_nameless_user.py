@@ -70,34 +70,3 @@ def test_a_rollout_goes_its_way(lab: Lab, home: dict[str, str]) -> None:
     assert ended.stderr.count("no journal is written") == 1
     assert "XDG_STATE_HOME" in ended.stderr
     assert lab.scoreboard().clean
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("command", [("status",), ("plan",), ("doctor",), ("history",), ("inventory", "--list")])
-def test_every_command_works(lab: Lab, command: tuple[str, ...]) -> None:
-    ended = rollout(lab, *command)
-    assert ended.code == ExitCode.OK, ended.stderr
-
-
-def test_a_key_that_cannot_be_kept_is_told_of_each_host(lab: Lab) -> None:
-    ended = rollout(lab, "status", "--host-key-checking", "accept-new", variables={"ROLLOUT_KNOWN_HOSTS": ""})
-    assert ended.code == ExitCode.OK, ended.stderr
-    assert "its new host key cannot be written to /.ssh/known_hosts" in " ".join(ended.stdout.split())
-
-
-def test_what_openssh_refuses_names_the_way_out(lab: Lab, tmp_path: Path) -> None:
-    files = tmp_path / "files"
-    files.mkdir()
-    (files / "ssh_config").write_text("Match exec true\n  ConnectTimeout 5\n")
-    ended = rollout(lab, "status", "--ssh-config", "/run/ssh_config", files=files)
-    assert ended.code == ExitCode.ERROR
-    error, hint = ended.stderr.splitlines()
-    assert f"No user exists for uid {UID}" in error
-    assert "/etc/passwd" in hint
-
-
-def test_so_does_ansible(lab: Lab) -> None:
-    """Its own temporary files are not in a home that there is none of."""
-    pytest.importorskip("ansible_runner")
-    ended = rollout(lab, "status", "--executor", "ansible", variables={"ROLLOUT_SSH_CONFIG": ""})
-    assert f"No user exists for uid {UID}" in ended.stdout

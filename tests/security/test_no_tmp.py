@@ -82,16 +82,6 @@ def test_memory_will_do(lab: Lab) -> None:
     assert "worker-1" in ended.stdout
 
 
-@pytest.mark.parametrize("inventory", [False, True])
-def test_ansible_needs_no_home(lab: Lab, inventory: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """It keeps its temporary files in a home that is writable, if nobody tells it otherwise."""
-    pytest.importorskip("ansible_runner")
-    from_file = ("-i", str(lab.inventory)) if inventory else ()
-    ended = rollout(lab, "status", "--executor", "ansible", *from_file, closed=USUAL)
-    assert ended.code == ExitCode.OK, ended.stderr
-    assert "gave no answer" not in ended.stdout
-
-
 def test_where_there_is_none_at_all_that_is_said(lab: Lab) -> None:
     for arguments, purpose in (
         (("status",), "a kubeconfig with certificates in it"),
@@ -103,14 +93,6 @@ def test_where_there_is_none_at_all_that_is_said(lab: Lab) -> None:
         error, hint = ended.stderr.splitlines()
         assert error.startswith(f"rollout: error: {purpose} needs a folder for temporary files, and none is writable")
         assert "TMPDIR" in hint
-
-
-def test_ansible_says_it_too(lab: Lab, tmp_path: Path) -> None:
-    pytest.importorskip("ansible_runner")
-    kubeconfig = without_certificates_in_it(lab, tmp_path)
-    ended = rollout(lab, "status", "--executor", "ansible", closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
-    assert ended.code == ExitCode.ERROR
-    assert "Ansible needs a folder for temporary files" in ended.stderr
 
 
 def test_what_takes_no_folder_works(lab: Lab, tmp_path: Path) -> None:

@@ -10,15 +10,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import EVENTS, LEASES, NODES
+from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 TINY = str(Path(__file__).parents[1] / "cli" / "tiny.yaml")
 Run = Callable[..., Ended]
@@ -30,7 +28,7 @@ EVIL = "up\u009b2J\u0085\x7f\u202egnp\u2066.\u200f\u2028\ufeff"
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     def ended(lab: Lab, *arguments: str) -> Ended:
-        return end_of(start(tmp_path, lab.environment, arguments))
+        return invoked(tmp_path, lab.environment, arguments)
 
     return ended
 
@@ -76,42 +74,9 @@ def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> N
     ids=lambda flags: f"{flags[0]} {flags[1][:20]}",
 )
 def test_what_no_server_takes_is_refused_by_its_flag(flags: tuple[str, str], tmp_path: Path) -> None:
-    ended = end_of(start(tmp_path, {"KUBECONFIG": "/nowhere"}, ("plan", *flags)))
+    ended = invoked(tmp_path, {"KUBECONFIG": "/nowhere"}, ("plan", *flags))
     assert ended.code == ExitCode.USAGE
     assert flags[0] in ended.stderr
-
-
-@pytest.mark.exhaustive
-def test_durations_come_out_of_a_plan_as_they_went_in(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
-    lab = start_lab(load_scenario(TINY))
-    flags = ("--settle-timeout", "1500ms", "--drain-timeout", ".5h", "--set", "waves.soak=0", "--ready-timeout", "+5m")
-    ended = run(lab, "plan", *flags, "--out", "saved", "-o", "json")
-    assert ended.code == ExitCode.OK, ended.stderr
-    policy = json.loads(ended.stdout)["policy"]
-    written = (policy["settle_timeout"], policy["drain"]["timeout"], policy["ready_timeout"])
-    assert written == ("1500ms", "30m", "5m")
-    applied = run(lab, "apply", "saved", "-o", "json")
-    assert applied.code == ExitCode.OK, applied.stderr
-    assert applied.plan["policy"] == policy
-
-
-def test_nodes_with_the_longest_names_have_events(start_lab: StartLab, run: Run) -> None:
-    """The names differ in what an Event's name has no room for."""
-    long = ".".join(["n" * 61, "o" * 61, "d" * 61, "e" * 63])
-    scenario = load_scenario(TINY)
-    groups = (msgspec.structs.replace(scenario.nodes[0], prefix=long, count=2),)
-    lab = start_lab(msgspec.structs.replace(scenario, nodes=groups), speed=60)
-    ended = run(lab, "apply", "--yes", "-o", "json")
-    assert ended.code == ExitCode.OK, ended.stderr
-    names = [f"{long}-1", f"{long}-2"]
-    assert (ended.summary["succeeded"], len(names[0])) == (names, 251)
-    assert "Events about this" not in ended.stdout + ended.stderr
-    found = lab.call(lambda: list(lab.store.items(EVENTS)))
-    ours = [event for event in found if event["source"].get("component") == "node-rollout"]
-    for name in names:
-        reasons = {event["reason"] for event in ours if event["involvedObject"]["name"] == name}
-        assert {"Cordoned", "Drained", "Done"} <= reasons
-    assert max(len(event["metadata"]["name"]) for event in ours) <= 253
 
 
 def test_nothing_that_a_terminal_obeys_is_printed(start_lab: StartLab, run: Run, tmp_path: Path) -> None:

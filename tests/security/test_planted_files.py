@@ -17,7 +17,7 @@ from rollout.adapters.output_file import open_output, output_place
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 NOBODY = 65534
 SECRET = "precious\n"
@@ -227,7 +227,7 @@ def test_a_report_is_not_written_through_it_either(shared: Path, victim: Path, t
     journal = tmp_path / "run.jsonl"
     journal.write_text(json.dumps({"type": "event"}) + "\n")
     link = planted(shared / "report.html", victim)
-    ended = end_of(start(tmp_path, {}, ("report", str(journal), "--out", str(link))))
+    ended = invoked(tmp_path, {}, ("report", str(journal), "--out", str(link)))
     assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
     assert "belongs to nobody" in ended.stderr
 
@@ -241,4 +241,4 @@ def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path
 
 def rollout(home: Path, start_lab: StartLab, *arguments: str) -> Ended:
     lab = start_lab("default", nodes=4, speed=100)
-    return end_of(start(home, lab.environment, arguments))
+    return invoked(home, lab.environment, arguments)

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.execution.record.record import read_record
+from rollout.execution.record.standing import read_record
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at
 from tests.ended import end_of
-from tests.security.records import PACKED, PLAIN, mark, put_record, sealed
+from tests.security.records import PACKED, PLAIN, mark, put_record
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
@@ -107,23 +107,6 @@ def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_pa
         assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
 
 
-@pytest.mark.exhaustive
-def test_a_bomb_takes_little_memory_and_abort_takes_it_away(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    """It stands for 600 MB, which took 1,223 MiB to read."""
-    with interrupted(started, tmp_path) as (lab, node):
-        whole, unlock = record(lab), ("--force-unlock", run_of(lab))
-        assert whole is not None
-        put_record(lab, PACKED["a bomb"][0](whole))
-        for words, code in ((("status",), 0), (("status", "--run"), 0), (("resume", "--yes"), 6)):
-            ended, megabytes = peak(lab, tmp_path, *words)
-            assert (words, ended) == (words, code)
-            assert megabytes < 300, words
-        undone = rollout(lab, "abort", "--yes", *unlock)
-        assert undone.code == 0, undone.stderr
-        assert "its record is removed, with whatever in it is not understood" in undone.stdout
-        assert (record(lab), lab.scoreboard().cordons_left, "run" in marks(lab, node)) == (None, (), False)
-
-
 def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -186,29 +169,6 @@ def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollou
         assert "this one's is intact" in ended.stderr
 
 
-@pytest.mark.exhaustive
-def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """What is run is the saved plan, with what later versions have added and what stands in its way today."""
-    lab = started("default", 4)
-    plan = json.loads(rollout(lab, "plan", "--max-unavailable", "1", "-o", "json").stdout)
-    del plan["estimate"]
-    saved = tmp_path / "web.plan"
-    saved.write_text(sealed(plan))
-    process = command(lab, tmp_path, "apply", str(saved), "-o", "json", "--set", "lock.duration=3s")
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"draining"' in line)
-    process.kill()
-    process.communicate()
-    read = read_record(connect(lab.kubeconfig, None), "kube-system")
-    assert read is not None
-    assert (read.problem, read.plan and read.plan.plan_id) == ("", run_of(lab))
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-    assert ended.code == 0, ended.stderr
-    assert set(lab.scoreboard().reboots.values()) == {1}
-
-
 def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, tmp_path: Path) -> None:
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
@@ -237,15 +197,3 @@ def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks(lab, node)["run"] == "../../../../evil"
-
-
-def test_a_journal_that_holds_anything_keeps_nobody_from_planning(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    runs = tmp_path / ".local/state/rollout/runs"
-    runs.mkdir(parents=True)
-    for name, text in (("deep", b'{"x":' * 200_000), ("binary", b"\xff\xfe\x00"), ("text", b'{"a":"\xff"}')):
-        (runs / f"{name}.jsonl").write_bytes(text + b"\n")
-    assert rollout(lab, "history").code == 0
-    assert rollout(lab, "plan").code == 0

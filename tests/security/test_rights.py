@@ -23,7 +23,7 @@ from rollout.lab.scenario import load_scenario
 from rollout.manifests.installation import Access
 from rollout.manifests.roles import roles
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "tests" / "cli" / "tiny.yaml")
@@ -55,7 +55,7 @@ def lab(start_lab: StartLab) -> Lab:
 
 @pytest.fixture
 def run(lab: Lab, tmp_path: Path) -> Run:
-    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+    return lambda *arguments: invoked(tmp_path, lab.environment, arguments)
 
 
 def rights(ended: Ended, verdict: str) -> list[str]:

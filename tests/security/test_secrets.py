@@ -20,7 +20,6 @@ import yaml
 
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.child_environment import is_secret
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
 from rollout.adapters.ssh.sockets import through
@@ -30,8 +29,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.gates import GateVariable
 from tests.conftest import StartLab
-from tests.docs.reference import options
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 SECRET = "s3cr3t-t0ken"
@@ -56,7 +54,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def rollout(home: Path, *arguments: str, **variables: str) -> Ended:
-    return end_of(start(home, variables, arguments))
+    return invoked(home, variables, arguments)
 
 
 def assert_unshown(ended: Ended) -> None:
@@ -102,7 +100,7 @@ def test_a_server_that_sends_the_login_back_is_not_quoted(status: int, home: Pat
 
     with scripted(script) as server:
         Kubeconfig(server.url, user={"token": SECRET}).write(home / "kubeconfig")
-        ended = end_of(start(home, {"KUBECONFIG": "kubeconfig"}, ("doctor", "-o", "json", "-v")))
+        ended = invoked(home, {"KUBECONFIG": "kubeconfig"}, ("doctor", "-o", "json", "-v"))
     assert ended.code == ExitCode.ERROR
     assert_unshown(ended)
 
@@ -176,12 +174,6 @@ def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, h
     assert (written["code"], written["nodes"]) == (0, 5), written["stderr"]
 
 
-def test_what_gates_are_told_is_no_flags_name() -> None:
-    names = {option.envvar for _command, option in options() if option.envvar}
-    assert names >= {"ROLLOUT_NODE", "ROLLOUT_GATE_COMMAND"}
-    assert not names & set(GateVariable)
-
-
 def test_a_proxy_command_inherits_no_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**SECRETS, "OTHER": "value"}.items():
         monkeypatch.setenv(name, value)
@@ -227,12 +219,6 @@ def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
     assert SECRET not in (home / "environment").read_text()
 
 
-def test_ansible_runner_is_told_to_pass_no_secret_on(home: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **SECRETS}
-    variables = AnsibleSettings(folder=home, environment=environment).variables()
-    assert [variables[name] for name in SECRETS] == ["", ""]
-
-
 def test_every_program_is_started_with_an_environment_of_its_own() -> None:
     """Whoever starts another one later has to say what it inherits."""
     calls = [
@@ -253,8 +239,3 @@ def _starts_a_program(function: ast.expr) -> bool:
         and isinstance(function.value, ast.Name)
         and (function.value.id, function.attr) in {("subprocess", word) for word in ("Popen", "run", "check_output")}
     )
-
-
-def test_our_secrets_are_known_by_their_names() -> None:
-    assert all(is_secret(name) for name in (TOKEN_VARIABLE, PASSPHRASE_VARIABLE, "ROLLOUT_METRICS_PUSHGATEWAY"))
-    assert not any(is_secret(name) for name in ("ROLLOUT_SSH_KEY", "ROLLOUT_PROMETHEUS_URL", "VAULT_TOKEN"))

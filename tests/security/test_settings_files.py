@@ -20,7 +20,7 @@ from rollout.errors import ExitCode
 from rollout.gather.hosts.side_by_side import Answer
 from rollout.model.host import Host
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def rollout(home: Path, *arguments: str, **variables: str) -> Ended:
-    return end_of(start(home, variables, arguments))
+    return invoked(home, variables, arguments)
 
 
 def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from rollout.cli.main import program
 from rollout.errors import ExitCode
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, invoked
 
 CLOSED = "http://127.0.0.1:1"
 FREE_TEXT = {
@@ -66,7 +66,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def rollout(home: Path, *arguments: str, variables: dict[str, str] | None = None) -> Ended:
-    return end_of(start(home, variables or {}, arguments))
+    return invoked(home, variables or {}, arguments)
 
 
 def test_a_closed_port_is_what_these_tests_would_see(home: Path) -> None:

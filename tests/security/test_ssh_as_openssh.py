@@ -29,7 +29,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.host import HostKeyFiles
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, keygen, new_key, public, sshd
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked
 
 pytestmark = pytest.mark.sample(4)
 
@@ -53,7 +53,7 @@ def status(lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **v
     """The real program, which goes by ~/.ssh/config; `without` are variables of the lab's that it does not see."""
     hidden = ("ROLLOUT_SSH_CONFIG", *without)
     told = {name: value for name, value in lab.environment.items() if name not in hidden} | variables
-    return end_of(start(home, told, ("status", "-o", "json", *flags)))
+    return invoked(home, told, ("status", "-o", "json", *flags))
 
 
 def errors(ended: Ended) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, invoked, start
 from tests.used_rights import single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
@@ -37,7 +37,7 @@ GATES = (
 )
 COURTESY = (
     "--set",
-    "labels.compat=fluo",
+    "labels.fluo=true",
     "--set",
     "labels.pre-reboot=a=b",
     "--set",
@@ -85,7 +85,7 @@ def lab(start_lab: StartLab) -> Lab:
 
 @pytest.fixture
 def run(lab: Lab, tmp_path: Path) -> Run:
-    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+    return lambda *arguments: invoked(tmp_path, lab.environment, arguments)
 
 
 def kill_once(lab: Lab, home: Path, phase: str, *arguments: str) -> None:

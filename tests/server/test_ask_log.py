@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from rollout.adapters.clock import SystemClock
-from rollout.server.answers import Answer, Denied, Kind
-from rollout.server.ask_log import AskLog
-from rollout.server.requests import Ask
+from rollout.server.protocol import Answer, Ask, Denied, Kind
+from rollout.server.service import AskLog
 
 FULL = Answer(Kind.SEMAPHORE_FULL, "all 1 slots of the group default are held, by worker-1")
 DRAINING = Answer(Kind.WAITING_FOR_DRAIN, "worker-1 is draining")

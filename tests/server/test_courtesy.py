@@ -12,19 +12,10 @@ from tests.server.conftest import Client, Serve, workers
 
 Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
-FLUO, KURED = "flatcar-linux-update.v1.flatcar-linux.net/", "weave.works/kured-"
+VERSION = "flatcar-linux-update.v1.flatcar-linux.net/version"
 FLAGS = (
     *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
-    *(
-        "--set",
-        "labels.compat=fluo",
-        "--set",
-        "labels.compat=kured",
-        "--set",
-        "drain.delay=1s",
-        "--set",
-        "reboot.delay=1s",
-    ),
+    *("--set", "labels.fluo=true", "--set", "drain.delay=1s", "--set", "reboot.delay=1s"),
 )
 
 
@@ -34,18 +25,16 @@ def metadata(lab: Lab, node: str, kind: str) -> Mapping[str, str]:
     return {**(found["metadata"].get(kind) or {})}
 
 
-def test_labels_annotations_and_delays_are_those_of_a_rollout(started: Start, serve: Serve) -> None:
+def test_labels_and_delays_are_those_of_a_rollout(started: Start, serve: Serve) -> None:
     lab = started("default", 4)
     server, client = serve(lab, *FLAGS), Client(lab, workers(lab)[0])
     client.await_grant(server)
-    labels, annotations = metadata(lab, client.node, "labels"), metadata(lab, client.node, "annotations")
-    assert (labels["maintenance"], labels["turn"], labels[f"{FLUO}reboot-needed"]) == ("true", "", "true")
-    assert f"{KURED}reboot-in-progress" in annotations
+    labels = metadata(lab, client.node, "labels")
+    assert (labels["maintenance"], labels["turn"]) == ("true", "")
     client.reboot()
     client.await_release(server)
-    labels, annotations = metadata(lab, client.node, "labels"), metadata(lab, client.node, "annotations")
-    assert (labels["maintenance"], "turn" in labels, labels[f"{FLUO}reboot-needed"]) == ("false", False, "false")
-    assert f"{KURED}reboot-in-progress" not in annotations
+    labels = metadata(lab, client.node, "labels")
+    assert (labels["maintenance"], "turn" in labels, labels[VERSION]) == ("false", False, "4152.2.0")
     assert lab.scoreboard().annotations_left == {}
     said = "".join(server.said)
     assert "waiting 1s before its drain (drain.delay)" in said

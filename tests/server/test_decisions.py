@@ -11,10 +11,9 @@ from rollout.model.cluster import Node, ReadyState, Resources
 from rollout.model.fleetlock import GroupRules, Groups, Slot, Slots, SlotState, UnaskedReboot, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
-from rollout.server.answers import Answer, Denied, Kind
-from rollout.server.limits import Limits, taken
-from rollout.server.machines import by_id, the_one, unasked
-from rollout.server.nodes import facts_of, selected, version_of
+from rollout.server.admission import Limits, taken
+from rollout.server.nodes import by_id, facts_of, selected, the_one, unasked, version_of
+from rollout.server.protocol import Answer, Denied, Kind
 
 MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
 
@@ -72,6 +71,14 @@ def test_groups_are_known_by_name_once_one_is_named() -> None:
     anybody, named = Groups(GroupRules(Count(2))), Groups(named={"a": GroupRules(Count(1))})
     assert anybody.rules("whatever") == GroupRules(Count(2))
     assert (named.rules("a"), named.rules("default")) == (GroupRules(Count(1)), None)
+
+
+def test_a_share_of_failures_is_of_all_nodes_that_are_meant() -> None:
+    nodes = {name: node(name) for name in "abcdefgh"}
+    share = Policy(max_failures=Count(50, percent=True))
+    assert Limits(nodes, Selection(), share).failures == 4
+    assert Limits(nodes, Selection(exclude=("a", "b")), share).failures == 3
+    assert Limits(nodes, Selection(), Policy(max_failures=Count(0))).failures == 1
 
 
 @given(

@@ -31,20 +31,20 @@ OF_AN_ASK = (
     f"{SERVER}admission:taken",
     # by these, a slot has been taken
     f"{HTTP}Answer.at",
-    f"{SERVER}ask_log:AskLog.note",
+    f"{SERVER}service:AskLog.note",
     f"{METRICS}count",
 )
 OF_A_GRANT = (
-    f"{SERVER}grants:Grants.answer",
-    f"{SERVER}grants:mark_granted",
-    f"{SERVER}grants:look_again",
+    f"{SERVER}holders:Grants.answer",
+    f"{SERVER}holders:mark_granted",
+    f"{SERVER}holders:look_again",
     # in the thread beside
-    f"{SERVER}leadership:Leadership.check",
+    f"{SERVER}state:Leadership.check",
     f"{SERVER}worker:Worker.detail",
 )
 STEPS = ("_begin", "_empty", "_await_boot", "_prove_ready", "_finish")
-OTHERS = {"/readyz": f"{SERVER}slots:SlotBook.why_unread", "/metrics": f"{METRICS}collect"}
-RELEASE = f"{SERVER}releases:Releases.answer"
+OTHERS = {"/readyz": f"{SERVER}state:SlotBook.why_unread", "/metrics": f"{METRICS}collect"}
+RELEASE = f"{SERVER}holders:Releases.answer"
 PLACES = (*OF_AN_ASK, *OF_A_GRANT, RELEASE, *(f"{SERVER}steps:{step}" for step in STEPS), *OTHERS.values())
 BROKEN = f"""
 import sys

@@ -18,7 +18,7 @@ from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from tests.conftest import StartLab
-from tests.ended import end_of, start
+from tests.ended import invoked, start
 from tests.server.certificates import new_certificate
 from tests.server.serving import Server, await_true, free_port, reboot, serving
 
@@ -30,7 +30,7 @@ APPLIED = ("Namespace", "Deployment", "PodDisruptionBudget")
 
 def printed(home: Path, variables: Mapping[str, str], *arguments: str) -> list[dict[str, Any]]:
     words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", *arguments)
-    ended = end_of(start(home, variables, words))
+    ended = invoked(home, variables, words)
     assert ended.code == ExitCode.OK, ended.stderr
     return [item for item in yaml.safe_load_all(ended.stdout) if item["kind"] in APPLIED]
 

@@ -63,7 +63,7 @@ def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
 def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
     def live(lab: Lab, flags: tuple[str, ...]) -> Iterator[Serving]:
         """Servers one after the other, each for a short life; the next goes on with what the last has begun."""
-        for _ in range(6):
+        for _ in range(8):
             server = serve(lab, *flags)
             began = time.monotonic()
             yield server
@@ -76,15 +76,18 @@ def lives(serve: Serve) -> Callable[[Lab, tuple[str, ...]], Iterator[Serving]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("scenario", "flags", "outcome"),
+    ("scenario", "flags", "asks_until", "outcome"),
     [
-        ("default", ("--slot-timeout", "15s"), "not-rebooted"),
-        ("drain-hangs", ("--drain-timeout", "15s"), "drain-failed"),
+        ("default", ("--slot-timeout", "15s"), "waiting_for_drain", "not-rebooted"),
+        # both the wait for its boot and the last look at whether it goes down after all
+        ("default", ("--slot-timeout", "15s"), "granted", "not-rebooted"),
+        ("drain-hangs", ("--drain-timeout", "15s"), "waiting_for_drain", "drain-failed"),
     ],
 )
 def test_time_outs_go_on_while_servers_come_and_go(
     scenario: str,
     flags: tuple[str, ...],
+    asks_until: str,
     outcome: str,
     started: Start,
     lives: Callable[[Lab, tuple[str, ...]], Iterator[Serving]],
@@ -95,7 +98,9 @@ def test_time_outs_go_on_while_servers_come_and_go(
     for server in lives(lab, flags):
         if not seen:
             assert client.ask(server).kind == "waiting_for_drain"
-            wait_until(lambda: marks_of(lab, client.node).get("phase") in ("draining", "drained"))
+            if asks_until == "granted":
+                client.await_grant(server)
+            wait_until(lambda: marks_of(lab, client.node).get("phase") in ("draining", "drained", "rebooting"))
         elif not slots_of(lab):
             break
         seen.append(server)

@@ -2,7 +2,7 @@
 
 from rollout.adapters.clock import SystemClock
 from rollout.model.fleetlock import Slot, Slots
-from rollout.server.slots import SlotBook
+from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 
 SLOT = Slot("default", "a", "uid-a", "id", "fleetlock-a", "2026-11-23T01:00:00Z", "b1")

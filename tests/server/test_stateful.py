@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
+from rollout.execution import lock_holder
 from rollout.execution.base.reporting import Observers
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.lock_holder import LeaseWatch
@@ -30,12 +31,11 @@ from rollout.model.fleetlock import GroupRules, Groups, zincati_id
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
-from rollout.server import admission, leadership, releases, steps, worker
-from rollout.server.answers import Answer
-from rollout.server.requests import Ask
+from rollout.server import admission, holders, state, steps, worker
+from rollout.server.protocol import Answer, Ask
 from rollout.server.server import Server, under_way
-from rollout.server.settings import ServerSettings, World
-from rollout.server.turns import NoShell
+from rollout.server.slot_run import NoShell
+from rollout.server.state import ServerSettings, World
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.waiting import wait_until
@@ -47,8 +47,9 @@ GROUP = "default"
 QUICK: dict[object, dict[str, float]] = {
     worker: {"_TICK": 0.02, "_IDLE": 0.05, "_LEAVING": 2.0, "_REST": 0.1},
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
-    leadership: {"_FRESH": 0.05, "_PAUSE": 0.02},
-    releases: {"_PAUSE": 0.02},
+    state: {"_FRESH": 0.05},
+    lock_holder: {"_PAUSE": 0.02},
+    holders: {"_PAUSE": 0.02},
     admission: {"_FRESH": 0.05},
 }
 POLICY = Policy(

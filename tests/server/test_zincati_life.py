@@ -12,7 +12,7 @@ from rollout.lab.hosts.zincati import ANCHORS, DROP_IN, PRE_REBOOT, STEADY_STATE
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import end_of, start
+from tests.ended import invoked
 from tests.server.certificates import new_certificate
 from tests.server.serving import Server, await_true, serving
 
@@ -41,7 +41,7 @@ def way(lab: Lab, node: str) -> list[tuple[str, bool]]:
 
 def give_drop_in(server: Server, *, authority: str) -> None:
     """What the program prints for hosts becomes a file of each, with the authority of the server's certificate."""
-    ended = end_of(start(server.home, server.lab.environment, ("fleetlock", "zincati", "--url", server.url)))
+    ended = invoked(server.home, server.lab.environment, ("fleetlock", "zincati", "--url", server.url))
     assert ended.code == ExitCode.OK, ended.stderr
 
     def write() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
     from rollout.execution.lock_holder import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
-    from rollout.execution.rollout.remains import Aborted
+    from rollout.execution.rollout.ledger import Aborted
 
 
 WaitOption = Annotated[

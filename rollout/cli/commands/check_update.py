@@ -1,7 +1,6 @@
 """`rollout check-update`."""
 
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,8 +85,8 @@ def _results(
     results = list(first)
     for result in first:
         report.ended(result)
-    ssh = settings.ssh
-    patience = Patience(wiring.system_clock(), time.sleep, limits, ssh.probe_timeout, ssh.probe_concurrency)
+    ssh, clock = settings.ssh, wiring.system_clock()
+    patience = Patience(clock, clock.sleep, limits, ssh.probe_timeout, ssh.probe_concurrency)
     with shell.attending([facts.host for facts in others.values()]):
         for result in follow(others, shell, patience, report.changed, wait=wait):
             report.ended(result)

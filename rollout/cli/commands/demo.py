@@ -72,8 +72,7 @@ def demo(
 
 def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
     """The flags of the scenario's plan, with a limit that shows waves, and those of them by which hosts are asked."""
-    from rollout.lab.scenario import load_scenario
-    from rollout.lab.steps import flags_of
+    from rollout.lab.scenario import flags_of, load_scenario
 
     flags = list(flags_of(load_scenario(scenario), "plan"))
     planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]

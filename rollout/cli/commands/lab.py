@@ -76,8 +76,8 @@ def up(
         from rollout.lab.libraries import require_libraries
 
         require_libraries()
-        from rollout.lab.foreground import serve
-        from rollout.lab.steps import steps_of
+        from rollout.lab.lab import serve
+        from rollout.lab.scenario import steps_of
     loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "")
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:

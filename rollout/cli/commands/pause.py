@@ -103,7 +103,7 @@ def pause(
     from rollout.cli import wiring
     from rollout.cli.stages.remembering import change_memory
     from rollout.cli.terminal import say
-    from rollout.execution.node.pausing import pause_node
+    from rollout.execution.record.memory import pause_node
     from rollout.model.memory import Pause
     from rollout.planning.memory import with_pause
 
@@ -137,7 +137,7 @@ def unpause(
     from rollout.cli.stages.gather import with_patience
     from rollout.cli.stages.remembering import change_memory
     from rollout.cli.terminal import say
-    from rollout.execution.node.pausing import unpause_node
+    from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.pause import pause_on, why_paused
     from rollout.model.text import shortened

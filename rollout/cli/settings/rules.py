@@ -12,7 +12,7 @@ from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
-from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -39,7 +39,7 @@ def selection_of(settings: Settings) -> Selection:
 def policy_of(settings: Settings) -> Policy:
     """All rules; `UsageError` for those that contradict one another."""
     nodes, waves, reboot = settings.nodes, settings.waves, settings.reboot
-    policy = Policy(
+    return Policy(
         max_unavailable=waves.max_unavailable or Count(1),
         canary=waves.canary,
         spread_by=waves.spread_by,
@@ -65,8 +65,6 @@ def policy_of(settings: Settings) -> Policy:
         courtesy=_courtesy(settings),
         pools=_pools(settings.pool),
     )
-    _refuse_contradictions(policy)
-    return policy
 
 
 def _drain(settings: Settings) -> DrainPolicy:
@@ -111,7 +109,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
         wall=reboot.wall or bool(reboot.wall_message),
         pre_reboot_node_labels=labels.pre_reboot,
         post_reboot_node_labels=labels.post_reboot,
-        annotate_compat=labels.compat,
+        fluo_labels=labels.fluo,
     )
 
 
@@ -121,13 +119,6 @@ def _pools(tables: Sequence[PoolTable]) -> tuple[Pool, ...]:
     pools = tuple(Pool(**msgspec.structs.asdict(table)) for table in tables)
     ordered(pools)
     return pools
-
-
-def _refuse_contradictions(policy: Policy) -> None:
-    if Compat.FLUO in policy.courtesy.annotate_compat and Compat.FLUO in policy.gates.ignored_rivals:
-        raise UsageError(
-            "labels.compat fluo with --allow fluo: its operator would act on what is written", hint="Drop one of them."
-        )
 
 
 def detected_by(settings: Settings) -> tuple[Source, ...]:

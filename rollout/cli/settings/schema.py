@@ -17,7 +17,6 @@ import msgspec
 
 from rollout.cli import terminal
 from rollout.cli.settings import values
-from rollout.model.courtesy import Compat
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
@@ -467,10 +466,7 @@ class Labels(Table, frozen=True):
         tuple[str, ...],
         setting("Set these once a node is rebooted, proven and given back", "NAME=VALUE", read=values.node_labels),
     ] = ()
-    compat: Annotated[
-        tuple[Compat, ...],
-        setting("Also write the annotations and labels of this other coordinator, which dashboards and alerts read"),
-    ] = ()
+    fluo: Annotated[bool, setting("Keep the labels id, group and version up to date, as FLUO's agent does")] = False
 
 
 class Output(Table, frozen=True):

@@ -19,13 +19,13 @@ from rollout.cli.terminal import error_console, is_terminal, show, shown_meanwhi
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.gates.gates import GatePorts
 from rollout.execution.lock_holder import LeaseWatch
-from rollout.execution.rollout.execute import execute as execute_plan
+from rollout.execution.rollout.execute import run_plan
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
-from rollout.execution.rollout.remains import Inheritance
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -193,7 +193,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.conditions.gates)
-        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+        return run_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:

@@ -28,7 +28,7 @@ from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:
     from rollout.server.connections import Listening
-    from rollout.server.settings import ServerSettings
+    from rollout.server.state import ServerSettings
 
 HOLDER_PREFIX = "fleetlock-server/"
 
@@ -43,7 +43,7 @@ class Serving:
     @property
     def settings(self) -> "ServerSettings":
         """By what it grants."""
-        from rollout.server.settings import ServerSettings
+        from rollout.server.state import ServerSettings
 
         return ServerSettings(
             groups=groups_of(self.given.fleetlock),
@@ -84,7 +84,7 @@ def serve(settings: Settings) -> None:
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.server import http
     from rollout.server.server import under_way
-    from rollout.server.settings import World
+    from rollout.server.state import World
 
     api = wiring.cluster_api(settings.cluster)
     name = settings.cluster.name or name_of(api.server)

@@ -12,7 +12,7 @@ from rollout.adapters.journal import JournalFile, Record, journals, read_journal
 from rollout.cli import wiring
 from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
-from rollout.execution.rollout.remains import Aborted
+from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan

@@ -69,7 +69,7 @@ class Loop:
             if is_time and not is_said:
                 say(f"standing by: {watch.holder} holds the lock")
                 is_said = True
-            ending.wait(_LOOK_AGAIN)
+            self.clock.wait(ending, _LOOK_AGAIN)
 
     def _look(self, api: ClusterApi | None, namespace: str, watch: LeaseWatch) -> Holder:
         """What is known of the lock's holder; while the API server is away, as much as before."""

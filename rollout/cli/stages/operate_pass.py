@@ -3,7 +3,6 @@
 It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,14 +22,14 @@ from rollout.cli.terminal import is_terminal, say, show, show_lines, width
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
+from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.record import has_begun
+from rollout.execution.record.standing import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
-from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
@@ -183,7 +182,7 @@ class _Pass:
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
-            time.sleep(_LOOK_AGAIN)
+            wiring.system_clock().sleep(_LOOK_AGAIN)
         if state is Holder.UNKNOWN:
             raise LockedError(f"{self.lasting.watch.holder} holds the lock")
         if state is Holder.ALIVE:

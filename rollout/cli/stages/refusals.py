@@ -15,9 +15,9 @@ from rollout.errors import (
     UsageError,
 )
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.record import has_begun, read_record
+from rollout.execution.record.standing import has_begun, read_record
 from rollout.execution.record.unfinished import Unfinished, assess, word_of
-from rollout.execution.rollout.remains import Inheritance
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.gather.cluster.slots import read_slots, slots_of

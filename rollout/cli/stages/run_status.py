@@ -10,6 +10,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
+from rollout.cli import wiring
 from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals
@@ -21,7 +22,7 @@ from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import read_lease
 from rollout.execution.lock_holder import Glance, glance
-from rollout.execution.record.record import read_record
+from rollout.execution.record.standing import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node
@@ -182,7 +183,7 @@ def _looks(api: ClusterApi, namespace: str) -> Iterator[_Look | None]:
             if not is_passing(error):
                 raise
         yield look
-        time.sleep(pause)
+        wiring.system_clock().sleep(pause)
 
 
 def _glance(api: ClusterApi, namespace: str) -> Glance:

@@ -57,7 +57,7 @@ def release(cluster: Cluster, namespace: str, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    from rollout.execution.record.slots import change_slots
+    from rollout.execution.record.rewriting import change_slots
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
@@ -77,7 +77,7 @@ def release(cluster: Cluster, namespace: str, node: str) -> bool:
                 f"the slot of {node} is to be freed, and no server has done it yet",
                 hint="The first server that runs does; without one: rollout abort",
             )
-        time.sleep(_PAUSE)
+        wiring.system_clock().sleep(_PAUSE)
     return True
 
 

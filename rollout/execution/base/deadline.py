@@ -3,14 +3,13 @@
 Every wait has a deadline, and every deadline knows what it waits for.
 """
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
-from rollout.ports import Clock
+from rollout.ports import Clock, Event
 
 T = TypeVar("T")
 
@@ -33,7 +32,12 @@ class Deadline:
 
     def pause(self, seconds: float) -> None:
         """Sleep that long, but not past the deadline."""
-        time.sleep(min(seconds, self.remaining))
+        self._clock.sleep(min(seconds, self.remaining))
+
+    def wait_for(self, event: Event) -> None:
+        """Return at the deadline, or once the event has happened."""
+        while not (self.expired or self._clock.wait(event, self.remaining)):
+            pass
 
     @property
     def expired(self) -> bool:
@@ -59,9 +63,9 @@ def patiently(
     notice: Callable[[BaseException], None] | None = None,
     *,
     passing: Callable[[BaseException], bool] = is_passing,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Result of `action`, repeated with growing pauses while the API server is away or asks for patience.
+    """Return the result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
     `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
     what `sleep` raises ends it before.
@@ -72,7 +76,7 @@ def patiently(
         stop=lambda _state: deadline.expired,
         before_sleep=(lambda state: notice(_failure(state))) if notice else None,
         reraise=True,
-        sleep=sleep,
+        sleep=sleep or deadline.pause,
     )
     return retrying(action)
 

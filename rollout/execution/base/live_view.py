@@ -117,7 +117,7 @@ class LiveView(Generic[T]):
             stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
-        """What is there now, as far as the server has told."""
+        """Return what is there now, as far as the server has told."""
         with self._changed:
             self._seen = self._generation
             return tuple(self._objects.values())
@@ -133,10 +133,10 @@ class LiveView(Generic[T]):
         """Real seconds since the last list was asked for: what is seen here is no older, whatever a watch does."""
         return time.monotonic() - self._listed_at
 
-    def wait(self, seconds: float) -> None:
-        """Return when something changed since `items` was last read, or after `seconds`."""
+    def wait(self, seconds: float) -> bool:
+        """Return when something changed since `items` was last read, or after `seconds`; whether it has."""
         with self._changed:
-            self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
+            return self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
     def _list(self) -> None:
         began = time.monotonic()
@@ -161,7 +161,7 @@ class LiveView(Generic[T]):
             if longest is None:
                 pause = _FIRST_PAUSE
             elif longest:
-                self._ended.wait(pause)
+                self._cluster.clock.wait(self._ended, pause)
                 pause = min(longest, pause * 2)
 
     def _attempt(self) -> float | None:
@@ -227,7 +227,7 @@ def _slowest(error: ApiError) -> float:
 def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
 ) -> LiveView[Pod]:
-    """The pods bound to a node."""
+    """Return the pods bound to a node."""
 
     def list_all() -> Listing[Pod]:
         listing = read_node_pods(cluster.api, node)

@@ -1,22 +1,28 @@
 """The API server as the engine asks it: an outage is waited out, and told of, up to a deadline.
 
 All steps of a run have one patience with one outage: a server that has not answered for so long is not waited for anew
-by each step that follows.
+by each step that follows. So the API of a run is wrapped to track its outages.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.execution.base.deadline import Deadline, patiently
-from rollout.ports import Clock, ClusterApi
+from rollout.ports import Clock, ClusterApi, Query
 
 T = TypeVar("T")
 
 # In seconds: whoever waits tries again sooner. After longer without a failure nobody has asked, and nothing is known.
 _KNOWN = 60.0
+
+STEPS = "steps"
+# How long an answer is awaited once patience is at its end: a server that is back needs no more.
+_HURRIED_SECONDS = 5.0
 
 
 class _Failures(NamedTuple):
@@ -62,7 +68,7 @@ class Silence:
         self.over(asker)
 
     def over(self, asker: str) -> None:
-        """It has answered this asker."""
+        """Note that it has answered this asker."""
         self._failures.pop(asker, None)
 
 
@@ -81,15 +87,15 @@ class PatientApi:
     silence: Silence | None = None
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
-        """Result of the request, repeated while the server is away; its last `ApiError` at the deadline."""
+        """Return the result of the request, repeated while the server is away; its last `ApiError` at the deadline."""
         return patiently(lambda: request(self.api), deadline or self.deadline(), self.outage)
 
     def deadline(self, seconds: float | None = None) -> Deadline:
-        """A deadline that many seconds from now; for several requests that share their patience."""
+        """Return a deadline that many seconds from now; for several requests that share their patience."""
         return Deadline(self.clock, self._patience if seconds is None else seconds)
 
     def deadline_within(self, most: float) -> Deadline:
-        """The deadline of requests on which little depends: `most` seconds from now, or when patience is at its end."""
+        """Return the deadline of minor requests: `most` seconds from now, or when patience is at its end."""
         return Deadline(self.clock, min(most, self._patience))
 
     @property
@@ -100,3 +106,83 @@ class PatientApi:
         """Tell of a failure that somebody else waits out."""
         if self.outage is not None:
             self.outage(error)
+
+
+def patient_api(api: ClusterApi, clock: Clock, outage: Callable[[BaseException], None], seconds: float) -> PatientApi:
+    """Return an API server for the steps of one run, with one patience of so many seconds for all of them."""
+    silence = Silence(clock, seconds)
+    return PatientApi(HeardApi(api, silence), clock, outage, seconds, silence)
+
+
+class HeardApi:
+    """A `ClusterApi` whose answers, and those that do not come, are counted in a `Silence`."""
+
+    def __init__(self, api: ClusterApi, silence: Silence) -> None:
+        self._api = api
+        self._silence = silence
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return self._api.server
+
+    def server_time(self) -> datetime | None:
+        """Return the server's own clock."""
+        return self._api.server_time()
+
+    def within(self, seconds: float) -> ClusterApi:
+        """Return the same server, hurried, and unheard."""
+        return self._api.within(seconds)
+
+    def get(self, path: str, query: Query | None = None) -> bytes:
+        """Body of a GET."""
+        return self._heard(lambda api: api.get(path, query))
+
+    def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """Bodies of a list, page by page."""
+        with self._silence.heard(STEPS):
+            yield from self._now.pages(path, query)
+
+    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a POST."""
+        return self._heard(lambda api: api.create(path, body, query))
+
+    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a PUT."""
+        return self._heard(lambda api: api.replace(path, body, query))
+
+    def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a JSON merge patch."""
+        return self._heard(lambda api: api.patch(path, body, query))
+
+    def delete(self, path: str, body: object | None = None) -> bytes:
+        """Body of the answer to a DELETE."""
+        return self._heard(lambda api: api.delete(path, body))
+
+    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+        """Lines of a watch; that it is opened is an answer."""
+        return _HeardWatch(self._api.watch(path, query, seconds=seconds), self._silence)
+
+    def _heard(self, request: Callable[[ClusterApi], T]) -> T:
+        with self._silence.heard(STEPS):
+            return request(self._now)
+
+    @property
+    def _now(self) -> ClusterApi:
+        """The server, hurried once patience is at its end."""
+        return self._api if self._silence.remaining else self._api.within(_HURRIED_SECONDS)
+
+
+class _HeardWatch:
+    def __init__(self, stream: AbstractContextManager[Iterator[bytes]], silence: Silence) -> None:
+        self._stream = stream
+        self._silence = silence
+
+    def __enter__(self) -> Iterator[bytes]:
+        with self._silence.heard(STEPS):
+            return self._stream.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stream.__exit__(kind, error, trace)

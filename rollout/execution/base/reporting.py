@@ -1,5 +1,6 @@
 """Telling observers: the engine itself never prints."""
 
+import threading
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -40,45 +41,45 @@ class Reporter:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
-        self._clock = clock
+        self.clock = clock
 
     @property
     def now(self) -> datetime:
         """The time that an event made now would carry."""
-        return self._clock.now()
+        return self.clock.now()
 
     def plan(self, plan: RolloutPlan) -> None:
-        """The plan that begins."""
+        """Tell of the plan that begins."""
         self._observer.notify(PlanReady(self.now, plan))
 
     def wave(self, wave: Wave, waves: int) -> None:
-        """A wave that begins."""
+        """Tell of a wave that begins."""
         names = tuple(node.name for node in wave.nodes)
         in_flight = wave.rolling.in_flight if wave.rolling else None
         self._observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
 
     def settling(self, index: int, waiting_for: str) -> None:
-        """What keeps the next wave waiting."""
+        """Tell what keeps the next wave waiting."""
         self._observer.notify(WaveSettling(self.now, index, waiting_for))
 
     def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
-        """A node's progress."""
+        """Tell of a node's progress."""
         self._observer.notify(NodeStep(self.now, node, phase, detail, endings))
 
     def blocked(self, event: PodBlocked) -> None:
-        """A pod that may not be evicted now."""
+        """Tell of a pod that may not be evicted now."""
         self._observer.notify(event)
 
     def released(self, node: str, pod: str, budget: str, since: datetime) -> None:
-        """A pod that was held back may go, or is gone."""
+        """Tell that a pod that was held back may go, or is gone."""
         self._observer.notify(PodReleased(self.now, node, pod, budget, since))
 
     def node_finished(self, result: NodeResult) -> None:
-        """A node's end."""
+        """Tell of a node's end."""
         self._observer.notify(NodeFinished(self.now, result))
 
     def version_held(self, version: str, nodes: Sequence[str], message: str) -> None:
-        """A version that no further node is taken to."""
+        """Tell of a version that no further node is taken to."""
         self._observer.notify(VersionHeld(self.now, version, tuple(nodes), message))
 
     def notice(self, message: str) -> None:
@@ -86,5 +87,24 @@ class Reporter:
         self._observer.notify(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
-        """The end."""
+        """Tell of the end."""
         self._observer.notify(RunFinished(self.now, result))
+
+
+class OutageNotice:
+    """Tells of an API server that is away: once when it goes, not at every attempt."""
+
+    def __init__(self, report: Reporter, *, quiet_seconds: float = 30.0) -> None:
+        self._report = report
+        self._quiet_seconds = quiet_seconds
+        self._turn = threading.Lock()
+        self._noticed_at = float("-inf")
+
+    def __call__(self, error: BaseException) -> None:
+        """Hear of one failed attempt."""
+        now = self._report.now.timestamp()
+        with self._turn:
+            if now - self._noticed_at < self._quiet_seconds:
+                return
+            self._noticed_at = now
+        self._report.notice(f"waiting for the API server: {error}")

@@ -1,8 +1,12 @@
-"""The wish to stop: no further node is started, and those not rebooting yet may have to go back."""
+"""Whether this process may act, and whether it is to stop: asked before every act.
+
+After a wish to stop no further node is started, and those not rebooting yet may have to go back.
+"""
 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 
@@ -76,3 +80,11 @@ class TimedStop(StopRequest):
         """Sleep no longer than there is time."""
         self._event.wait(seconds if self.end is None else min(seconds, self.end.remaining))
         return self.requested
+
+
+class Guard(Protocol):
+    """Says whether this process may act."""
+
+    def check(self) -> None:
+        """Return while it may; `FencedError` where it may not."""
+        ...

@@ -6,10 +6,11 @@ from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import ANY_BUDGET, NO_BUDGET, BlockedNote, NodeEvents
+from rollout.execution.events.writer import EventWriter, NodeNote
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 
+_EVENT = "DrainBlocked"
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
@@ -36,12 +37,12 @@ class Reason:
         """By whom, and why."""
         if self.figures:
             needs, has = self.figures
-            return f"{self.budget or ANY_BUDGET}, which needs {needs} healthy pods and has {has}"
-        return f"{self.budget or NO_BUDGET}: {self.message}"
+            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+        return f"{self.budget or 'the API server'}: {self.message}"
 
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
-        """What a budget's own status says."""
+        """Return what a budget's own status says."""
         if budget.sync_error:
             return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
         figures = (budget.desired_healthy, budget.current_healthy)
@@ -49,7 +50,7 @@ class Reason:
 
     @classmethod
     def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
-        """That they are several: one of them may be about to take another's place."""
+        """Tell that they are several: one of them may be about to take another's place."""
         names = ", ".join(budget.key for budget in budgets)
         return cls(names, "the API server refuses to evict a pod with more than one budget")
 
@@ -81,7 +82,7 @@ class _Hold:
 class HeldPods:
     """The pods of one node that are held back now."""
 
-    def __init__(self, task: DrainTask, deadline: Deadline, events: NodeEvents) -> None:
+    def __init__(self, task: DrainTask, deadline: Deadline, events: EventWriter) -> None:
         self._task = task
         self._deadline = deadline
         self._events = events
@@ -92,7 +93,7 @@ class HeldPods:
         return len(self._holds)
 
     def hold(self, pod: Pod, reason: Reason) -> None:
-        """This pod may not go now."""
+        """Note that this pod may not go now."""
         held = self._holds.get(pod.uid)
         if held is None:
             now = self._task.cluster.clock.monotonic()
@@ -101,7 +102,7 @@ class HeldPods:
             held.reason = reason
 
     def release(self, uid: str) -> None:
-        """This pod may go, or is gone."""
+        """Note that this pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
@@ -119,7 +120,7 @@ class HeldPods:
         return f"held back by {hold.reason}" if hold else ""
 
     def budget_of(self, pod: Pod) -> str:
-        """The one budget that holds it back, as namespace/name; empty where none does, or several."""
+        """Return the one budget that holds it back, as namespace/name; empty where none does, or several."""
         hold = self._holds.get(pod.uid)
         return hold.reason.budget if hold and "," not in hold.reason.budget else ""
 
@@ -162,5 +163,8 @@ class HeldPods:
         )
 
     def _write(self, hold: _Hold, message: str) -> None:
-        pod, now = hold.pod, self._task.report.now
-        self._events.blocked(BlockedNote(pod.key, pod.uid, message, hold.since, now, hold.events))
+        """Have the Event of this pod brought up to date, beside the drain, as of the run whose marks the node has."""
+        task, pod = self._task, hold.pod
+        about, text = f"{_EVENT}/{pod.uid}", f"Pod {pod.key} {message}"
+        place = (task.node, task.node_uid, about, _EVENT)
+        self._events.tell(NodeNote(*place, text, task.report.now, hold.since, warning=True, run=task.rollout))

@@ -6,6 +6,7 @@ until the status allows them; what was sent and does not show in the status yet 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -15,16 +16,15 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.drain.eviction_api import OLD
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
-from rollout.gather.cluster.listing import Listing, read_list
-from rollout.gather.cluster.snapshot import BUDGETS, OLD_BUDGETS
+from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.gather.cluster.watch_events import WatchEventType
 from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.budgets import BudgetIndex, bypasses
-from rollout.ports import ClusterApi
 
+_POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _UNSEEN_SECONDS = 1.0
 _FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
@@ -108,7 +108,7 @@ class BudgetView:
         self._index = BudgetIndex.of(budget.budget for budget in listed)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
-        """The budgets that will be asked about this pod."""
+        """Return the budgets that will be asked about this pod."""
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
     def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
@@ -118,7 +118,7 @@ class BudgetView:
         return covering if len(covering) > 1 and not exempt else ()
 
     def named(self, key: str) -> Budget | None:
-        """The budget of that namespace/name."""
+        """Return the budget of that namespace/name."""
         entry = self._seen.get(key)
         return entry.budget if entry else None
 
@@ -143,12 +143,12 @@ class BudgetView:
         account.retry_at = now + account.retry_pause
 
     def allowed(self, key: str) -> None:
-        """An eviction was granted."""
+        """Note that an eviction was granted."""
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
 
     def refused(self, key: str, now: float, retry_after: float | None) -> bool:
-        """The budget said no: wait for another version of it. Whether it is one that can be seen changing."""
+        """Wait for another version of a budget that said no; tell whether it is one that can be seen changing."""
         if key not in self._seen:
             return False
         account = self._accounts.setdefault(key, _Account())
@@ -169,46 +169,29 @@ class BudgetView:
 
 def watch_budgets(
     cluster: PatientApi,
-    eviction_version: str,
     namespaces: Iterable[str],
     deadline: Deadline,
     changed: Callable[[], None],
 ) -> BudgetView:
-    """The budgets of these namespaces, by one watch: of the namespace where there is one only, else of the cluster."""
+    """Watch the budgets of these namespaces at once: of the namespace where there is but one, else of the cluster."""
     concerned = sorted(set(namespaces))
     if not concerned:
         return BudgetView(None)
-    old = eviction_version == OLD
-    place = _place(OLD_BUDGETS if old else BUDGETS, concerned[0] if len(concerned) == 1 else "")
-    served = _Served(cluster.api, place, decode.old_budget if old else decode.budget)
-    return BudgetView(LiveView(cluster, Source(served.list_all, place, {}, served.decode), deadline, changed))
+    place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
+    source = Source(lambda: read_list(cluster.api, place, wire.WireBudget, _seen), place, {}, partial(_line, place))
+    return BudgetView(LiveView(cluster, source, deadline, changed))
 
 
-def _place(everywhere: str, namespace: str) -> str:
-    root, _, plural = everywhere.rpartition("/")
-    return f"{root}/namespaces/{namespace}/{plural}" if namespace else everywhere
+def _line(place: str, line: bytes) -> _Line:
+    read = decode.decode(line, _WireLine, place)
+    body = bytes(read.object)
+    if read.type is WatchEventType.ERROR:
+        return _Line(read.type, None, "", status_failure(decode.decode(body, Status, place)))
+    version = decode.decode(body, wire.Named, place).metadata.resource_version or ""
+    if read.type is WatchEventType.BOOKMARK:
+        return _Line(read.type, None, version)
+    return _Line(read.type, decode.one(body, wire.WireBudget, _seen, place), version)
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """Budgets at one address, in the version that the server has there."""
-
-    api: ClusterApi
-    place: str
-    project: Callable[[wire.WireBudget], Budget]
-
-    def list_all(self) -> Listing[SeenBudget]:
-        return read_list(self.api, self.place, wire.WireBudget, self._seen)
-
-    def decode(self, line: bytes) -> _Line:
-        read = decode.decode(line, _WireLine, self.place)
-        body = bytes(read.object)
-        if read.type is WatchEventType.ERROR:
-            return _Line(read.type, None, "", status_failure(decode.decode(body, Status, self.place)))
-        version = decode.decode(body, wire.Named, self.place).metadata.resource_version or ""
-        if read.type is WatchEventType.BOOKMARK:
-            return _Line(read.type, None, version)
-        return _Line(read.type, decode.one(body, wire.WireBudget, self._seen, self.place), version)
-
-    def _seen(self, read: wire.WireBudget) -> SeenBudget:
-        return SeenBudget(read.metadata.uid or "", read.metadata.resource_version or "", self.project(read))
+def _seen(read: wire.WireBudget) -> SeenBudget:
+    return SeenBudget(read.metadata.uid or "", read.metadata.resource_version or "", decode.budget(read))

@@ -5,6 +5,7 @@ a pod that another party removes simply disappears, and one that arrives late is
 that none is touched.
 """
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -13,14 +14,11 @@ from dataclasses import dataclass, field
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, watch_node_pods
-from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
-from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import NodeEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
@@ -69,26 +67,25 @@ def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
 
     By owner, the most seconds that one of its pods took to end.
     """
-    cluster, wakeup = task.cluster, Wakeup()
+    cluster, wakeup = task.cluster, threading.Event()
     deadline = cluster.deadline(max(0.0, task.policy.timeout - task.spent))
     evicting = not task.policy.disable_eviction
-    version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
-    with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
+    with watch_node_pods(cluster, task.node, deadline, wakeup.set) as pods:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
+        with watch_budgets(cluster, namespaces, deadline, wakeup.set) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
-                return _empty(task, deadline, pods, owners, budgets, wakeup, version)
+                return _empty(task, deadline, pods, owners, budgets, wakeup)
             finally:
                 task.precedence.leave(task.node)
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
-    """The pods to evict, in a stable order; `DrainError` where one of them must not be touched.
+    """Return the pods to evict, in a stable order; `DrainError` where one of them must not be touched.
 
     `begun`: others have been touched already.
     """
@@ -123,15 +120,14 @@ def _empty(
     pods: LiveView[Pod],
     owners: _Owners,
     budgets: BudgetView,
-    wakeup: Wakeup,
-    version: str,
+    wakeup: threading.Event,
 ) -> tuple[tuple[str, float], ...]:
     with (
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
-        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
-        evictor = Evictor(task, deadline, budgets, held, pool, wakeup, version)
+        held = HeldPods(task, deadline, writer)
+        evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()
@@ -145,14 +141,18 @@ def _empty(
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
-            wakeup.wait(min(_TICK, deadline.remaining))
+            task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
+            wakeup.clear()
         held.keep_only(frozenset())
-        return waiting.endings.of_all(task.cluster.clock.monotonic())
+        waiting.see_endings(())
+        return tuple(sorted(waiting.endings.longest.items()))
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
-    """What writes them: that of the run outlives the drain, which waits for nothing."""
-    return EventWriter(task.cluster.api, task.rollout) if task.events is None else nullcontext(task.events)
+    """Return what writes them: that of the run outlives the drain, which waits for nothing."""
+    if task.events is not None:
+        return nullcontext(task.events)
+    return EventWriter(task.cluster.api, task.rollout, task.cluster.clock)
 
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
@@ -177,18 +177,13 @@ class _Endings:
     longest: dict[str, float] = field(default_factory=dict)
 
     def see(self, going: Sequence[Pod], now: float) -> None:
-        """These end now; those that did before are gone."""
+        """Note that these end now; those that did before are gone."""
         for pod in going:
             if pod.owner is not None:
                 self.since.setdefault(pod.uid, (now, f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"))
         for uid in self.since.keys() - {pod.uid for pod in going}:
             since, owner = self.since.pop(uid)
             self.longest[owner] = max(round(now - since, 1), self.longest.get(owner, 0.0))
-
-    def of_all(self, now: float) -> tuple[tuple[str, float], ...]:
-        """The longest by owner, now that all are gone."""
-        self.see((), now)
-        return tuple(sorted(self.longest.items()))
 
 
 @dataclass(slots=True)
@@ -203,11 +198,12 @@ class _Waiting:
     reported_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
     endings: _Endings = field(default_factory=_Endings)
+    seen: tuple[Pod, ...] = ()
 
     def tell(self, remaining: Sequence[Pod]) -> None:
         now = self.task.cluster.clock.monotonic()
         going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
-        self.endings.see([pod for pod in going if self.evictor.has_accepted(pod)], now)
+        self.see_endings(remaining)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
         detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
@@ -217,6 +213,13 @@ class _Waiting:
         if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
             self.reported, self.reported_at = detail, now
             self.task.report.step(self.task.node, Phase.DRAINING, detail)
+
+    def see_endings(self, remaining: Sequence[Pod]) -> None:
+        """Note how long evicted pods take to end; one that was evicted and gone between two looks took no time."""
+        now = self.task.cluster.clock.monotonic()
+        for pods in ((*self.seen, *remaining), remaining):
+            self.endings.see([pod for pod in pods if self.evictor.has_accepted(pod)], now)
+        self.seen = tuple(remaining)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
@@ -235,7 +238,7 @@ class _Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
     def look_at(self, pod: Pod) -> str:
-        """The command that shows what keeps it: its budget where that alone does."""
+        """Return the command that shows what keeps it: its budget where that alone does."""
         budget = "" if pod.terminating else self.held.budget_of(pod)
         kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
         return f"kubectl describe {kind} -n {namespace} {name}"

@@ -5,15 +5,17 @@ matters: an API server spends the budget before it compares the UID.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
-from rollout.execution.drain.eviction_api import CURRENT
-from rollout.gather.cluster.snapshot import pod_path, read_pod
+from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod
 from rollout.model.cluster import Pod
+from rollout.model.node_marks import deferral
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi
 
@@ -70,7 +72,6 @@ def request_removal(
     pod: Pod,
     policy: DrainPolicy,
     *,
-    version: str = CURRENT,
     again: bool = False,
     certain: bool = False,
     dry_run: bool = False,
@@ -81,7 +82,6 @@ def request_removal(
         api: The API server.
         pod: As it was read; its UID and node are what identifies it.
         policy: Grace period, and whether to delete.
-        version: The API version of the eviction.
         again: It was asked for before: the pod is read once more first, whatever its name.
         certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
@@ -90,7 +90,7 @@ def request_removal(
         doubtful = again or (_may_have_a_namesake(pod) and not certain)
         if doubtful and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
-        _send(api, pod, policy, version, dry_run=dry_run)
+        _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         return _meaning(pod, error)
     return Attempt(pod, Answer.ACCEPTED)
@@ -106,7 +106,7 @@ def _still_there(api: ClusterApi, pod: Pod) -> bool:
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
 
-def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_run: bool) -> None:
+def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period
@@ -117,7 +117,7 @@ def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_r
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         return
     metadata = {"name": pod.name, "namespace": pod.namespace}
-    body = {"apiVersion": version, "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
     api.create(f"{path}/eviction", body)
 
 
@@ -145,3 +145,23 @@ def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     match = _BUDGET_NAME.search(message)
     budget = f"{pod.namespace}/{match[1]}" if match else ""
     return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)
+
+
+def move_elsewhere(api: ClusterApi, own: OwnNode, policy: DrainPolicy, say: Callable[[str], None]) -> None:
+    """Have the pod evicted that this process runs in, and say so before, for it may end at once. `ApiError`."""
+    pod = _own_pod(api, own)
+    if pod is None:
+        return
+    say(f"{own.name} waits for a pod on another node: {own.pod} is evicted, and its controller starts the next")
+    attempt = request_removal(api, pod, policy, certain=True)
+    if attempt.answer is not Answer.ACCEPTED:
+        say(f"warning: {own.pod} could not be evicted from {own.name}: {attempt.message}")
+
+
+def _own_pod(api: ClusterApi, own: OwnNode) -> Pod | None:
+    """Return the pod to be moved; None where its node waits for nothing, or nobody would start another."""
+    namespace, _, name = own.pod.partition("/")
+    if not own.pod or deferral(read_node(api, own.name)).get("by") != own.marker:
+        return None
+    pod = read_pod(api, namespace, name)
+    return None if pod is None or pod.owner is None or pod.terminating else pod

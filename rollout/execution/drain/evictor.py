@@ -7,6 +7,7 @@ Pods behind a closed budget are asked for all the same, once where it can never 
 webhooks that move a pod in a way of their own when they see that it should go, and the view of a budget may be old.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,12 +16,10 @@ from typing import assert_never
 
 from rollout.errors import DrainError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods, Reason
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
-from rollout.execution.drain.precedence import Standing
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.drain.task import Demand, DrainTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
@@ -104,8 +103,7 @@ class Evictor:
         budgets: BudgetView,
         held: HeldPods,
         pool: ThreadPoolExecutor,
-        wakeup: Wakeup,
-        version: str,
+        wakeup: threading.Event,
     ) -> None:
         self._task = task
         self._deadline = deadline
@@ -113,7 +111,6 @@ class Evictor:
         self._held = held
         self._pool = pool
         self._wakeup = wakeup
-        self._version = version
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
@@ -125,7 +122,7 @@ class Evictor:
         return self._of(pod).accepted is not None
 
     def last_word(self, pod: Pod) -> str:
-        """What the server last said of this pod."""
+        """Return what the server last said of this pod."""
         return self._of(pod).last
 
     def collect(self) -> None:
@@ -147,7 +144,7 @@ class Evictor:
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
         now, certain = self._task.cluster.clock.monotonic(), age < _CERTAIN
         due = [pod for pod in remaining if self._is_due(pod, now)]
-        self._stand(remaining, due, now)
+        self._tell_demand(remaining, due, now)
         shut: list[tuple[Pod, Budget]] = []
         for pod, guards in self._in_order(due, now):
             closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
@@ -166,14 +163,14 @@ class Evictor:
         if shut and self._has_room(now):
             self._knock(shut, now, certain=certain)
 
-    def _stand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
+    def _tell_demand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
         """Let the drains beside this one know how far it is, and what it waits for."""
         asking = [pod for pod in remaining if pod.uid in self._running]
         wanted = Counter(guard.key for pod in (*due, *asking) for guard in self._budgets.guarding(pod))
         pressed = self._deadline.remaining < self._task.policy.timeout / 2
         can_ask = self._outage.until <= now
-        self._task.precedence.stand(
-            self._task.node, Standing(len(remaining), wanted if can_ask else {}, pressed=pressed)
+        self._task.precedence.update(
+            self._task.node, Demand(len(remaining), wanted if can_ask else {}, pressed=pressed)
         )
 
     def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
@@ -210,7 +207,7 @@ class Evictor:
         return len(self._running) < (1 if self._outage.lasting else AT_ONCE)
 
     def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
-        """The most constrained budgets first, then the pods that take longest to end."""
+        """Return the most constrained budgets first, then the pods that take longest to end."""
         guarded = [(pod, self._budgets.guarding(pod)) for pod in pods]
         demand = Counter(guard.key for _, guards in guarded for guard in guards)
 
@@ -229,12 +226,11 @@ class Evictor:
             self._task.cluster.api,
             pod,
             self._task.policy,
-            version=self._version,
             again=again,
             certain=certain,
         )
         self._running[pod.uid] = future
-        future.add_done_callback(lambda _done: self._wakeup.wake())
+        future.add_done_callback(lambda _done: self._wakeup.set())
 
     def _take(self, attempt: Attempt) -> None:
         now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)

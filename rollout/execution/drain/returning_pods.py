@@ -74,7 +74,7 @@ class ReturningPods:
 
 
 def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
-    """The pods but those that one of these owners, by UID, puts back however often they are evicted."""
+    """Return the pods but those that one of these owners, by UID, puts back however often they are evicted."""
     uids = frozenset(owners)
     return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
 

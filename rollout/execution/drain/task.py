@@ -1,14 +1,106 @@
-"""What a drain has at hand: the node, the rules, the cluster and whom to tell."""
+"""What a drain has at hand, and what the drains of one process know of each other.
 
+Where several drains want the permits of one budget, the node that is nearest to being empty goes first: then its reboot
+begins while the others still drain, where all would end together otherwise. A drain that has used up half of its time
+goes before those that have not. Nobody waits for a drain that lets a permit lie: after a few seconds it is taken.
+"""
+
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.drain.moves import MovedPods
-from rollout.execution.drain.precedence import Precedence
+from rollout.execution.base.stop import Guard
 from rollout.execution.events.writer import EventWriter
 from rollout.model.policy import DrainPolicy
+from rollout.model.progress import Moves
+
+# Seconds that a permit is left to a drain which is to go first.
+_MOST_DEFERENCE = 3.0
+
+
+@dataclass(slots=True)
+class MovedPods:
+    """The pods that the drains of one process have evicted or deleted. Used by all of their threads.
+
+    `before` are the UIDs of those that were there when it was planned: any other came during the run, mostly for one
+    that was moved.
+    """
+
+    before: frozenset[str] = frozenset()
+    _moved: set[str] = field(default_factory=set)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, uid: str) -> None:
+        """One more; one that is known already is not counted again."""
+        with self._turn:
+            self._moved.add(uid)
+
+    def of(self, pods_to_move: int) -> Moves:
+        """All so far, beside how many had to move."""
+        with self._turn:
+            return Moves(pods_to_move, len(self._moved), len(self._moved - self.before))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Where a drain stands: how many pods are left, and of each budget how many could go at once if it let them.
+
+    `pressed`: half of its time is over.
+    """
+
+    left: int
+    wanted: Mapping[str, int]
+    pressed: bool = False
+
+
+@dataclass(slots=True)
+class Precedence:
+    """The drains of one process. Used by all of their threads."""
+
+    _demands: dict[str, Demand] = field(default_factory=dict)
+    _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def update(self, node: str, demand: Demand) -> None:
+        """Where this node's drain stands now."""
+        with self._turn:
+            self._demands[node] = demand
+
+    def leave(self, node: str) -> None:
+        """Forget this node: its drain has ended."""
+        with self._turn:
+            self._demands.pop(node, None)
+            for known in [known for known in self._deferring if known[0] == node]:
+                del self._deferring[known]
+
+    def ahead(self, node: str, budget: str, allowance: int, now: float) -> str:
+        """Return the node for which this one leaves a budget's permits, of which there are so many; empty: none."""
+        with self._turn:
+            first = self._first(node, budget, allowance)
+            if not first:
+                self._deferring.pop((node, budget), None)
+                return ""
+            since = self._deferring.setdefault((node, budget), now)
+            return first if now - since < _MOST_DEFERENCE else ""
+
+    def closed(self, node: str, budget: str) -> None:
+        """Note that the budget lets nothing go now: those who are ahead have taken what there was."""
+        with self._turn:
+            self._deferring.pop((node, budget), None)
+
+    def _first(self, node: str, budget: str, allowance: int) -> str:
+        own = self._rank(node)
+        ahead = [other for other in self._demands if self._rank(other) < own]
+        wanting = {other: wanted for other in ahead if (wanted := self._demands[other].wanted.get(budget, 0))}
+        if not wanting or sum(wanting.values()) < allowance:
+            return ""
+        return min(wanting, key=self._rank)
+
+    def _rank(self, node: str) -> tuple[bool, int, str]:
+        demand = self._demands[node]
+        return not demand.pressed, demand.left, node
 
 
 @dataclass(frozen=True, slots=True)

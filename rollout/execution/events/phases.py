@@ -1,6 +1,7 @@
-"""A node's way through a rollout as Kubernetes Events on the Node: what `kubectl describe node` shows to anybody.
+"""A node's way through a rollout, or its undoing, as Kubernetes Events on the Node: what `kubectl describe node` shows.
 
-An observer like any other: it hears of each node's phases and of its end, and has them written in the background.
+Of a rollout it is an observer like any other: it hears of each node's phases and of its end, and has them written in
+the background. An abort's words are those of a rollout: a node is `GivenBack` by whoever stopped it.
 """
 
 from datetime import datetime
@@ -41,7 +42,7 @@ class PhaseEvents:
         self._planned = {node.name: node for node in plan.nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
-        self.writer = EventWriter(api, self._run, closing_seconds=CLOSING_SECONDS, refused=self._refused)
+        self.writer = EventWriter(api, self._run, report.clock, closing_seconds=CLOSING_SECONDS, refused=self._refused)
 
     def __enter__(self) -> Self:
         self.writer.__enter__()
@@ -91,7 +92,7 @@ class PhaseEvents:
 
 
 def _end(result: NodeResult) -> tuple[str, bool]:
-    """The reason, and whether it is a warning."""
+    """Return the reason, and whether it is a warning."""
     return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
 
 
@@ -119,3 +120,29 @@ def _versions(node: PlannedNode) -> str:
 
 def _kept(node: PlannedNode) -> str:
     return "; it was cordoned before and stays cordoned" if node.cordoned else ""
+
+
+def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
+    """Return their writer, for the nodes of one run; that it cannot write is told once, and stops nothing."""
+
+    def refused(error: RolloutError) -> None:
+        report.notice(f"Events about this abort cannot be written: {error.message}")
+
+    return EventWriter(api, run, report.clock, closing_seconds=CLOSING_SECONDS, refused=refused)
+
+
+def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:
+    """Return the Event of one node: of a node that is left as it is, a warning."""
+    is_left = result.left_cordoned
+    reason = FAILED if is_left else ENDS[Outcome.ABORTED]
+    message = f"{_left(result) if is_left else _given_back(node, result)} (rollout {run})"
+    return NodeNote(node.name, node.node_uid, f"{node.name}/{reason}", reason, message, at, at, warning=is_left)
+
+
+def _left(result: NodeResult) -> str:
+    return f"Not undone by rollout abort in phase {result.phase}: {result.message}; it was left as it is"
+
+
+def _given_back(node: PlannedNode, result: NodeResult) -> str:
+    cordon = "it was cordoned before, and stays so" if node.cordoned else "it is uncordoned"
+    return f"Undone by rollout abort in phase {result.phase}; {cordon}"

@@ -6,7 +6,6 @@ them is asked no further, and that is told once. An Event that is told again is 
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import is_passing
 from rollout.gather.cluster.decoders import decoder_of
-from rollout.ports import ClusterApi
+from rollout.ports import Clock, ClusterApi
 
 # Events of objects without a namespace stand in this one.
 EVENTS = "/api/v1/namespaces/default/events"
@@ -47,7 +46,7 @@ class NodeNote:
     run: str = ""
 
 
-class _Standing(msgspec.Struct):
+class _Written(msgspec.Struct):
     count: int | None = None
 
 
@@ -61,11 +60,13 @@ class EventWriter:
         self,
         api: ClusterApi,
         run: str,
+        clock: Clock,
         *,
         closing_seconds: float = 0.0,
         refused: Callable[[RolloutError], None] | None = None,
     ) -> None:
         self._api = api
+        self._clock = clock
         self._closing_seconds = closing_seconds
         self._run = run
         self._refused = refused
@@ -83,7 +84,7 @@ class EventWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._last_moment = time.monotonic() + self._closing_seconds
+        self._last_moment = self._clock.monotonic() + self._closing_seconds
         self._leaving.set()
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
@@ -105,7 +106,7 @@ class EventWriter:
 
     def _write_patiently(self, note: NodeNote) -> None:
         """Try until the server takes it; given up after a while, or at the last moment. `ApiError` where refused."""
-        end, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
+        end, pause = self._clock.monotonic() + _PATIENCE, _FIRST_PAUSE
         while True:
             try:
                 self._write(note)
@@ -114,9 +115,9 @@ class EventWriter:
                     raise
             else:
                 return
-            if self._leaving.wait(pause):
-                time.sleep(_LAST_PAUSE)
-            if time.monotonic() > min(end, self._last_moment):
+            if self._clock.wait(self._leaving, pause):
+                self._clock.sleep(_LAST_PAUSE)
+            if self._clock.monotonic() > min(end, self._last_moment):
                 return
             pause = min(_LONGEST_PAUSE, pause * 2)
 
@@ -139,7 +140,7 @@ class EventWriter:
             self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
 
     def _name(self, note: NodeNote) -> str:
-        """Unique by the digest alone; a name that is too long for it to fit behind is cut."""
+        """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
         digest = sha256(f"{note.run or self._run}/{note.about}".encode()).hexdigest()[:16]
         return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
 
@@ -167,7 +168,7 @@ def _news(note: NodeNote) -> dict[str, Any]:
 
 def _count(body: bytes) -> int:
     try:
-        return decoder_of(_Standing).decode(body).count or 1
+        return decoder_of(_Written).decode(body).count or 1
     except msgspec.MsgspecError:
         return 1
 

@@ -6,12 +6,12 @@ evicted, as FLUO does: a node that does not pass has lost nothing.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from rollout.errors import ApiConflictError
 from rollout.execution.base.live_view import watch_node
+from rollout.execution.node.context import NodeTask
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.task import NodeTask
-from rollout.gather.cluster.snapshot import read_node
+from rollout.execution.node.marking import write
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.gates import HookPolicy
@@ -30,7 +30,7 @@ def check_before(task: NodeTask, hooks: HookPolicy) -> None:
 
 
 def check_after(task: NodeTask, hooks: HookPolicy) -> None:
-    """The same for those after it."""
+    """Do the same for those after it."""
     if hooks.after:
         _check(task, hooks, AFTER, hooks.after, Phase.READY)
 
@@ -52,7 +52,7 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[s
             if missing != reported:
                 reported = missing
                 task.report.step(task.name, phase, f"waiting for checks: {missing}")
-            view.wait(min(_TICK, max(0.1, deadline.remaining)))
+            task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
     _thank(task, label, annotations)
 
 
@@ -62,32 +62,18 @@ def _missing(nodes: Sequence[Node], names: Sequence[str]) -> str:
 
 
 def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    answers = dict.fromkeys(annotations)
-    _write(task, {label: _TRUE}, {**answers, marks.HOOK_LABEL: label}, refused=label)
+    """Set the label and remove earlier answers; `NodeFailure` where somebody else has set it: then it is theirs."""
+
+    def change(node: Node) -> dict[str, Any]:
+        if label in node.labels and node.annotations.get(marks.HOOK_LABEL) != label:
+            raise NodeFailure(Outcome.SKIPPED, f"another tool has checks running there: the Node has the label {label}")
+        answers = dict.fromkeys(annotations)
+        return {"metadata": {"labels": {label: _TRUE}, "annotations": {**answers, marks.HOOK_LABEL: label}}}
+
+    write(task, change)
 
 
 def _thank(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
-    answers = dict.fromkeys(annotations)
-    _write(task, {label: None}, {**answers, marks.HOOK_LABEL: None}, refused="")
-
-
-def _write(task: NodeTask, labels: dict[str, str | None], annotations: dict[str, str | None], *, refused: str) -> None:
-    """Write both at once on the node as it was read; a label that somebody else has set is theirs."""
-    deadline = task.cluster.deadline()
-    while True:
-        node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
-        if refused and refused in node.labels and node.annotations.get(marks.HOOK_LABEL) != refused:
-            raise NodeFailure(
-                Outcome.SKIPPED, f"another tool has checks running there: the Node has the label {refused}"
-            )
-        body = {
-            "metadata": {"resourceVersion": node.resource_version, "labels": labels, "annotations": annotations},
-        }
-        task.guard.check()
-        try:
-            task.cluster.ask(lambda api: api.patch(f"/api/v1/nodes/{task.name}", body), deadline)  # noqa: B023 - called at once
-        except ApiConflictError:
-            if deadline.expired:
-                raise
-            continue
-        return
+    """Remove the label and the answers."""
+    answers = dict.fromkeys((*annotations, marks.HOOK_LABEL))
+    write(task, lambda _node: {"metadata": {"labels": {label: None}, "annotations": {**answers}}})

@@ -1,11 +1,12 @@
-"""Where a rollout asks whether it may go on."""
+"""Where a rollout asks whether it may go on, and what its gates ask outside of the cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rollout.execution.node.context import NodeContext, NodeGates
-from rollout.gather.hosts.boot import BootFacts
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.gates.playbooks import NodePlaybooks
+from rollout.execution.node.context import NodeGates
 from rollout.model.plan import PlannedNode, Wave
 
 
@@ -66,7 +67,7 @@ class Remembered(Protocol):
     """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
 
     def expire(self) -> None:
-        """What was read until now does not count any more."""
+        """Forget what was read until now."""
         ...
 
     def why_paused(self) -> str:
@@ -78,54 +79,36 @@ class Remembered(Protocol):
         ...
 
 
-class NothingRemembered:
-    """Nothing is held against any node."""
+class GateCommand(Protocol):
+    """The operator's own command."""
 
-    def expire(self) -> None:
-        """Nothing was read."""
-
-    def why_paused(self) -> str:
-        """They may begin."""
-        return ""
-
-    def why_held(self, planned: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
-        """It may begin."""
-        return ""
+    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
+        """Run it with this added to its environment; why it does not let pass, empty where it does."""
+        ...
 
 
-class NoGates:
-    """Nothing is held up."""
+class Confirmation(Protocol):
+    """Somebody at a terminal."""
 
-    def before_rollout(self) -> None:
-        """It may."""
+    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
+        """Whether they agree."""
+        ...
 
-    def before_wave(self, wave: Wave) -> str:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return ""
 
-    def hold(self, node: PlannedNode) -> Hold:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return OPEN
+class AlertSource(Protocol):
+    """What watches over the cluster."""
 
-    def refusal(self, node: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
-        """It may."""
-        return ""
+    def active(self) -> tuple[str, ...]:
+        """Names of alerts that count; `GateError` where it cannot be asked."""
+        ...
 
-    def before_node(self, context: NodeContext) -> None:
-        """It may."""
 
-    def before_drain(self, context: NodeContext) -> None:
-        """It may."""
+@dataclass(frozen=True, slots=True)
+class GatePorts:
+    """What the gates of one process ask outside the cluster; `end` is by when its nodes have to be done."""
 
-    def after_waiting(self, context: NodeContext, when: str) -> None:
-        """It may."""
-
-    def before_reboot(self, context: NodeContext) -> None:
-        """It may."""
-
-    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
-        """It may."""
-
-    def soak(self, wave: Wave) -> bool:  # noqa: ARG002 - the protocol's
-        """None was asked for."""
-        return False
+    command: GateCommand | None = None
+    confirmation: Confirmation | None = None
+    alerts: AlertSource | None = None
+    playbooks: NodePlaybooks | None = None
+    end: Deadline | None = None

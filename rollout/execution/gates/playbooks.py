@@ -54,7 +54,7 @@ def run_before_reboot(context: NodeContext, playbooks: NodePlaybooks | None) -> 
 
 
 def run_after_reboot(context: NodeContext, playbooks: NodePlaybooks | None, boot: BootFacts) -> None:
-    """The same for a node that is Ready again."""
+    """Do the same for a node that is Ready again."""
     now = {"rollout_boot_id": boot.boot_id, "rollout_running_version": boot.version}
     _run(context, playbooks, Occasion.POST_REBOOT, Phase.READY, now)
 
@@ -87,7 +87,7 @@ def _run(
 
 
 def _about(context: NodeContext, node: Node) -> Mapping[str, object]:
-    """The node's facts, under the names that they have in the dynamic inventory."""
+    """Return the node's facts, under the names that they have in the dynamic inventory."""
     return {
         "rollout_node": context.name,
         "rollout_run": context.task.rollout,

@@ -1,30 +1,40 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.errors import BlockedError, GateError, InterruptedRunError
+from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.control_plane import why_not_away
-from rollout.execution.gates.gates import OPEN, Condition, Hold, Later, NothingRemembered, Remembered
+from rollout.execution.gates.gates import (
+    OPEN,
+    AlertSource,
+    Condition,
+    GatePorts,
+    Hold,
+    Later,
+    Remembered,
+)
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
-from rollout.execution.gates.ports import AlertSource, GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.gather.cluster.snapshot import read_selected_pods
+from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_selected_pods
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
+from rollout.planning.away import ControlPlane
+from rollout.planning.eligibility import is_control_plane
 from rollout.planning.windows import Window, current, fits_ever, following
+from rollout.ports import ClusterApi
 
 OUTSIDE = "outside the maintenance window"
 _FRESH_SECONDS = 5.0
@@ -42,7 +52,7 @@ class Surroundings:
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
-    memory: Remembered = field(default_factory=NothingRemembered)
+    memory: Remembered | None = None
 
 
 class PolicyGates:
@@ -106,14 +116,18 @@ class PolicyGates:
 
     def refusal(self, node: PlannedNode) -> str:
         """Ask all conditions, the cheapest last: what they say has to hold until the write that follows."""
-        self._around.memory.expire()
+        if self._around.memory is not None:
+            self._around.memory.expire()
         holds = (condition.ask(node) for condition in reversed(self._conditions))
         return next((hold.why for hold in holds if hold.why), "")
 
     def _remembered(self, node: PlannedNode) -> Hold:
-        """What is held against a node, or any; a pause leaves it for another time."""
-        paused = self._around.memory.why_paused()
-        return Hold(Later(paused) if paused else self._around.memory.why_held(node), final=True)
+        """Return what is held against a node, or any; a pause leaves it for another time."""
+        memory = self._around.memory
+        if memory is None:
+            return OPEN
+        paused = memory.why_paused()
+        return Hold(Later(paused) if paused else memory.why_held(node), final=True)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
@@ -156,7 +170,7 @@ class PolicyGates:
         if not self._policy.soak:
             return False
         self._around.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
-        self._around.stop.wait(self._policy.soak)
+        self._around.cluster.deadline(self._policy.soak).wait_for(self._around.stop)
         return True
 
     def _stopped(self) -> bool:
@@ -288,3 +302,19 @@ def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
 def _fitting(names: str) -> str:
     """As many whole names as a system takes in one variable: a wave whose nodes follow one another may be the fleet."""
     return names if len(names) <= _LONGEST_VARIABLE else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]
+
+
+def why_not_away(api: ClusterApi, name: str, policy: Policy, accepted: Collection[str]) -> str:
+    """Why this node may not be away now; empty where it may. `accepted` objects were in the way when it was planned.
+
+    Only the control plane's pods are read, and nothing of any other node.
+    """
+    try:
+        if not is_control_plane(read_node(api, name), policy):
+            return ""
+    except ApiNotFoundError:
+        return ""
+    nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
+    pods = [pod for node in nodes for pod in read_node_pods(api, node.name).pods]
+    blockers = ControlPlane.of(nodes, pods, policy).blockers(name)
+    return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")

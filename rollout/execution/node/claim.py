@@ -7,28 +7,28 @@ the last by name give way, and the first wait until they have. So never both go,
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.failures import NodeFailure, RefusedError
-from rollout.execution.node.marking import is_excluded, ours, without_taint, write
-from rollout.execution.node.own_pods import ready_now
-from rollout.execution.node.task import NodeTask
+from rollout.execution.node.marking import is_excluded, labels_of_turn, lasting_labels, ours, without_taint, write
+from rollout.execution.node.proof import ready_now
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts
+from rollout.model.host import HostFacts, HostObservation
 from rollout.model.node_marks import misunderstanding
 from rollout.model.own_pods import ready_before, ready_text
-from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
+from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.replaced import replacing
-from rollout.planning.announcements import announced
 from rollout.planning.away import is_away, is_claimed
-from rollout.planning.rivals import marks_on
+from rollout.planning.eligibility import Candidate, exclusion
+from rollout.planning.memory import Rules
 from rollout.ports import ClusterApi
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.
@@ -36,19 +36,19 @@ _PATIENCE, _PAUSE = 10.0, 0.2
 
 
 def claim(
-    context: NodeContext, staged_version: str, facts: HostFacts | None, *, detected: str = "", exclude: bool = False
+    context: NodeContext, staged_version: str, facts: HostFacts, *, detected: str = "", exclude: bool = False
 ) -> Node:
     """Mark, ask the admission, then annotate and cordon in one write, which takes the soft taint away.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
     from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
-    what asked for the reboot; `facts` are what others are told of its host, where the rules ask for it. Returned is the
+    what asked for the reboot. Returned is the
     Node as it was before the cordon. `RefusedError` where it is not admitted now: nothing is left on it.
     """
     task = context.task
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
-    fields, ready = announced(task.courtesy, facts, task.report.now), ready_now(task)
+    turn, ready = labels_of_turn(task.courtesy), ready_now(task)
     before = _marked(task)
 
     def change(node: Node) -> dict[str, Any]:
@@ -61,18 +61,17 @@ def claim(
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
-            marks.REPLACED: replacing(node, fields),
+            marks.REPLACED: replacing(node, turn),
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
-            marks.ANNOUNCED: None,
-            **fields.annotations,
         }
-        labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
+        excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
+        labels = {**excluding, **lasting_labels(task.courtesy, facts), **turn}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
 
     patience = context.cluster.deadline(_PATIENCE)
     try:
-        return write(task, change, partial(_admitted, context, patience))
+        return write(task, change, partial(_admitted, context, facts, patience))
     except NodeFailure as error:
         if error.outcome is Outcome.SKIPPED:
             _withdraw(task, before)
@@ -89,7 +88,7 @@ def _mark(task: NodeTask, phase: Phase) -> Mapping[str, str | None]:
 
 
 def _marked(task: NodeTask) -> Node:
-    """The Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
+    """Return the Node as it was before the mark that stands on it now; an answer that was lost makes no difference."""
     seen: list[Node] = []
 
     def change(node: Node) -> dict[str, Any]:
@@ -115,8 +114,8 @@ def _withdraw(task: NodeTask, before: Node) -> None:
     write(task, change)
 
 
-def _admitted(context: NodeContext, patience: Deadline, api: ClusterApi) -> Node:
-    """The Node as it is when it may be cordoned, `RefusedError` where it may not be."""
+def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: ClusterApi) -> Node:
+    """Return the Node as it is when it may be cordoned, `RefusedError` where it may not be."""
     name = context.name
     while True:
         if why := context.admission.refusal(context.planned):
@@ -125,7 +124,7 @@ def _admitted(context: NodeContext, patience: Deadline, api: ClusterApi) -> Node
         if name not in nodes:
             message = "not started: its Node was deleted since it was planned"
             raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
-        check_node(context, nodes[name])
+        check_eligible(context, nodes[name], facts)
         room = context.admission.room(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
@@ -138,20 +137,19 @@ def _admitted(context: NodeContext, patience: Deadline, api: ClusterApi) -> Node
         patience.pause(_PAUSE)
 
 
-def check_node(context: NodeContext, node: Node) -> None:
-    """`NodeFailure` where a node may not be begun any more for what stands on it."""
-    if node.deleting:
-        raise NodeFailure(Outcome.SKIPPED, "not started: its Node is being deleted", reason=ExclusionReason.DELETING)
-    if not node.is_ready:
-        message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
-    if why := why_paused(node, context.cluster.api.server_time()):
-        message = f"not started: since it was planned it has been {why}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
-    ignored = context.policy.gates.ignored_rivals
-    if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
-        message = f"not started: since it was planned {held}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
+def check_eligible(context: NodeContext, node: Node, observation: HostObservation) -> HostFacts:
+    """Return the host's facts where the rules of a plan still take the node; else raise `NodeFailure`.
+
+    Cordons are judged by the claim itself. A node that was planned for its update is not rebooted without one.
+    """
+    is_idle_meant = context.policy.reboot_idle and not context.planned.staged
+    rules = replace(context.policy, include_cordoned=True, reboot_idle=is_idle_meant)
+    remembering = Rules(context.cluster.api.server_time())
+    left_out = exclusion(Candidate(node, observation, rules, Selection(), remembering=remembering))
+    if left_out is not None:
+        raise NodeFailure(Outcome.SKIPPED, f"not started: {left_out.message}", reason=left_out.reason)
+    assert isinstance(observation, HostFacts)  # noqa: S101 - a node whose host gave none is left out
+    return observation
 
 
 def _ours_to_undo(node: Node) -> bool:
@@ -163,7 +161,7 @@ def _ours_to_undo(node: Node) -> bool:
 
 
 def _ours_to_include(node: Node) -> bool:
-    """The same for the load balancers' label."""
+    """Do the same for the load balancers' label."""
     return is_excluded(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
 
 

@@ -1,26 +1,52 @@
-"""What the steps of one node's way through a rollout have at hand."""
+"""What the steps of one node's run have at hand, and where that run stands."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
-from rollout.execution.drain.moves import MovedPods
-from rollout.execution.drain.precedence import Precedence
-from rollout.execution.drain.task import DrainTask
+from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.drain.task import DrainTask, MovedPods, Precedence
 from rollout.execution.events.writer import EventWriter
+from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.host import NodeHost
-from rollout.execution.node.task import NodeTask
+from rollout.execution.node.transitions import BEFORE_REBOOT, advance
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import Source
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.away import Room
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTask:
+    """One node's turn: what was planned for it, for which rollout (its id), and since when, in monotonic seconds.
+
+    `courtesy` is by which rules others' labels and annotations are written on it.
+    """
+
+    planned: PlannedNode
+    rollout: str
+    cluster: PatientApi
+    guard: Guard
+    report: Reporter
+    started: float = 0.0
+    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+        return self.planned.name
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return self.cluster.clock.monotonic() - self.started
 
 
 class NodeAdmission(Protocol):
@@ -123,3 +149,55 @@ class NodeContext:
             self.moved,
             self.events,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The phase, and what the run has learnt on the way.
+
+    `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
+    `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
+    the reboot have to be shown after it. `note` is what is worth telling of a node that succeeds, `unmoved` as of a
+    `NodeResult`. `endings` are those of the last drain, in seconds by owner.
+    """
+
+    phase: Phase = Phase.PENDING
+    staged_version: str = ""
+    boot: BootFacts | None = None
+    marked: bool = False
+    in_doubt: bool = False
+    drains: int = 0
+    targets: Mapping[Source, str] = field(default_factory=dict)
+    note: str = ""
+    unmoved: int = 0
+    endings: tuple[tuple[str, float], ...] = ()
+
+    def to(self, phase: Phase) -> "Progress":
+        """Return the same, one phase on."""
+        return replace(self, phase=advance(self.phase, phase))
+
+    @property
+    def version(self) -> str:
+        """The version that the host is known to run, as far as this run has seen."""
+        return self.boot.version if self.boot else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RevertingGuard:
+    """The guard, and the wish to give back what is not rebooting yet."""
+
+    guard: Guard
+    stop: StopRequest
+
+    def check(self) -> None:
+        """Return while both allow it; `GivenUpError` where the node is to be given back."""
+        self.guard.check()
+        if self.stop.reverting:
+            raise GivenUpError
+
+
+def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
+    """Return the context for a step that begins in this phase."""
+    if phase not in BEFORE_REBOOT:
+        return context
+    return replace(context, task=replace(context.task, guard=RevertingGuard(context.guard, context.stop)))

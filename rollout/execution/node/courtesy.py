@@ -1,16 +1,17 @@
-"""What a node waits for because people asked for it: delays, and users who are logged in on its host.
+"""What a node waits for because people asked for it: delays, logged-in users, load balancers.
 
-Such a wait is nobody's work: whoever stops the rollout meanwhile gets the node back at once, whatever
-`waves.stop` says. A process that takes the node up again does not know how much of it had passed, and waits anew.
+Delays and users are nobody's work: whoever stops the rollout meanwhile gets the node back at once, whatever
+`waves.stop` says. A process that takes the node up again does not know how much of a wait had passed, and waits anew.
 """
 
 from collections.abc import Sequence
 
 from rollout.errors import SshError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.node.boot import SSH_SECONDS
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import GivenUpError
+from rollout.execution.node.host import SSH_SECONDS
+from rollout.execution.node.marking import is_excluded_by_us
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.users import WHO_COMMAND, parse_users
 from rollout.model.cluster import Node
@@ -124,3 +125,20 @@ def _tell(context: NodeContext) -> None:
 
 def _report(context: NodeContext, detail: str) -> None:
     context.report.step(context.name, Phase.DRAINED, detail)
+
+
+def await_exclusion(context: NodeContext) -> None:
+    """Return after drain.exclude-from-load-balancers, at once where the node was excluded before us.
+
+    Raises:
+        GivenUpError: the node is to be given back meanwhile.
+        FencedError: this process may not act any more.
+    """
+    wanted = context.policy.exclude_from_load_balancers
+    if not wanted or not is_excluded_by_us(context.task):
+        return
+    context.report.step(context.name, Phase.CORDONED, f"waiting {wanted} for load balancers to leave the node out")
+    deadline = context.cluster.deadline(wanted)
+    while not deadline.expired:
+        context.guard.check()
+        deadline.pause(_TICK)

@@ -42,7 +42,7 @@ class GivenUpError(NodeFailure):
 
 
 def outcome_of(error: RolloutError) -> Outcome:
-    """What a failure makes of the node."""
+    """Return what a failure makes of the node."""
     match error:
         case NodeFailure():
             return error.outcome
@@ -64,7 +64,7 @@ def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[P
 
 
 def blamed(planned: PlannedNode, outcome: Outcome, version: str, *, is_refused: bool) -> PlannedNode:
-    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
+    """Return the node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did.
 
     Nor is any, where keys or credentials are why its host was not seen to be back (`is_refused`).
     """

@@ -33,7 +33,7 @@ def last_look(task: DrainTask) -> None:
 
 
 def look_again(task: DrainTask, deadline: Deadline) -> None:
-    """The part of it that anybody may undo within a moment; `ApiError` where it cannot be seen by the deadline.
+    """Look at what anybody may undo within a moment; `ApiError` where it cannot be seen by the deadline.
 
     Raises:
         RefilledError: pods have come that can be evicted again.

@@ -11,19 +11,21 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
-from rollout.execution.node.task import NodeTask
+from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import own_names, proven
+from rollout.planning.selector import is_label_value, node_labels
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
@@ -76,14 +78,12 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     def change(node: Node) -> dict[str, Any] | None:
         if _given_back_already(task, node):
             return None
-        labels, annotations = _for_others(task, node, outcome, version)
         labels_taken_back, taken_back = _fulfilled(node, outcome)
         taken = {**_TAKEN_AWAY, **_result(task, outcome, version, _further(task, node, outcome, version)), **taken_back}
         body = _annotations(ours(task, node), taken)
-        body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {
             **labels_taken_back,
-            **labels,
+            **_labels_after(task, node, outcome, version),
             **_hook_label(node),
             **_balancers_label(node),
             **_deferral(node),
@@ -95,7 +95,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
 
 
 def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
-    """The labels and annotations by which this reboot was asked for, taken back: a person's, and others' as by them.
+    """Take back the labels and annotations that asked for this reboot: a person's, and others' as by them.
 
     Where an agent of theirs runs, it has done so: see the proof.
     """
@@ -109,14 +109,11 @@ def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
     return labels, {**annotations, marks.REBOOT_NEEDED: None}
 
 
-def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
-    """The labels and annotations of others' as they are to be after the node's turn."""
-    names = own_names(task.courtesy)
-    if outcome is not Outcome.SUCCEEDED:
-        return replaced_on(node).restoring(node, names)
-    labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
-    fields = proven(task.courtesy, version)
-    return {**labels, **fields.labels}, {**annotations, **fields.annotations}
+def _labels_after(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Values:
+    """Return the labels of others' as they are to be after the node's turn."""
+    restored = replaced_on(node).restoring(node, labels_of_turn(task.courtesy).keys())
+    is_proven = outcome is Outcome.SUCCEEDED
+    return {**restored, **labels_when_proven(task.courtesy, version)} if is_proven else restored
 
 
 def _given_back_already(task: NodeTask, node: Node) -> bool:
@@ -136,25 +133,47 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return write(task, change)
 
 
+def labels_of_turn(courtesy: CourtesyPolicy) -> Mapping[str, str]:
+    """Return what a node has from its cordon on until it is given back."""
+    return node_labels(courtesy.pre_reboot_node_labels)
+
+
+def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, str]:
+    """Return what FLUO's agent would say of this host; nothing where it is not asked for."""
+    said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group, marks.FLUO_VERSION: facts.running_version}
+    return _of_fluo(courtesy, said)
+
+
+def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
+    """Return what a node keeps that is rebooted and proven, and runs this version."""
+    return {**_of_fluo(courtesy, {marks.FLUO_VERSION: version}), **node_labels(courtesy.post_reboot_node_labels)}
+
+
+def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:
+    """Return, of what a host said, what a label can hold."""
+    known = {name: value for name, value in said.items() if value and is_label_value(value)}
+    return known if courtesy.fluo_labels else {}
+
+
 def without_taint(node: Node) -> dict[str, Any]:
-    """The node's taints without ours, which is for nodes that wait; nothing to write where it has none of ours."""
+    """Return the node's taints without ours, which is for nodes that wait; nothing where it has none of ours."""
     taints = without_soft_taint(node)
     return {} if taints is None else {"taints": taints or None}
 
 
 def _deferral(node: Node) -> dict[str, None]:
-    """The label by which pods of ours kept away from it, taken away."""
+    """Take the label away by which pods of ours kept away from it."""
     return {marks.DEFERRED: None} if marks.DEFERRED in node.labels else {}
 
 
 def _balancers_label(node: Node) -> dict[str, None]:
-    """The label that we had set to have load balancers leave the node out, taken away."""
+    """Take the label away that we had set to have load balancers leave the node out."""
     is_ours = is_excluded(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
     return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
 
 
 def _hook_label(node: Node) -> dict[str, None]:
-    """The label that we had set to have checks run, taken away."""
+    """Take the label away that we had set to have checks run."""
     label = node.annotations.get(marks.HOOK_LABEL, "")
     is_ours = label in node.labels and label.endswith(("/before-reboot", "/after-reboot"))
     return {label: None} if is_ours else {}
@@ -183,7 +202,7 @@ def unmoved_by_now(task: NodeTask, node: Node, version: str) -> int:
 
 
 def _further(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Mapping[str, str]:
-    """What the result of a node that is given back tells besides: what it was rolled back from, or has not moved."""
+    """Return what the result tells besides of a node that is given back: rolled back from what, or not moved."""
     if outcome is Outcome.ROLLED_BACK:
         staged = node.annotations.get(marks.STAGED_VERSION, "")
         return {"from": staged} if staged and staged != version else {}
@@ -197,7 +216,7 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 
 
 def ours(task: NodeTask, node: Node) -> Node:
-    """The Node, which bears this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
+    """Return the Node with this run's mark; `FencedError` where it bears another's, `MarksGoneError` where none."""
     run = node.annotations.get(marks.RUN)
     if run == task.rollout:
         return node
@@ -221,7 +240,7 @@ def is_marked(task: NodeTask) -> bool:
 
 
 def why_lost(task: NodeTask) -> tuple[str, ExclusionReason | None]:
-    """That the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
+    """Tell that the Node is not there any more, or is another one; empty where it is, or where that cannot be seen.
 
     One that is not there needs no reboot; one that was created again still waits for it.
     """

@@ -1,27 +1,37 @@
-"""The last part of the proof: whatever asked for the reboot asks for it no more, each source by its own sign.
+"""The proof after a boot, in three parts, each waited for.
+
+The kubelet of the new boot reports Ready: no clocks are compared, and no NotReady is waited for, as a fast reboot may
+never show one. What asked for the reboot asks for it no more, each source by its own sign. The pods that belong to the
+node (static ones, DaemonSets') and were ready before are ready again; a DaemonSet that is gone, or does not want the
+node any more, is not waited for. Right after a boot the API may still have a pod as it was before: one whose Ready is
+of the same moment is not back.
 
 A version, a deployment and a marker file are settled with the boot. An operator's command and another's annotation may
-take a while to follow it, and are waited for; the annotation only where its agent runs, as nobody else would take it
-back. What is not proven is a failure of a node that works as it did before.
+take a while to follow it; the annotation is waited for only where its agent runs, as nobody else would take it back.
+What is not proven is a failure of a node that works as it did before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from rollout.execution.node.context import NodeContext
+from rollout.execution.base.live_view import watch_node
+from rollout.execution.node.context import NodeContext, NodeTask, Progress
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.progress import Progress
-from rollout.execution.node.readiness import check_version
-from rollout.gather.cluster.snapshot import read_node, read_node_pods
+from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.polling import observe
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model import marks
-from rollout.model.courtesy import Compat
+from rollout.model.cluster import Node
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import HostFacts
+from rollout.model.own_pods import ready_before, ready_of, still_due
+from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 from rollout.model.reboot_request import requests
+from rollout.model.text import shortened
+from rollout.ports import ClusterApi
 
 # How long what follows a boot may take to do so, where --ready-timeout is not shorter.
 _PROOF_SECONDS = 120.0
@@ -34,6 +44,8 @@ _HINTS = {
     Source.RPM_OSTREE: "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host.",
     Source.COMMAND: "Run the detect.command on the host.",
 }
+_PODS_PAUSE = 1.0
+_NAMED = 3
 
 
 def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) -> None:
@@ -65,14 +77,11 @@ _Missing = tuple[Source, str, bool]
 
 
 def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Iterator[_Missing]:
-    """The sources without a proof, each with why, and whether no waiting helps."""
+    """Yield the sources without a proof, each with why, and whether no waiting helps."""
     yield from _missing_on_host(context, progress, boot)
     if Source.ANNOTATION in progress.targets:
         node = context.cluster.ask(lambda api: read_node(api, context.name))
-        is_told = Compat.FLUO in context.policy.courtesy.annotate_compat
-        # what labels.compat writes there is told of the reboot, and changes with the node's end
-        others = tuple(name for name in marks.OTHERS_REQUESTS if not (is_told and name.startswith(marks.FLUO_PREFIX)))
-        names = requests(node, others)
+        names = requests(node, marks.OTHERS_REQUESTS)
         if names and not _runs_agent(context):
             names = ()
         yield from ((Source.ANNOTATION, f"its annotation is still true: {name}", False) for name in names)
@@ -121,3 +130,86 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
             raise AssertionError("these are proven without asking the host")
         case _:
             assert_never(sign.source)
+
+
+def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
+    """Return when the kubelet of this boot reports Ready."""
+    deadline = task.cluster.deadline(timeout)
+    reported = ""
+    with watch_node(task.cluster, task.name, deadline) as view:
+        while not deadline.expired:
+            nodes = view.items()
+            missing = _not_ready_because(nodes[0] if nodes else None, boot)
+            if not missing:
+                return
+            if missing != reported:
+                reported = missing
+                task.report.step(task.name, Phase.BOOTED, missing)
+            task.cluster.clock.wait(view, min(5.0, deadline.remaining))
+    raise NodeFailure(
+        Outcome.NOT_READY,
+        f"the Node is not Ready within --ready-timeout {timeout}: {reported}",
+        hint=f"See: kubectl describe node {task.name}; journalctl -u kubelet on the host",
+    )
+
+
+def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
+    if node is None:
+        return "the Node is gone"
+    if node.boot_id != boot.boot_id:
+        return "waiting for its kubelet to report this boot"
+    if node.machine_id != boot.machine_id:
+        return f"its kubelet reports another machine than the host: {node.machine_id or 'none'}"
+    if not node.is_ready:
+        return f"waiting for Ready{': ' + node.ready_message if node.ready_message else ''}"
+    return ""
+
+
+def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
+    """Return where the host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
+    if not planned.staged or (staged_version and boot.version == staged_version):
+        return
+    before = planned.running_version
+    if not staged_version and boot.version != before:
+        return
+    expected = staged_version or "another version"
+    raise NodeFailure(
+        Outcome.ROLLED_BACK,
+        f"the host rebooted into {boot.version}, not into {expected}: the update did not take",
+        hint="See `journalctl -u update-engine` and the boot entries on the host.",
+    )
+
+
+def ready_now(task: NodeTask) -> Mapping[str, str]:
+    """Those that are ready on the node, with since when."""
+    return ready_of(task.cluster.ask(lambda api: read_node_pods(api, task.name)).pods)
+
+
+def await_own_pods(task: NodeTask, timeout: Duration) -> None:
+    """Return when all that were ready before are ready again; `NodeFailure` where some are not in time.
+
+    That is before the uncordon: no pod is to land on a node without its network. Cordons do not stop these pods.
+    """
+    before = ready_before(task.cluster.ask(lambda api: read_node(api, task.name)))
+    deadline, reported = task.cluster.deadline(timeout), ""
+    while missing := task.cluster.ask(lambda api: _missing_pods(api, task.name, before)):
+        if deadline.expired:
+            raise NodeFailure(
+                Outcome.NOT_READY,
+                f"not settled within --settle-timeout {timeout}: {missing} was ready before the reboot, and is not now",
+                hint=f"See: kubectl get pods -A --field-selector spec.nodeName={task.name}",
+            )
+        if missing != reported:
+            reported = missing
+            task.report.step(task.name, Phase.READY, f"waiting for {missing} to be ready again")
+        deadline.pause(_PODS_PAUSE)
+
+
+def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
+    if not before:
+        return ""
+    ready = ready_of(read_node_pods(api, name).pods)
+    missing = [pod for pod, since in before.items() if pod not in ready or (since and ready[pod] == since)]
+    if not missing:
+        return ""
+    return shortened(still_due(missing, read_node(api, name), read_daemon_sets(api)), _NAMED)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
 from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.node.boot import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.last_look import RefilledError, look_again
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
@@ -64,7 +64,7 @@ def _has_been_asked(context: NodeContext) -> bool:
 
 
 def _ask(context: NodeContext) -> CommandResult | None:
-    """The answer to the reboot command, which only the node's machine in the boot from before is given.
+    """Return the answer to the reboot command, which only the node's machine in the boot from before is given.
 
     None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
     can take long.

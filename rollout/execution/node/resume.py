@@ -7,11 +7,9 @@ no host is asked to reboot in a boot that is not the one from before.
 
 from dataclasses import replace
 
-from rollout.execution.node.boot import in_boot_before, look_once
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.host import NodeHost
-from rollout.execution.node.progress import Progress
+from rollout.execution.node.host import NodeHost, in_boot_before, look_once
 from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks

@@ -7,10 +7,9 @@ from dataclasses import replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.balancers import await_exclusion
-from rollout.execution.node.claim import check_node, claim
-from rollout.execution.node.context import NodeContext
-from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
+from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.context import NodeContext, Progress, until_given_back
+from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot, report_replaced
 from rollout.execution.node.failures import NodeFailure, RefusedError, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
@@ -23,13 +22,9 @@ from rollout.execution.node.marking import (
     unmoved_by_now,
     why_lost,
 )
-from rollout.execution.node.own_pods import await_own_pods
-from rollout.execution.node.progress import Progress
-from rollout.execution.node.proof import prove_detected
-from rollout.execution.node.readiness import await_ready
+from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.resume import take_up
-from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
@@ -40,10 +35,9 @@ from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
-from rollout.model.host import HostFacts, HostObservation, ProbeFailure
+from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
-from rollout.planning.eligibility import reason_of
 from rollout.planning.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
@@ -83,14 +77,12 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    node, facts = _standing(context)
-    if isinstance(facts, ProbeFailure):
-        message = f"not started: {facts.message}"
-        raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
-    _check_host(context, facts)
+    node, observation = _standing(context)
+    if isinstance(observation, HostFacts):
+        _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
-    check_node(context, node)
+    facts = check_eligible(context, node, observation)
     context.gates.before_node(context)
     detection = facts.detection if context.planned.staged else Detection()
     staged_version, targets = detection.version, detection.targets
@@ -101,7 +93,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
-    """The Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
+    """Return the Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
     try:
         node, facts = _observed(context)
     except ApiNotFoundError as error:
@@ -111,41 +103,19 @@ def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
-    """The Node, and what its host says now, whichever sources were asked."""
+    """Return the Node, and what its host says now, whichever sources were asked."""
     host = context.host
     observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
     return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
 
 
-def _check_host(context: NodeContext, facts: HostFacts) -> None:
+def _check_same_boot(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
         message = "not started: its host is another machine than when it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
         raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
-    if context.planned.staged and not facts.detection.needs_reboot:
-        raise _without_update(facts)
-    locked = "" if context.policy.own_reboot_command else facts.detection.blocked
-    if facts.inhibited_by or locked:
-        message = f"not started: {locked or f'its shutdown is blocked by {facts.inhibited_by}'}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
-    if facts.shutdown_pending:
-        message = f"not started: {facts.shutdown_pending}"
-        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
-
-
-def _without_update(facts: HostFacts) -> NodeFailure:
-    """A source that no longer says what it sees has not said that nothing waits."""
-    if silent := facts.detection.unanswered:
-        message = f"not started: {'; '.join(sign.detail for sign in silent)}"
-        return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
-    return NodeFailure(Outcome.SKIPPED, f"not started: {_gone(facts)}", reason=ExclusionReason.NO_UPDATE)
-
-
-def _gone(facts: HostFacts) -> str:
-    by_engine = facts.sources == DEFAULT_SOURCES
-    return "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
 
 
 def _check_need(context: NodeContext) -> None:
@@ -159,7 +129,9 @@ def _check_need(context: NodeContext) -> None:
     if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
         return
     if not (facts.detection.needs_reboot or facts.detection.unanswered):
-        message = f"given back before its reboot: {_gone(facts)}"
+        by_engine = facts.sources == DEFAULT_SOURCES
+        gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
+        message = f"given back before its reboot: {gone}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NO_UPDATE)
 
 
@@ -237,7 +209,7 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _unmoved(context: NodeContext, progress: Progress, reboots: int) -> str:
-    """What is told of it: once is no news where a sign that tells of no version has asked for it."""
+    """Return what is told of it: once is no news where a sign that tells of no version has asked for it."""
     name, same = context.name, f"runs {context.planned.running_version} as before"
     if reboots >= MOST_UNMOVED:
         return f"{same}, after {reboots} reboots in a row: it rests before the next (rollout release --node {name})"
@@ -262,7 +234,7 @@ _STEPS: Mapping[Phase, Step] = {
 
 
 def _explained(context: NodeContext, progress: Progress, error: RolloutError) -> RolloutError:
-    """What an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
+    """Return what an error means of a Node that was deleted while it was under way, as autoscalers delete drained ones.
 
     Before its reboot was asked for that is no failure: the node is left to whoever has deleted it.
     """
@@ -308,7 +280,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
 
 
 def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
-    """The result with what was seen of the node; one that was not touched needs no looking at."""
+    """Return the result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
         return result
     report = NodeReport()
@@ -319,7 +291,7 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
-    """A claim that was given up before its answer came may stand there nevertheless."""
+    """Tell whether our marks are on it: a claim that was given up before its answer came may stand nevertheless."""
     if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
     return is_marked(context.task)

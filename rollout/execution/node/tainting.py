@@ -5,22 +5,19 @@ one on which it stays is told of. Every write names the version of the Node that
 written as a whole, and those of others must stay.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.stop import Guard, StopRequest
 from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
 from rollout.model.cluster import Node
-from rollout.model.deferral import Patch, announcing, deferred, taken_back
-from rollout.model.replaced import Fields
-from rollout.model.soft_taint import AWAITING_REBOOT, with_soft_taint
+from rollout.model.soft_taint import AWAITING_REBOOT, Patch, deferred, taken_back, with_soft_taint
 from rollout.model.text import listed, timestamp
 
 # A thousand nodes take a second or two, and the API server's flow control has seats to spare.
@@ -45,7 +42,7 @@ class Tainting:
     stop: StopRequest
 
     @contextmanager
-    def standing(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
+    def while_waiting(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
         """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`.
 
         It stays on those that are put into the set that is given.
@@ -63,13 +60,6 @@ class Tainting:
         at = timestamp(self.report.now)
         if failed := self._write((name,), lambda node: deferred(node, by, at, taint=taint)):
             self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
-
-    def announce(self, fields: Mapping[str, Fields]) -> None:
-        """Write on these nodes what others are told of nodes that wait; that it cannot be is told, no more."""
-        failed = self._write(fields.keys(), lambda node: announcing(node, fields[node.name]))
-        if failed:
-            nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
-            self.report.notice(f"labels.compat: nothing is written yet on {nodes}: {why}")
 
     def _set(self, names: Collection[str]) -> None:
         """Set it on these nodes; those on which that fails are told of."""

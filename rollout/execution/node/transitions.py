@@ -44,7 +44,7 @@ class IllegalTransitionError(AssertionError):
 
 
 def advance(current: Phase, following: Phase) -> Phase:
-    """The following phase, if the table allows it."""
+    """Return the following phase, if the table allows it."""
     if following not in NEXT[current]:
         raise IllegalTransitionError(f"{current} does not lead to {following}")
     return following

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+import msgspec
+
 from rollout.errors import ApiError, ApiUnavailableError, FencedError
-from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import Guard
 from rollout.execution.record.rewriting import rewrite
 from rollout.gather.cluster.memory import memory_of, read_standing, written_memory
-from rollout.model.memory import NO_MEMORY, Memory
+from rollout.gather.cluster.snapshot import node_path
+from rollout.model import marks
+from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.memory import Ended, begun_by_hand, noted, why_held
@@ -117,13 +121,13 @@ class RunMemory:
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
-        """The versions that these nodes have staged and that keep them from being started, as was seen last."""
+        """Return the versions that these nodes have staged and that keep them from being started, as was seen last."""
         versions = dict.fromkeys(node.staged_version for node in nodes if not self._terms.is_despite(node.name))
         with self._lock:
             return tuple(version for version in versions if why_held(self._seen, version, self._terms.limit))
 
     def begin_by_hand(self) -> None:
-        """A person begins: an earlier abort keeps unattended passes back no longer."""
+        """Note that a person begins: an earlier abort keeps unattended passes back no longer."""
         with self._lock:
             if self._read().aborted is not None:
                 self._pending.append(begun_by_hand)
@@ -213,3 +217,18 @@ class RunMemory:
         if message not in self._warned:
             self._warned.add(message)
             self._report.notice(f"warning: {message}")
+
+
+def pause_node(api: ClusterApi, name: str, pause: Pause) -> None:
+    """Set or replace the pause; `ApiError` where it cannot be."""
+    details = msgspec.json.encode(pause).decode()
+    _annotate(api, name, {marks.PAUSED: "true", marks.PAUSED_DETAILS: details})
+
+
+def unpause_node(api: ClusterApi, name: str) -> None:
+    """Take our pause away, whoever set it; another coordinator's stays. `ApiError` where it cannot be."""
+    _annotate(api, name, {marks.PAUSED: None, marks.PAUSED_DETAILS: None})
+
+
+def _annotate(api: ClusterApi, name: str, annotations: dict[str, str | None]) -> None:
+    api.patch(node_path(name), {"metadata": {"annotations": annotations}})

@@ -2,19 +2,14 @@
 
 With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended by itself with
 nodes left over leaves it marked as ended: it stands in nobody's way, and can still be gone on with.
-
-What stands there may have been written by anybody who may write ConfigMaps, or by another version of this program.
-Reading it takes bounded memory, and it is understood as a whole or not at all: see `StandingRecord.problem`.
 """
 
 import base64
 import gzip
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,216 +19,63 @@ from rollout.errors import (
     ApiNotFoundError,
     BlockedError,
     LockedError,
-    PlanFileError,
 )
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.record.health import Health
 from rollout.execution.record.rewriting import swapped
-from rollout.gather.cluster.documents import Document
+from rollout.execution.record.standing import (
+    HEALTH_KEY,
+    PACKED_KEY,
+    PLAN_KEY,
+    Health,
+    has_begun,
+    read_record,
+    record_of,
+    record_path,
+    whole,
+)
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
-from rollout.model.cluster import Node
-from rollout.model.names import is_run_id
-from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.planning.document import encode_plan, sealed
 from rollout.ports import ClusterApi
 
-_PLAN_KEY = "plan.json"
-_PACKED_KEY = "plan.json.gz"
-_HEALTH_KEY = "health.json"
 # A ConfigMap holds a mebibyte in all.
 _MOST_PLAIN = 500_000
 _MOST_HEALTH = 300_000
-# In bytes: that mebibyte as base64, annotations, and who wrote which field.
-_LARGEST_BODY = 4 << 20
-# Characters of what a record says that go into the sentence on what is wrong with it.
-_EXCERPT = 200
-_GZIP = 16 + zlib.MAX_WBITS
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
-_FREE_IT = "See what has set the finalizers; where that is gone, remove them with kubectl edit."
 _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
-@dataclass(frozen=True, slots=True)
-class StandingRecord:
-    """A run's record as it was read.
+class Record(Protocol):
+    """What a rollout tells its record: see `RunRecord`."""
 
-    `problem` says why it is not understood, and is empty where it is. By a record that is not understood nothing is
-    done: `plan` and `health` are None then, and `run` may be empty. `is_missing`: no record stands there, and this one
-    is implied by marks on Nodes.
+    def begin(self, plan: RolloutPlan, holder: str) -> None:
+        """Begin the record of a new rollout."""
 
-    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
-    under way, None where that is unknown, or the run came to an end of its own. `operating`: an operating process began
-    it, or went on with it last; else a person.
-    """
+    def take_up(self, run: str) -> None:
+        """Take up that of an interrupted one."""
 
-    run: str
-    started_by: str
-    started_at: str
-    ended: bool
-    plan: RolloutPlan | None
-    problem: str = ""
-    resource_version: str = ""
-    health: Health | None = None
-    is_missing: bool = False
-    operating: bool = False
-    finalizers: tuple[str, ...] = ()
-    deleted: bool = False
+    def keep(self, health: Health) -> None:
+        """Keep what was well before the wave that begins."""
 
-    @property
-    def held_by(self) -> tuple[str, ...]:
-        """The finalizers that keep it there though it was deleted."""
-        return self.finalizers if self.deleted else ()
+    def end(self, *, complete: bool) -> None:
+        """End it; whether with nothing left over."""
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-    finalizers: tuple[str, ...] | None = None
+class NoRecord:
+    """Where the record is gone or not understood: none is written, and what stands there stays."""
 
-    @property
-    def held_by(self) -> tuple[str, ...]:
-        """What keeps it there though it was deleted."""
-        return (self.finalizers or ()) if self.deletion_timestamp else ()
+    def begin(self, plan: RolloutPlan, holder: str) -> None:
+        """Write nothing."""
 
+    def take_up(self, run: str) -> None:
+        """Ask for nothing."""
 
-class _ConfigMap(msgspec.Struct, rename="camel"):
-    metadata: _Meta
-    data: dict[str, str] | None = None
-    binary_data: dict[str, bytes] | None = None
+    def keep(self, health: Health) -> None:
+        """Write nothing."""
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        """None is the same as empty, here and in what it holds."""
-        return self.metadata.annotations or {}
-
-    @property
-    def parts(self) -> frozenset[str]:
-        """The names of what it holds."""
-        return frozenset({*(self.data or {}), *(self.binary_data or {})})
-
-
-def has_begun(run: str, nodes: Iterable[Node]) -> bool:
-    """Whether a run has begun any node, as marks or a last result of it say; whose other marks are, is not asked."""
-    return any(is_begun(node) or last_result(node).get("run") == run for node in nodes)
-
-
-class _NotUnderstoodError(Exception):
-    """Why a record is not understood, in half a sentence."""
-
-
-def record_of(namespace: str) -> Document:
-    """Where the record stands, as it is written plainly."""
-    return Document(namespace, marks.LEASE_NAME, _PLAN_KEY)
-
-
-def record_path(namespace: str) -> str:
-    """Where the record stands."""
-    return record_of(namespace).path
-
-
-def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
-    """The record, or None where there is none; `ApiError` where the API server does not give it."""
-    try:
-        body = api.get(record_path(namespace))
-    except ApiNotFoundError:
-        return None
-    origin = f"ConfigMap {namespace}/{marks.LEASE_NAME}"
-    try:
-        return _standing(_config_map(body), origin)
-    except _NotUnderstoodError as error:
-        return StandingRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
-
-
-def _config_map(body: bytes) -> _ConfigMap:
-    if len(body) > _LARGEST_BODY:
-        raise _NotUnderstoodError(f"it is larger than {_LARGEST_BODY >> 20} MiB")
-    try:
-        return msgspec.json.decode(body, type=_ConfigMap)
-    except _NOT_READ as error:
-        raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
-
-
-def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
-    """The record in a ConfigMap; where its content is not understood, what its annotations say of it still stands."""
-    run, problem = config_map.annotations.get(marks.RUN, ""), ""
-    plan: RolloutPlan | None = None
-    health: Health | None = None
-    try:
-        _check_annotations(config_map.annotations)
-        plan, health = _plan(config_map, run), _health(config_map)
-    except _NotUnderstoodError as error:
-        plan, problem = None, f"{origin}: {error}"
-    return StandingRecord(
-        run=run if is_run_id(run) else "",
-        started_by=config_map.annotations.get(marks.STARTED_BY, ""),
-        started_at=config_map.annotations.get(marks.STARTED_AT, ""),
-        ended=config_map.annotations.get(marks.ENDED) == "true",
-        plan=plan,
-        problem=problem,
-        resource_version=config_map.metadata.resource_version,
-        health=health,
-        operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
-        finalizers=config_map.metadata.finalizers or (),
-        deleted=bool(config_map.metadata.deletion_timestamp),
-    )
-
-
-def _check_annotations(annotations: dict[str, str]) -> None:
-    ours = {name for name in annotations if name.startswith(marks.PREFIX)}
-    if strange := sorted(ours - set(marks.ON_RECORD)):
-        raise _NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
-    if not is_run_id(run := annotations.get(marks.RUN, "")):
-        raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
-    if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
-        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_EXCERPT]!r}")
-    if (word := annotations.get(marks.ORIGIN, marks.OPERATE)) != marks.OPERATE:
-        raise _NotUnderstoodError(f"its annotation {marks.ORIGIN} is {word[:_EXCERPT]!r}")
-
-
-def _health(config_map: _ConfigMap) -> Health | None:
-    """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
-    try:
-        health = msgspec.json.decode((config_map.data or {}).get(_HEALTH_KEY, "null"), type=Health | None)
-    except _NOT_READ as error:
-        raise _NotUnderstoodError(f"its health before the wave, {_HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
-    workloads = health.workloads.values() if health else ()
-    if strange := next((workload for workload in workloads if not workload.is_named), None):
-        raise _NotUnderstoodError(f"{_HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
-    return health
-
-
-def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
-    if strange := sorted(config_map.parts - {_PLAN_KEY, _PACKED_KEY, _HEALTH_KEY}):
-        raise _NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
-    if {_PLAN_KEY, _PACKED_KEY} <= config_map.parts:
-        raise _NotUnderstoodError("it holds two plans")
-    try:
-        return replace(decode_plan(_document(config_map), "its plan"), plan_id=run)
-    except PlanFileError as error:
-        raise _NotUnderstoodError(error.message) from error
-
-
-def _document(config_map: _ConfigMap) -> bytes:
-    packed = (config_map.binary_data or {}).get(_PACKED_KEY)
-    return (config_map.data or {}).get(_PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
-
-
-def _unpacked(packed: bytes) -> bytes:
-    """A plan that was packed to fit; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
-    unpacking = zlib.decompressobj(_GZIP)
-    try:
-        document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
-    except zlib.error as error:
-        raise _NotUnderstoodError(f"{_PACKED_KEY}: {error}") from error
-    if len(document) > LARGEST_DOCUMENT:
-        raise _NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
-    if not unpacking.eof or unpacking.unused_data:
-        raise _NotUnderstoodError(f"{_PACKED_KEY} is truncated, or has trailing data")
-    return document
+    def end(self, *, complete: bool) -> None:
+        """Take nothing away."""
 
 
 class RunRecord:
@@ -275,11 +117,6 @@ class RunRecord:
             raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
         if not standing.ended and standing.run != run and has_begun(standing.run, self._cluster.ask(read_nodes)):
             raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
-        if standing.held_by:
-            # written over, it would lose them, and be gone
-            raise BlockedError(
-                f"the record of an earlier rollout is in the way: {self._held(standing.held_by)}", hint=_FREE_IT
-            )
         if standing.run != run:
             metadata = {**body["metadata"], "resourceVersion": standing.resource_version}
             self._cluster.ask(lambda api: api.replace(self._path, {**body, "metadata": metadata}))
@@ -307,13 +144,19 @@ class RunRecord:
         if len(written) > _MOST_HEALTH:
             return
         with suppress(ApiError):
-            self._rewrite(lambda body: body.update(data={**(body.get("data") or {}), _HEALTH_KEY: written}))
+            self._rewrite(lambda body: body.update(data={**(body.get("data") or {}), HEALTH_KEY: written}))
 
     def end(self, *, complete: bool) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
-        why = self._why_left() if complete else ""
-        if complete and not why:
+        why = ""
+        try:
+            if complete:
+                self._cluster.ask(lambda api: api.delete(self._path))
+                return
+        except ApiNotFoundError:
             return
+        except ApiError as error:
+            why = error.message
         try:
             self._mark_ended(ended=True)
         except ApiNotFoundError:
@@ -324,21 +167,8 @@ class RunRecord:
             if why:
                 self._notice(f"warning: the record stays, as ended: {why}")
 
-    def _why_left(self) -> str:
-        """Delete it; why it stands all the same, empty where it does not."""
-        try:
-            left = _config_map(self._cluster.ask(lambda api: api.delete(self._path)))
-        except (ApiNotFoundError, _NotUnderstoodError):
-            return ""
-        except ApiError as error:
-            return error.message
-        return self._held(left.metadata.held_by) if left.metadata.held_by else ""
-
-    def _held(self, finalizers: Sequence[str]) -> str:
-        return f"{self._origin} was deleted, and finalizers hold it: {', '.join(finalizers)}"
-
     def _mark_ended(self, *, ended: bool) -> None:
-        """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
+        """Forget what was well, too: a run that ends by itself tells it; whoever goes on with it accepts that."""
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
@@ -348,7 +178,7 @@ class RunRecord:
                 **self._origin_mark,
             }
             if ended:
-                (body.get("data") or {}).pop(_HEALTH_KEY, None)
+                (body.get("data") or {}).pop(HEALTH_KEY, None)
 
         self._rewrite(mark)
 
@@ -356,7 +186,7 @@ class RunRecord:
         """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
 
         def rewrite(api: ClusterApi) -> None:
-            body = _whole(api.get(self._path), self._path)
+            body = whole(api.get(self._path), self._path)
             change(body)
             api.replace(self._path, body)
 
@@ -378,16 +208,7 @@ class RunRecord:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
 
 
-def _whole(body: bytes, origin: str) -> dict[str, Any]:
-    """A ConfigMap with all its fields; `ApiError` where it is not one."""
-    try:
-        _config_map(body)
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (_NotUnderstoodError, *_NOT_READ) as error:
-        raise ApiError(f"{origin} is not understood: {error}") from error
-
-
 def _content(document: bytes) -> dict[str, dict[str, str]]:
     if len(document) <= _MOST_PLAIN:
-        return {"data": {_PLAN_KEY: document.decode()}}
-    return {"binaryData": {_PACKED_KEY: base64.b64encode(gzip.compress(document, mtime=0)).decode()}}
+        return {"data": {PLAN_KEY: document.decode()}}
+    return {"binaryData": {PACKED_KEY: base64.b64encode(gzip.compress(document, mtime=0)).decode()}}

@@ -1,10 +1,13 @@
-"""Changing a document that other processes change, too: compare and swap."""
+"""Changing a document that other processes change, too, such as FleetLock's slots: compare and swap."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from rollout.errors import ApiConflictError, ApiError
 from rollout.gather.cluster.documents import Document
+from rollout.gather.cluster.slots import read_slots, slots_of, written_slots
+from rollout.model.fleetlock import Slots
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -14,7 +17,7 @@ _ATTEMPTS = 20
 
 
 def swapped(attempt: Callable[[], T], origin: str) -> T:
-    """Result of an attempt that reads and writes; made again where another wrote in between. `ApiError` else."""
+    """Read and write by this attempt, and again where another wrote in between; its result, or `ApiError`."""
     for _attempt in range(_ATTEMPTS):
         try:
             return attempt()
@@ -48,3 +51,10 @@ def rewrite(
         return changed
 
     return swapped(attempt, document.origin)
+
+
+def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
+    """Change the slots as `rewrite` does; as they stand then, `ApiError` else."""
+    return rewrite(
+        api, slots_of(namespace), lambda: read_slots(api, namespace), change, partial(written_slots, namespace)
+    )

@@ -5,22 +5,25 @@ the marks alone say which nodes were begun.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rollout.execution.record.record import StandingRecord, read_record
+from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
-from rollout.model.node_marks import is_begun, is_deferred, last_result, misunderstanding
+from rollout.model.node_marks import UNCLEAR_HINT, is_begun, is_deferred, last_result, misunderstanding
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
 _GONE = "its record is gone, or stands in another lock.namespace"
+_STAYS = "its cordon and its marks stay"
+_NO_HOST = "Add its host to the inventory (-i) and run rollout resume again, or give it back with rollout abort."
+_NOT_OURS = "Give it back with rollout abort, which undoes this rollout as well; or look at the node."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class RunWord(StrEnum):
 
 
 def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
-    """The one word, by whether a process works on it; None where that is not known."""
+    """Return the one word, by whether a process works on it; None where that is not known."""
     if alive:
         return RunWord.RUNNING
     if not unfinished.blocks:
@@ -93,12 +96,12 @@ def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
 
 
 def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
-    """What stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
+    """Return what stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
 def assess(record: StandingRecord | None, nodes: Iterable[Node], *, deferred: bool = False) -> Unfinished | None:
-    """What a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
+    """Return what a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
 
     The soft taint of a node that was deferred stays for the next run: it is nothing left over, unless these are asked
     for too.
@@ -152,7 +155,7 @@ def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
 
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
-    """The record of the run that has nodes under way; else of one that has failed ones or none, as good as ended."""
+    """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
@@ -168,7 +171,7 @@ def _outcome(node: Node, run: str) -> str:
 
 
 def _begun(node: Node, planned: PlannedNode | None) -> Begun:
-    """The node as its marks describe it, which are younger than any plan, and are understood."""
+    """Return the node as its marks describe it, which are younger than any plan, and are understood."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
     targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
     is_staged = bool(staged_version or targets)
@@ -185,3 +188,34 @@ def _begun(node: Node, planned: PlannedNode | None) -> Begun:
         detected_by=base.detected_by or tuple(targets),
     )
     return Begun(marked, Phase(node.annotations[marks.PHASE]), node.annotations[marks.RUN], node.unschedulable)
+
+
+def stranded(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> tuple[NodeResult, ...]:
+    """Return the ends of those `begun` nodes that cannot be taken on, and of all whose marks are not understood.
+
+    `hosts` are the Nodes for which a host is known.
+    """
+    return (*_unclear(unfinished), *_left_behind(unfinished, begun, hosts))
+
+
+def _unclear(unfinished: Unfinished) -> Iterator[NodeResult]:
+    for name, why in unfinished.unclear.items():
+        hint = UNCLEAR_HINT.format(name=name)
+        yield _result(name, Phase.FAILED, f"its marks are not understood: {why}", hint)
+
+
+def _left_behind(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> Iterator[NodeResult]:
+    planned = {node.name for node in unfinished.record.plan.nodes} if unfinished.record.plan else None
+    for entry in begun:
+        name = entry.node.name
+        if planned is not None and entry.phase is not Phase.FAILED and entry.run != unfinished.record.run:
+            message = f"it was started by rollout {entry.run}, and the record is of another rollout"
+            yield _result(name, entry.phase, message, _NOT_OURS)
+        elif planned is not None and entry.phase is not Phase.FAILED and name not in planned:
+            yield _result(name, entry.phase, "it carries the rollout's marks, but is not in its plan", _NOT_OURS)
+        elif name not in hosts:
+            yield _result(name, entry.phase, "it was started, but no host is known for it now", _NO_HOST)
+
+
+def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:
+    return NodeResult(name, Outcome.STRANDED, phase, 0.0, f"{why}; {_STAYS}", hint, left_cordoned=True)

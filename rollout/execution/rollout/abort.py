@@ -11,29 +11,22 @@ from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.guard import Guard
-from rollout.execution.base.heard_api import patient_api
-from rollout.execution.base.outage import OutageNotice
-from rollout.execution.base.patience import PatientApi
-from rollout.execution.base.reporting import Reporter
-from rollout.execution.base.stop import StopRequest
-from rollout.execution.events.undone import undone_events, undone_note
+from rollout.execution.base.patience import PatientApi, patient_api
+from rollout.execution.base.reporting import OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.events.phases import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
-from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.node.boot import in_boot_before, look_once
-from rollout.execution.node.host import NodeHost
+from rollout.execution.node.context import NodeTask
+from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
-from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.tainting import Tainting
-from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord
-from rollout.execution.record.slots import change_slots
-from rollout.execution.record.stranded import stranded
-from rollout.execution.record.unfinished import Begun, Unfinished, look
-from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.remains import Aborted
+from rollout.execution.record.rewriting import change_slots
+from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
+from rollout.execution.rollout.ledger import Aborted
+from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.courtesy import CourtesyPolicy
@@ -57,62 +50,30 @@ def abort(
     """
     stop = stop or StopRequest()
     report = Reporter(ports.observer, ports.clock)
+    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
-    terms = LeaseTerms(
-        options.lease_namespace,
-        options.holder,
-        run,
-        options.lease_seconds,
-        options.api_patience,
-        options.unlock,
-    )
-    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    lease = LeaseLock(
-        ports.api,
-        ports.clock,
-        terms,
-        cluster.notice,
-        stop=stop,
-        notice=report.notice,
-        silence=cluster.silence,
-        watch=options.watch,
-    )
-    with lease as lock:
+    with lease_lock(ports, options, run, cluster, report, stop) as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
-        events = undone_events(ports.api, unfinished.run, report)
-        plan = unfinished.record.plan
-        courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
-        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events, courtesy, stop)
-        nodes = (*unfinished.begun, *unfinished.failed)
-        attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
-        with events, ports.shell.attending(attended):
-            results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
-        if stopped := stop.requested and any(result.left_cordoned for result in results):
-            left_tainted: Mapping[str, str] = {}
-        else:
-            left_tainted = _tidy_up(unfinished, cluster, lock, report, options)
-            if not unfinished.is_only_taints:
-                _remember(unfinished.run, ports, options, report)
+        return _undone(unfinished, _Undoing(hosts, ports, options, cluster, lock, report, wait, stop))
+
+
+def _undone(unfinished: Unfinished, undoing: "_Undoing") -> Aborted:
+    """Undo the nodes, then what stands beside them; where it was stopped, that is left for another `abort`."""
+    results = [*_report_stranded(unfinished, undoing.report), *undoing.all(unfinished)]
     cordoned = {result.node: result.message for result in results if result.left_cordoned}
     reverted = tuple(result.node for result in results if not result.left_cordoned)
-    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted and not stopped)
-    operating = unfinished.record.operating and not stopped
-    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, stopped, operating)
-
-
-def _tidy_up(
-    unfinished: Unfinished, cluster: PatientApi, lock: Guard, report: Reporter, options: RunOptions
-) -> Mapping[str, str]:
-    """Remove what stands of it beside its nodes' marks; the nodes on which the soft taint stays, each with why."""
-    plan = unfinished.record.plan
-    is_told = bool(unfinished.tainted or (plan and plan.policy.courtesy.annotate_compat))
-    left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
-    RunRecord(cluster, options.lease_namespace, report.notice).end(complete=True)
-    return left_tainted
+    if undoing.stop.requested and cordoned:
+        return Aborted(unfinished.run, reverted, cordoned, stopped=True)
+    left_tainted = undoing.tidy_up(unfinished)
+    if not unfinished.is_only_taints:
+        undoing.remember(unfinished.run)
+    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
+    operating = unfinished.record.operating
+    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, operating=operating)
 
 
 def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
@@ -126,17 +87,8 @@ def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
         report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
 
-def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> None:
-    """A person has decided against a rollout: no unattended pass begins another by itself."""
-    aborted = Pause(options.holder, (ports.api.server_time() or report.now).strftime("%Y-%m-%dT%H:%M:%SZ"), run)
-    try:
-        change_memory(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
-    except ApiError as error:
-        report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
-
-
 def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
-    """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
+    """Return the nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
     results = stranded(unfinished, (), ())
     for result in results:
         report.node_finished(result)
@@ -147,23 +99,45 @@ def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResu
 class _Undoing:
     hosts: Mapping[str, Host]
     ports: Ports
+    options: RunOptions
     cluster: PatientApi
     guard: Guard
     report: Reporter
     wait: float
-    events: EventWriter
-    courtesy: CourtesyPolicy
     stop: StopRequest
 
-    def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
+    def all(self, unfinished: Unfinished) -> list[NodeResult]:
         """Undo every node, some side by side."""
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool:
-            return list(pool.map(self._undo_node, nodes))
+        plan, nodes = unfinished.record.plan, (*unfinished.begun, *unfinished.failed)
+        courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
+        attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
+        with (
+            undone_events(self.ports.api, unfinished.run, self.report) as events,
+            self.ports.shell.attending(attended),
+            ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
+        ):
+            return list(pool.map(lambda begun: self._undo_node(begun, events, courtesy), nodes))
 
-    def _undo_node(self, begun: Begun) -> NodeResult:
+    def tidy_up(self, unfinished: Unfinished) -> Mapping[str, str]:
+        """Remove what stands beside the nodes' marks; the nodes on which the soft taint stays, each with why."""
+        tainting = Tainting(self.cluster, self.guard, self.report, StopRequest())
+        left_tainted = tainting.clear() if unfinished.tainted else {}
+        RunRecord(self.cluster, self.options.lease_namespace, self.report.notice).end(complete=True)
+        return left_tainted
+
+    def remember(self, run: str) -> None:
+        """Write down that a person decided against it: no unattended pass begins another by itself."""
+        at = (self.ports.api.server_time() or self.report.now).strftime("%Y-%m-%dT%H:%M:%SZ")
+        aborted = Pause(self.options.holder, at, run)
+        try:
+            change_memory(self.ports.api, self.options.lease_namespace, partial(with_abort, aborted=aborted))
+        except ApiError as error:
+            self.report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
+
+    def _undo_node(self, begun: Begun, events: EventWriter, courtesy: CourtesyPolicy) -> NodeResult:
         clock = self.ports.clock
         started = clock.monotonic()
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, started, self.courtesy)
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, started, courtesy)
         message = ""
         try:
             self._undo(task, begun.phase)
@@ -171,7 +145,7 @@ class _Undoing:
             message = error.message
         result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
         self.report.node_finished(result)
-        self.events.tell(undone_note(begun.node, result, begun.run, self.report.now))
+        events.tell(undone_note(begun.node, result, begun.run, self.report.now))
         return result
 
     def _undo(self, task: NodeTask, phase: Phase) -> None:
@@ -193,7 +167,7 @@ class _Undoing:
             over = deadline.expired
             if not over:
                 self.report.step(task.name, Phase.REBOOTING, "its reboot may have been requested: watching it")
-                self.stop.wait(min(_PAUSE, deadline.remaining))
+                self.cluster.clock.wait(self.stop, min(_PAUSE, deadline.remaining))
                 self._check_stop()
 
     def _check_stop(self) -> None:

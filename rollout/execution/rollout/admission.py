@@ -1,58 +1,63 @@
-"""Who of a wave may begin beside whom, and when the place of a node that has ended is free again."""
+"""What admits a node of a rollout: which nodes use up the limit, and what is asked once more before its cordon."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
-from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeResult
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.gates.gates import Gates
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import Phase
+from rollout.planning.away import Room, is_away
 
 
-class Admission(Protocol):
-    """What a wave's runner asks. Reading the cluster may raise `ApiError`."""
+class Away:
+    """Those that count as away, in the hands of whatever rollout.
 
-    @property
-    def unsettled(self) -> frozenset[str]:
-        """Nodes that have ended, and keep their places until the cluster has settled from them."""
-        ...
+    `runs` are this rollout's own, with those that it goes on with: another that has nodes in flight holds a lock that
+    this one cannot see.
+    """
 
-    def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
-        """Those of the waiting that may begin beside those in flight, in their order."""
-        ...
+    def __init__(self, cluster: PatientApi, runs: Container[str], report: Reporter) -> None:
+        self._cluster = cluster
+        self._runs = runs
+        self._report = report
+        self._told: set[str] = set()
 
-    def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """These are about to begin."""
-        ...
+    def __call__(self) -> frozenset[str]:
+        """Their names; of each other rollout is told once."""
+        nodes = self._cluster.ask(read_nodes)
+        others = {node.name: node.annotations[marks.RUN] for node in nodes if self._is_anothers(node)}
+        for name, run in others.items():
+            if run not in self._told:
+                self._told.add(run)
+                self._report.notice(
+                    f"warning: the rollout {run} has {name} in flight, under a lock in another lock.namespace: its "
+                    "nodes count as unavailable here. Give every command the same lock.namespace"
+                )
+        return frozenset(node.name for node in nodes if is_away(node))
 
-    def end(self, result: NodeResult) -> None:
-        """A node has ended."""
-        ...
-
-    def look(self, running: frozenset[str]) -> str:
-        """See who has settled, while these are under way; why no further node may begin, empty where one may."""
-        ...
+    def _is_anothers(self, node: Node) -> bool:
+        run = node.annotations.get(marks.RUN)
+        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) != Phase.FAILED
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Any may begin, and none waits for another to settle: that is for the end of the wave."""
+class RunAdmission:
+    """The gates, the reasons why no further node may begin, and the limit; percentages are of `selected` nodes."""
 
-    unsettled: frozenset[str] = frozenset()
+    plan: RolloutPlan
+    selected: int
+    gates: Gates
+    reason_to_stop: Callable[[], str]
 
-    def candidates(
-        self,
-        waiting: Sequence[PlannedNode],
-        in_flight: Collection[str],  # noqa: ARG002 - the protocol's
-    ) -> Iterator[PlannedNode]:
-        """All."""
-        return iter(waiting)
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why a node may not be begun now; the gates first, which may be slow."""
+        return self.gates.refusal(planned) or self.reason_to_stop()
 
-    def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """What was well is measured before the wave."""
-
-    def end(self, result: NodeResult) -> None:
-        """What is not well is waited for after the wave."""
-
-    def look(self, running: frozenset[str]) -> str:  # noqa: ARG002 - the protocol's
-        """Nothing is waited for."""
-        return ""
+    def room(self, nodes: Iterable[Node]) -> Room:
+        """How many of these may be away."""
+        return Room.of(self.plan, self.selected, nodes)

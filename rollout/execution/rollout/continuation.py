@@ -9,9 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from rollout.execution.record.stranded import stranded
-from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.remains import Inheritance
+from rollout.execution.record.unfinished import Begun, Unfinished, stranded
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
@@ -80,7 +79,7 @@ def rules_of(unfinished: Unfinished) -> Policy:
 
 
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
-    """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
+    """Apply its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
     Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, or
     get other labels for their turn, and once as many have failed as may. Where none is under way the gates are today's:
@@ -108,7 +107,7 @@ def has_failed_enough(unfinished: Unfinished) -> bool:
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
-    """The nodes that are planned anew."""
+    """Return the nodes that are planned anew."""
     again = unfinished.given_back if retry_failed else ()
     return frozenset({*(node.name for node in unfinished.untouched), *again})
 
@@ -121,7 +120,7 @@ def continuation(
     skip_blocked: bool,
     include_held: bool = False,
 ) -> Continuation:
-    """The nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
+    """Return the nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
     begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
     left_behind = stranded(unfinished, begun, situation.hosts)
     stranded_nodes = {result.node for result in left_behind}
@@ -162,13 +161,13 @@ def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...
 
 
 def _left_over(unfinished: Unfinished, plan: RolloutPlan) -> tuple[str, ...]:
-    """The nodes that were never begun, and that are not to be now."""
+    """Return the nodes that were never begun, and that are not to be now."""
     planned = {node.name for node in plan.nodes}
     return tuple(node.name for node in unfinished.untouched if node.name not in planned)
 
 
 def _failed_before(unfinished: Unfinished, again: RolloutPlan | None) -> tuple[NotDone, ...]:
-    """The rollout's nodes that failed before the interruption, cordoned or in service, and that are not tried again.
+    """Return the nodes that failed before the interruption, cordoned or in service, and are not tried again.
 
     Where the plan tries them `again`, these are the ones that it could not take.
     """
@@ -177,16 +176,21 @@ def _failed_before(unfinished: Unfinished, again: RolloutPlan | None) -> tuple[N
         return tuple(node for node in _failed_before(unfinished, None) if node.node in troubled)
     cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     return (
-        *(NotDone(name, Outcome.FAILED, "failed before and was left cordoned") for name in cordoned),
+        *(NotDone(name, Outcome.FAILED, f"failed before and was left cordoned{_look_at(name)}") for name in cordoned),
         *(
-            NotDone(name, _outcome(word), "failed before and was given back")
+            NotDone(name, _outcome(word), f"failed before and was given back{_look_at(name)}")
             for name, word in unfinished.given_back.items()
         ),
     )
 
 
+def _look_at(name: str) -> str:
+    """Return where its failure stands: an Event of that rollout is on the Node for as long as the server keeps it."""
+    return f"; see: kubectl describe node {name}"
+
+
 def _outcome(word: str) -> Outcome:
-    """What stands on a Node may be of another version, or of anybody's hand."""
+    """Read what stands on a Node, which may be of another version, or of anybody's hand."""
     return Outcome(word) if word in set(Outcome) else Outcome.FAILED
 
 
@@ -227,7 +231,7 @@ def _planned_anew(
     retried: frozenset[str],
     begun: frozenset[str],
 ) -> RolloutPlan:
-    """A plan of the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
+    """Plan the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
     pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
     sizes = pools.sizes(_selected_nodes(unfinished, situation.snapshot)) if policy.pools else {"": selected}
     counted = replace(
@@ -262,7 +266,7 @@ class _Taken:
 
 
 def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
-    """The same, by pool."""
+    """Return the same, by pool."""
     rules = rules_of(unfinished)
     pools, labels = pools_of(rules), {node.name: node.labels for node in snapshot.nodes}
     workers = {node.name for node in snapshot.nodes if not is_control_plane(node, rules)}
@@ -276,7 +280,7 @@ def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _T
 
 
 def _remaining(rules: Policy, taken: _Taken, size: int) -> Policy:
-    """The rules with as many canaries and steps of the ramp as are still to be taken; the ramp's are of `size` nodes.
+    """Leave as many canaries and steps of the ramp as are still to be taken; the ramp's are of `size` nodes.
 
     Nodes that came through, or are about to, have taken the first ones.
     """
@@ -285,14 +289,14 @@ def _remaining(rules: Policy, taken: _Taken, size: int) -> Policy:
 
 
 def _remaining_in(pool: Pool, pools: Pools, taken: _Taken, size: int) -> Pool:
-    """A pool's own rules, with its counts in numbers."""
+    """Return a pool's own rules, with its counts in numbers."""
     rest = _remaining(pools.rules(pool.name), taken, size)
     most = None if pool.max_unavailable is None else Count(pool.max_unavailable.of(size))
     return replace(pool, max_unavailable=most, canary=rest.canary, ramp=rest.ramp)
 
 
 def _selected_nodes(unfinished: Unfinished, snapshot: ClusterSnapshot) -> list[Node]:
-    """The Nodes that the interrupted run was for, as far as they are still there."""
+    """Return the Nodes that the interrupted run was for, as far as they are still there."""
     plan = unfinished.record.plan
     if plan is None:
         return list(snapshot.nodes)

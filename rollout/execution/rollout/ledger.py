@@ -1,10 +1,11 @@
-"""A rollout's results so far."""
+"""A rollout's results: those so far, those that an earlier process has left, and what came of undoing one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rollout.execution.record.standing import Health
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import NodeResult, NotStarted, Outcome
+from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome
 
 
 @dataclass(slots=True)
@@ -41,6 +42,11 @@ class Ledger:
         """Whether nothing is left that could be gone on with."""
         return not (self.cordoned_before or self.not_started or any(not result.succeeded for result in self.finished))
 
+    def has(self, node: str) -> bool:
+        """Tell whether this node has ended, or was given up."""
+        given_up = {entry.node for entry in (*self.skipped, *self.not_started)}
+        return node in given_up or any(result.node == node for result in self.finished)
+
     def take(self, result: NodeResult) -> None:
         """Note a node's end; one that was given back because this process is on it was not to be begun."""
         if result.outcome is Outcome.ABORTED and result.reason is None:
@@ -53,3 +59,44 @@ class Ledger:
     def give_up(self, nodes: Sequence[PlannedNode], why: str) -> None:
         """Note nodes whose turn will not come."""
         self.not_started.extend(NotStarted(node.name, why) for node in nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What an earlier process has left of this run.
+
+    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
+    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
+    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
+    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
+    none is written or taken away. `retried` are nodes that failed and are tried again, given back by then or not.
+    `left_over` are nodes that it was to take, and that the plan of this process leaves out.
+    """
+
+    begun: Mapping[str, str] = field(default_factory=dict)
+    left_cordoned: frozenset[str] = frozenset()
+    health: Health | None = None
+    failures: int = 0
+    failed: tuple[NotDone, ...] = ()
+    stranded: tuple[NodeResult, ...] = ()
+    is_recorded: bool = True
+    retried: frozenset[str] = frozenset()
+    left_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
+
+    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
+    `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
+    `operating`: the rollout was an operating process', whose next pass would begin another.
+    """
+
+    run: str
+    reverted: tuple[str, ...]
+    left_cordoned: Mapping[str, str]
+    untainted: tuple[str, ...] = ()
+    left_tainted: Mapping[str, str] = field(default_factory=dict)
+    stopped: bool = False
+    operating: bool = False

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.gates import GatePorts
+from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.lock_holder import LeaseWatch
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
@@ -30,8 +34,8 @@ class RunOptions:
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
-    before there was a plan. `sentinel` is the operator's
-    `detect.command`, empty where there is none. `process` is a word that no other process has.
+    before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
+    word that no other process has.
     """
 
     selected: int
@@ -49,3 +53,28 @@ class RunOptions:
     watch: LeaseWatch | None = None
     sentinel: str = ""
     process: str = ""
+
+
+def lease_lock(
+    ports: Ports, options: RunOptions, run: str, cluster: PatientApi, report: Reporter, stop: StopRequest
+) -> LeaseLock:
+    """Return the lock of this run, to be entered."""
+    terms = LeaseTerms(
+        options.lease_namespace,
+        options.holder,
+        run,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
+        options.process,
+    )
+    return LeaseLock(
+        ports.api,
+        ports.clock,
+        terms,
+        cluster.notice,
+        stop=stop,
+        notice=report.notice,
+        silence=cluster.silence,
+        watch=options.watch,
+    )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rollout.errors import ApiError, DrainError
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.eviction import Answer, request_removal
-from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
 from rollout.model.cluster import DaemonSet
 from rollout.model.plan import PlannedNode, RolloutPlan
@@ -35,22 +34,17 @@ class Rehearsal:
 def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
     """Ask about every planned node, in the plan's order."""
     owners = read_daemon_sets(api)
-    version = CURRENT if plan.policy.drain.disable_eviction else find_eviction_version(api)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rehearse") as pool:
-        return tuple(pool.map(lambda node: _rehearse_node(api, node, plan.policy, owners, version), plan.nodes))
+        return tuple(pool.map(lambda node: _rehearse_node(api, node, plan.policy, owners), plan.nodes))
 
 
-def _rehearse_node(
-    api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet], version: str
-) -> Rehearsal:
+def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, _DRY)
         pods = must_go(read_node_pods(api, node.name).pods, DrainRules.of(policy.drain, owners))
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
-    attempts = [
-        request_removal(api, pod, policy.drain, version=version, dry_run=True) for pod in pods if not pod.terminating
-    ]
+    attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating]
     refused = [attempt for attempt in attempts if attempt.answer not in (Answer.ACCEPTED, Answer.GONE)]
     objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
     return Rehearsal(node.name, len(attempts) - len(refused), objections)

@@ -1,11 +1,16 @@
-"""Rolling on: a node that has ended keeps its place until the cluster has settled from it; then the next begins."""
+"""Who of a wave may begin beside whom, and when the place of a node that has ended is free again.
+
+Side by side any may begin. Rolling on, a node that has ended keeps its place until the cluster has settled from it;
+then the next begins.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.health import Health
+from rollout.execution.record.standing import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
 from rollout.model.plan import PlannedNode, Rolling, Wave
@@ -13,6 +18,56 @@ from rollout.model.progress import NodeResult
 from rollout.planning.rolling import candidates
 
 _PAUSE = 1.0
+
+
+class Admission(Protocol):
+    """What a wave's runner asks. Reading the cluster may raise `ApiError`."""
+
+    @property
+    def unsettled(self) -> frozenset[str]:
+        """Nodes that have ended, and keep their places until the cluster has settled from them."""
+        ...
+
+    def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
+        """Those of the waiting that may begin beside those in flight, in their order."""
+        ...
+
+    def begin(self, nodes: Sequence[PlannedNode]) -> None:
+        """Note that these are about to begin."""
+        ...
+
+    def end(self, result: NodeResult) -> None:
+        """Note that a node has ended."""
+        ...
+
+    def look(self, running: frozenset[str]) -> str:
+        """See who has settled, while these are under way; why no further node may begin, empty where one may."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Any may begin, and none waits for another to settle: that is for the end of the wave."""
+
+    unsettled: frozenset[str] = frozenset()
+
+    def candidates(
+        self,
+        waiting: Sequence[PlannedNode],
+        in_flight: Collection[str],  # noqa: ARG002 - the protocol's
+    ) -> Iterator[PlannedNode]:
+        """All."""
+        return iter(waiting)
+
+    def begin(self, nodes: Sequence[PlannedNode]) -> None:
+        """Measure nothing: that was done before the wave."""
+
+    def end(self, result: NodeResult) -> None:
+        """Wait for nothing: that is done after the wave."""
+
+    def look(self, running: frozenset[str]) -> str:  # noqa: ARG002 - the protocol's
+        """Nothing is waited for."""
+        return ""
 
 
 @dataclass(slots=True)
@@ -85,11 +140,11 @@ class RollingAdmission:
         """Wait until nothing is left to settle; why no further wave may begin, empty where one may."""
         while self._ended and not (self.look(frozenset()) or stop.requested):
             if self._ended:
-                stop.wait(_PAUSE)
+                self.settler.cluster.clock.wait(stop, _PAUSE)
         return self.why
 
     def _judge(self, name: str, ended: _Ended, missing: str) -> None:
-        """What it lacks decides whether its place is free."""
+        """Judge by what it lacks whether its place is free."""
         ended.again = self._pause(_PAUSE)
         ended.good = 0 if missing else ended.good + 1
         if ended.good >= self.settler.policy.gates.health_checks or (ended.deadline.expired and not missing):

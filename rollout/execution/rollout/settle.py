@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.health import Health
+from rollout.execution.record.standing import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy
@@ -36,12 +37,22 @@ class Look:
     current: Callable[[Workload], Workload | None]
 
     def missing(self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]) -> str:
-        """What is not as well as before a node that has ended; what others in flight have taken is not held against it.
+        """Return what is worse than before a node that has ended; what others in flight have taken does not count.
 
         Empty where it has settled.
         """
-        short = (self._shortage(was, in_flight) for was in before.health.workloads.values())
-        return _in_words([text for text in short if text], (before.health.ready_nodes - expected_away) & self.unready)
+        short = self.short(before.health.workloads.values(), in_flight)
+        return self.in_words(short.values(), before.health.ready_nodes - expected_away)
+
+    def short(self, workloads: Iterable[Workload], in_flight: Mapping[str, Before]) -> Mapping[str, str]:
+        """Return what those of these lack that are not as ready as they were, by their UIDs."""
+        lacks = ((was.uid, self._shortage(was, in_flight)) for was in workloads)
+        return {uid: text for uid, text in lacks if text}
+
+    def in_words(self, short: Iterable[str], expected_ready: frozenset[str]) -> str:
+        """Put in words that these are short, and which nodes of those that have to be Ready are not."""
+        gone = sorted(expected_ready & self.unready)
+        return listed([*short, *(f"node {name} is no longer Ready" for name in gone)], _NAMED)
 
     def _shortage(self, was: Workload, in_flight: Mapping[str, Before]) -> str:
         now = self.current(was)
@@ -73,7 +84,7 @@ class Settler:
         )
 
     def measured(self, nodes: Sequence[str], in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
-        """What is well before each of these nodes begins.
+        """Return what is well before each of these nodes begins.
 
         A workload that has pods on others in flight was as ready as before those: what they took comes back.
         """
@@ -89,56 +100,37 @@ class Settler:
             for node, owned in pods.items()
         }
 
-    def look(self) -> Look:
+    def look(self, deadline: Deadline | None = None) -> Look:
         """How the cluster stands now, for all who ask it together."""
-        deadline = self.cluster.deadline()
-        unready = self.cluster.ask(lambda _api: self._unready_now(), deadline)
+        until = deadline or self.cluster.deadline()
+        # a Node that is not there any more was taken out of the cluster, which is no sickness
+        unready = frozenset(node.name for node in self.cluster.ask(read_nodes, until) if not node.is_ready)
         return Look(
             unready,
-            cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), deadline)),
-            lambda was: self.cluster.ask(lambda api: read_workload(api, was), deadline),
+            cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), until)),
+            lambda was: self.cluster.ask(lambda api: read_workload(api, was), until),
         )
 
     def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
-        """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled)."""
+        """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled).
+
+        What has settled is asked for again only once all has.
+        """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        open_workloads, reported, good = dict(before.workloads), "", 0
+        asked, reported, good = before.workloads, "", 0
         while True:
-            missing = self.cluster.ask(
-                lambda _api: self._missing(before, open_workloads, expected_away),  # noqa: B023 - called at once
-                deadline,
-            )
-            if missing and good:
-                good, open_workloads = 0, dict(before.workloads)
-            elif not missing:
-                good, open_workloads = good + 1, dict(before.workloads)
+            look = self.look(deadline)
+            short = look.short(asked.values(), {})
+            missing = look.in_words(short.values(), before.ready_nodes - expected_away)
+            is_relapse = bool(missing and good)
+            good = 0 if missing else good + 1
+            asked = before.workloads if is_relapse or good else {uid: asked[uid] for uid in short}
             if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
                 return missing
             if missing and missing != reported:
                 reported = missing
                 self.report.settling(index, missing)
-            stop.wait(_PAUSE)
-
-    def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
-        short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
-        return _in_words(short, (before.ready_nodes - expected_away) & self._unready_now())
-
-    def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
-        """What a workload lacks; one that lacks nothing is not asked for again."""
-        now = read_workload(self.cluster.api, was)
-        expected = min(was.ready, now.desired) if now else 0
-        if now is None or now.ready >= expected:
-            del open_workloads[was.uid]
-            return ""
-        return f"{was.key} has {now.ready} of {expected} pods ready"
-
-    def _unready_now(self) -> frozenset[str]:
-        """A Node that is not there any more was taken out of the cluster, which is no sickness."""
-        return frozenset(node.name for node in read_nodes(self.cluster.api) if not node.is_ready)
-
-
-def _in_words(short: Sequence[str], gone: Iterable[str]) -> str:
-    return listed([*short, *(f"node {name} is no longer Ready" for name in sorted(gone))], _NAMED)
+            self.cluster.clock.wait(stop, _PAUSE)
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:

@@ -1,19 +1,21 @@
 """One wave: its nodes, side by side or following one another, none begun after a reason to stop.
 
-Never are more away than the limit allows.
+Each node under way has a thread of its own. Never are more away than the limit allows.
 """
 
 from collections.abc import Callable, Container, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
 
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import Gates, NoGates
-from rollout.execution.rollout.admission import Admission, SideBySide
-from rollout.execution.rollout.lanes import Lanes, ThreadLanes
+from rollout.execution.gates.gates import Gates
 from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.rolling import Admission, SideBySide
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.planning.away import Room
@@ -21,6 +23,66 @@ from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
 _LOOK_AGAIN_AT_HEALTH = 1.0
+
+
+class Lanes(Protocol):
+    """Takes nodes through their runs. Leaving it waits for those under way."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those under way."""
+        ...
+
+    def begin(self, node: PlannedNode) -> None:
+        """Begin one."""
+        ...
+
+    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
+        """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Nothing is under way."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wait for those that are."""
+        ...
+
+
+class ThreadLanes:
+    """A thread a node."""
+
+    def __init__(self, run_one: Callable[[PlannedNode], NodeResult], most: int) -> None:
+        self._run_one = run_one
+        self._pool = ThreadPoolExecutor(max_workers=most, thread_name_prefix="node")
+        self._running: dict[Future[NodeResult], str] = {}
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those under way."""
+        return frozenset(self._running.values())
+
+    def begin(self, node: PlannedNode) -> None:
+        """Begin one."""
+        self._running[self._pool.submit(self._run_one, node)] = node.name
+
+    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
+        """Those that have ended, as soon as one has."""
+        done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
+        for future in done:
+            del self._running[future]
+        return [future.result() for future in done]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +113,8 @@ class WaveRunner:
     room: Room
     ledger: Ledger
     notice: Callable[[str], None]
+    gates: Gates
     begun: frozenset[str] = frozenset()
-    gates: Gates = field(default_factory=NoGates)
     lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
     _refused: set[str] = field(default_factory=set, init=False)
 
@@ -73,7 +135,7 @@ class WaveRunner:
                     self._be_patient(waiting, patience)
                     continue
                 elif waiting:
-                    self.stop.wait(_LOOK_AGAIN_AT_HEALTH)
+                    self.clock.wait(self.stop, _LOOK_AGAIN_AT_HEALTH)
                 patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
 
     def reason_to_halt(self) -> str:
@@ -91,7 +153,7 @@ class WaveRunner:
         return ""
 
     def _next(self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission) -> Sequence[PlannedNode]:
-        """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
+        """Return the nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
         taken_up = [node for node in waiting if node.name in self.begun - self._refused]
@@ -140,7 +202,7 @@ class WaveRunner:
         asked: Container[str],
         away: frozenset[str],
     ) -> PlannedNode | None:
-        """The next that may begin, for which there is room while those are away, and no gate was asked about yet."""
+        """Return the next that may begin, has room while those are away, and was not asked about yet."""
         left = [node for node in waiting if node.name not in in_flight]
         unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
         return next((node for node in unasked if not self.room.why_full(node.name, away)), None)
@@ -171,11 +233,11 @@ class WaveRunner:
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
         if not patience.expired:
-            self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
+            self.clock.wait(self.stop, min(_LOOK_AGAIN, patience.remaining))
             return
         full = self.room.full(waiting, self.unavailable())
         for why, nodes in full.items():
             self.ledger.give_up(nodes, why)
             waiting[:] = [node for node in waiting if node not in nodes]
         if not full:
-            self.stop.wait(_LOOK_AGAIN)
+            self.clock.wait(self.stop, _LOOK_AGAIN)

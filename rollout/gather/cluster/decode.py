@@ -5,7 +5,7 @@ that a snapshot's size goes by what differs.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
 from typing import TypeVar
@@ -249,14 +249,6 @@ def _sync_error(verdict: wire.Condition | None) -> str:
     if verdict is None or verdict.reason != "SyncFailed":
         return ""
     return verdict.message or "its controller could not count its pods"
-
-
-def old_budget(read: wire.WireBudget) -> Budget:
-    """A budget as policy/v1beta1 means it: an empty selector covers nothing."""
-    decoded = budget(read)
-    if decoded.selector is None or decoded.selector.requirements:
-        return decoded
-    return replace(decoded, selector=None)
 
 
 def _written(number: int | str | None) -> str:

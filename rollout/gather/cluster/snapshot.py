@@ -33,7 +33,6 @@ from rollout.ports import ClusterApi, Query
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
-OLD_BUDGETS = "/apis/policy/v1beta1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -170,11 +169,8 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 
 
 def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
-    """Every disruption budget; servers before 1.21 know only v1beta1."""
-    try:
-        return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
-    except ApiNotFoundError:
-        return _read_if_served(api, OLD_BUDGETS, wire.WireBudget, decode.old_budget)
+    """Every disruption budget."""
+    return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:

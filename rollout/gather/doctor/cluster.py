@@ -10,8 +10,8 @@ from rollout.gather.doctor.hosts import SKEW_SECONDS
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.text import elapsed
 
-# policy/v1 came with 1.21, its Eviction with 1.22; before, policy/v1beta1 does the same, back to what was tried.
-_CURRENT, _OLDEST = (1, 22), (1, 20)
+# The first that serves evictions by policy/v1.
+_OLDEST = (1, 22)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
 
@@ -29,12 +29,9 @@ def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
         yield failed(
             CheckName.SERVER_VERSION,
             subject,
-            f"the server is older than any that rollout is tested with ({_OLDEST[0]}.{_OLDEST[1]})",
-            f"Upgrade it to {_CURRENT[0]}.{_CURRENT[1]} or later.",
+            "the server has no policy/v1 evictions",
+            f"Upgrade it to {_OLDEST[0]}.{_OLDEST[1]} or later.",
         )
-    elif (int(release[1]), int(release[2])) < _CURRENT:
-        message = "the server has no policy/v1 evictions: pods are evicted by policy/v1beta1"
-        yield warned(CheckName.SERVER_VERSION, subject, message, "Upgrade it: that version is no longer maintained.")
     else:
         yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
 

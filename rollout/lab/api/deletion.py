@@ -5,24 +5,11 @@ deleted by a controller terminates exactly like one deleted by a client.
 """
 
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from rollout.lab.api.resources import NAMESPACES, PODS, Resource
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 
 DEFAULT_GRACE_SECONDS = 30
-
-
-class Propagation(StrEnum):
-    """What becomes of the objects that the deleted one owns; the world's garbage collector acts on it."""
-
-    BACKGROUND = "Background"
-    FOREGROUND = "Foreground"
-    ORPHAN = "Orphan"
-
-
-# The finalizers that ask a garbage collector for anything but the background default.
-_FINALIZERS = {Propagation.FOREGROUND: "foregroundDeletion", Propagation.ORPHAN: "orphan"}
 
 
 def begin_deletion(
@@ -31,10 +18,9 @@ def begin_deletion(
     obj: Json,
     *,
     grace_seconds: int | None = None,
-    propagation: Propagation = Propagation.BACKGROUND,
 ) -> Json | None:
     """Delete an object as a server does: the object that remains (terminating), or None when it is gone."""
-    after = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds, propagation=propagation)
+    after = deleted_form(resource, obj, store.now(), grace_seconds=grace_seconds)
     return settle(store, resource, after)
 
 
@@ -62,13 +48,12 @@ def deleted_form(
     now: datetime,
     *,
     grace_seconds: int | None = None,
-    propagation: Propagation = Propagation.BACKGROUND,
 ) -> Json:
     """The object as the deletion leaves it; changes nothing."""
     if obj["metadata"].get("deletionTimestamp"):
         return _shortened(obj, grace_seconds)
     grace = pod_grace(obj, grace_seconds) if resource is PODS else 0
-    marked = _marked(obj, now, grace, _FINALIZERS.get(propagation, ""))
+    marked = _marked(obj, now, grace)
     if resource is NAMESPACES:
         marked["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     else:
@@ -86,13 +71,11 @@ def pod_grace(pod: Json, asked: int | None) -> int:
     return 1 if grace < 0 else int(grace)
 
 
-def _marked(obj: Json, now: datetime, grace: int, finalizer: str) -> Json:
+def _marked(obj: Json, now: datetime, grace: int) -> Json:
     metadata = dict(obj["metadata"])
     metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace))
     if metadata.get("generation"):
         metadata["generation"] += 1
-    if finalizer:
-        metadata["finalizers"] = [*metadata.get("finalizers", ()), finalizer]
     return {**obj, "metadata": metadata}
 
 

@@ -10,28 +10,24 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api import discovery, protobuf
+from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
-from rollout.lab.api.listing import Page, list_page, selection_of
-from rollout.lab.api.patches import apply_patch
+from rollout.lab.api.listing import list_page
 from rollout.lab.api.representation import (
-    AGGREGATED,
     JSON,
     TableOptions,
-    View,
     encoded,
     list_body,
     object_body,
-    view_of,
+    wants_table,
 )
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
-from rollout.lab.api.scaling import scale_of, scaled
+from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, resource_list
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
-from rollout.lab.api.writing import Scope, Writer, deletion_request, dry_run_asked
+from rollout.lab.api.writing import Writer, deletion_request, dry_run_asked
 
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
@@ -72,20 +68,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A watch that is to be streamed, in which form."""
+    """A watch that is to be streamed, as tables where there are options for them."""
 
     request: WatchRequest
-    view: View
-    options: TableOptions
+    options: TableOptions | None
 
 
 class Endpoints:
-    """The whole API but for its transport; `address` gives host:port as clients reach it."""
+    """The whole API but for its transport."""
 
-    def __init__(self, store: ObjectStore, access: Access, *, address: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore, access: Access) -> None:
         self._store = store
         self._access = access
-        self._address = address
         self._writer = Writer(store)
         self._evictor = Evictor(store, self._writer)
         self._verbs: dict[str, Callable[[Call, Resource], Answer | Streaming]] = {
@@ -96,13 +90,6 @@ class Endpoints:
             "update": self._update,
             "patch": self._patch,
             "delete": self._delete,
-            "deletecollection": self._delete_collection,
-        }
-        self._subresources: dict[str, Callable[[Call, Resource], Answer]] = {
-            "eviction": self._evict,
-            "binding": self._bind,
-            "finalize": self._finalize,
-            "scale": self._scale,
         }
 
     def answer(self, call: Call) -> Answer | Streaming:
@@ -123,19 +110,20 @@ class Endpoints:
             raise unknown_path()
         if call.target.verb not in subresource.verbs:
             raise method_not_allowed()
-        special = self._subresources.get(name)
-        return special(call, resource) if special else self._verbs[call.target.verb](call, resource)
+        return self._evict(call) if name == "eviction" else self._verbs[call.target.verb](call, resource)
 
     def _get(self, call: Call, resource: Resource) -> Answer:
         target = call.target
         return self._object(call, resource, self._writer.current(resource, target.name, target.namespace))
 
     def _list(self, call: Call, resource: Resource) -> Answer:
-        return self._page(call, resource, list_page(self._store, call.target, resource, call.query))
+        page = list_page(self._store, call.target, resource, call.query)
+        body = list_body(resource, page, self._store.now(), _table_options(call))
+        return Answer(_OK, encoded(body))
 
     def _watch(self, call: Call, resource: Resource) -> Streaming:
         request = watch_request(call.target, resource, call.query)
-        return Streaming(request, view_of(call.accept), _table_options(call))
+        return Streaming(request, _table_options(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
@@ -165,47 +153,14 @@ class Endpoints:
         request = deletion_request(call.query, _options(call))
         return self._object(call, resource, self._writer.delete(call.target, resource, request))
 
-    def _delete_collection(self, call: Call, resource: Resource) -> Answer:
-        request = deletion_request(call.query, _options(call))
-        selection = selection_of(call.query, resource)
-        deleted = self._writer.delete_collection(call.target, resource, selection, request)
-        return self._page(call, resource, Page(deleted, self._store.revision))
-
-    def _evict(self, call: Call, _resource: Resource) -> Answer:
+    def _evict(self, call: Call) -> Answer:
         body = _body(call, "Eviction")
         done = self._evictor.evict(call.target, body, dry_run=dry_run_asked(call.query))
         return Answer(_CREATED, encoded(done))
 
-    def _bind(self, call: Call, _resource: Resource) -> Answer:
-        body = _body(call, "Binding")
-        done = self._writer.bind(call.target, body, dry_run=dry_run_asked(call.query))
-        return Answer(_CREATED, encoded(done))
-
-    def _finalize(self, call: Call, resource: Resource) -> Answer:
-        body = _body(call, resource.kind)
-        obj = self._writer.finalize(call.target, body, dry_run=dry_run_asked(call.query))
-        return self._object(call, resource, obj)
-
-    def _scale(self, call: Call, resource: Resource) -> Answer:
-        target = call.target
-        current = self._writer.current(resource, target.name, target.namespace)
-        if target.verb == "get":
-            return Answer(_OK, encoded(scale_of(current)))
-        scale = _decoded(call.payload)
-        if target.verb == "patch":
-            scale = apply_patch(resource, call.content_type, scale_of(current), scale)
-        wanted = scaled(target, resource, current, scale)
-        dry_run = dry_run_asked(call.query)
-        obj = self._writer.replace(resource, current, wanted, scope=Scope.MAIN, dry_run=dry_run)
-        return Answer(_OK, encoded(scale_of(obj)))
-
     def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
-        body = object_body(resource, obj, view_of(call.accept), self._store.now(), _table_options(call))
+        body = object_body(resource, obj, self._store.now(), _table_options(call))
         return Answer(status, encoded(body))
-
-    def _page(self, call: Call, resource: Resource, page: Page) -> Answer:
-        body = list_body(resource, page, view_of(call.accept), self._store.now(), _table_options(call))
-        return Answer(_OK, encoded(body))
 
     def _plain(self, call: Call) -> Answer:
         """Addresses that are no resource's: health, version, discovery."""
@@ -217,62 +172,24 @@ class Endpoints:
             raise unknown_path()
         if path in _HEALTH:
             return Answer(_OK, b"ok", _TEXT)
-        if path in {"/api", "/apis"} and view_of(call.accept) is View.DISCOVERY:
-            return Answer(_OK, encoded(discovery.aggregated(core=path == "/api")), AGGREGATED)
-        body = self._discovered(path)
+        body = discovered(path)
         if body is None:
             raise unknown_path()
         return Answer(_OK, encoded(body))
-
-    def _discovered(self, path: str) -> Json | None:
-        match path.split("/"):
-            case ["", "version"]:
-                return discovery.VERSION
-            case ["", "api"]:
-                return discovery.api_versions(self._address())
-            case ["", "api", version]:
-                return discovery.resource_list("", version)
-            case ["", "apis", *rest]:
-                return _discovered_groups(rest)
-            case ["", "openapi", "v3", *rest]:
-                return _openapi(rest)
-            case _:
-                return None
-
-
-def _discovered_groups(rest: list[str]) -> Json | None:
-    match rest:
-        case []:
-            return discovery.api_groups()
-        case [group]:
-            return discovery.api_group(group)
-        case [group, version]:
-            return discovery.resource_list(group, version)
-        case _:
-            return None
-
-
-def _openapi(rest: list[str]) -> Json | None:
-    match rest:
-        case []:
-            return discovery.openapi_index()
-        case ["api", version]:
-            return discovery.openapi_document("", version)
-        case ["apis", group, version]:
-            return discovery.openapi_document(group, version)
-        case _:
-            return None
 
 
 def _is_of_no_group(path: str) -> bool:
     match path.split("/"):
         case ["", "apis", group, version, *_]:
-            return discovery.resource_list(group, version) is None
+            return resource_list(group, version) is None
         case _:
             return False
 
 
-def _table_options(call: Call) -> TableOptions:
+def _table_options(call: Call) -> TableOptions | None:
+    """None where objects are wanted, no table."""
+    if not wants_table(call.accept):
+        return None
     return TableOptions(include=call.query.get("includeObject", "Metadata"))
 
 

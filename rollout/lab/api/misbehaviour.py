@@ -1,82 +1,97 @@
-"""The answers that stand in for the right one where a fault strikes."""
+"""The answers that stand in for the right one where a fault strikes.
+
+Some have status 200 and are not what an API server gives: pages of proxies, bodies that end early. These tell nothing
+of whether the request was carried out: a login page stands before the server, a connection that is cut behind its deed.
+"""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
 
-from rollout.lab.api.endpoints import Answer
+from aiohttp import web
+
+from rollout.lab.api.endpoints import Answer, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.statuses import StatusError
 
-_BAD_REQUEST, _FORBIDDEN, _CONFLICT, _INVALID, _TOO_MANY = 400, 403, 409, 422, 429
-_INTERNAL, _UNAVAILABLE, _TIMEOUT = 500, 503, 504
-_DENIED = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
-_TEXT = "text/plain; charset=utf-8"
-
-
-_REFUSALS: Mapping[FaultAnswer, tuple[int, str, str]] = {
+_DENIED: Final = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
+_HTML: Final = "text/html; charset=utf-8"
+_LOGIN_PAGE: Final = b"""<!DOCTYPE html>
+<html><head><title>Sign in</title></head>
+<body><form method="post" action="/login"><input name="user"><input name="password"></form></body></html>
+"""
+_HALF_EVENT: Final = b'{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-0","reso'
+_HALVES: Final = frozenset({FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF})
+_REFUSALS: Final[Mapping[FaultAnswer, tuple[int, str, str]]] = {
+    FaultAnswer.INTERNAL_ERROR: (500, "InternalError", "Internal error occurred: etcdserver: request timed out"),
     FaultAnswer.UNAVAILABLE: (
-        _UNAVAILABLE,
+        503,
         "ServiceUnavailable",
         "the server is currently unable to handle the request",
     ),
-    FaultAnswer.BAD_REQUEST: (_BAD_REQUEST, "BadRequest", "the request is not understood"),
+    FaultAnswer.TIMEOUT: (504, "Timeout", "Timeout: request did not complete within the allotted timeout"),
+    FaultAnswer.BAD_REQUEST: (400, "BadRequest", "the request is not understood"),
     FaultAnswer.CONFLICT: (
-        _CONFLICT,
+        409,
         "Conflict",
         "the object has been modified; please apply your changes to the latest version and try again",
     ),
-    FaultAnswer.INVALID: (_INVALID, "Invalid", "the object is invalid: an admission webhook says so"),
-    FaultAnswer.FORBIDDEN: (_FORBIDDEN, "Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
-    FaultAnswer.NO_DRY_RUN: (_BAD_REQUEST, "BadRequest", 'admission webhook "policy.lab" does not support dry run'),
-    FaultAnswer.DENIED: (_TOO_MANY, "TooManyRequests", _DENIED),
-    FaultAnswer.DENIED_ERROR: (_INTERNAL, "InternalError", _DENIED),
+    FaultAnswer.INVALID: (422, "Invalid", "the object is invalid: an admission webhook says so"),
+    FaultAnswer.FORBIDDEN: (403, "Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
+    FaultAnswer.NO_DRY_RUN: (400, "BadRequest", 'admission webhook "policy.lab" does not support dry run'),
+    FaultAnswer.DENIED: (429, "TooManyRequests", _DENIED),
+    FaultAnswer.DENIED_ERROR: (500, "InternalError", _DENIED),
+    FaultAnswer.BUDGET_CONFLICT: (504, "Timeout", "Timeout: couldn't update PodDisruptionBudget due to conflicts"),
 }
 
 
-def faulty_answer(fault: ApiFault) -> Answer | None:
-    """The answer that a fault gives; None for faults that are no answer."""
+def stand_in(fault: ApiFault) -> Answer | None:
+    """The answer that a fault gives in the server's place; None for faults that are no answer."""
     if fault.answer in _REFUSALS:
-        return _refusal(StatusError(*_REFUSALS[fault.answer]))
+        refusal, seconds = StatusError(*_REFUSALS[fault.answer]), fault.retry_after
+        if fault.answer is FaultAnswer.BUDGET_CONFLICT:
+            refusal.details, refusal.headers = {"retryAfterSeconds": seconds}, {"Retry-After": str(seconds)}
+        return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
-            return _flow_control(fault.retry_after)
-        case FaultAnswer.INTERNAL_ERROR:
-            return _refusal(_internal_error())
-        case FaultAnswer.TIMEOUT:
-            message = "Timeout: request did not complete within the allotted timeout"
-            return _refusal(StatusError(_TIMEOUT, "Timeout", message, details={}))
-        case FaultAnswer.BUDGET_CONFLICT:
-            return _refusal(_budget_conflict(fault.retry_after))
+            # Flow control refuses before the API proper is reached: no Status, only a line of text.
+            headers = {"Retry-After": str(fault.retry_after), "X-Content-Type-Options": "nosniff"}
+            text = b"Too many requests, please try again later.\n"
+            return Answer(HTTPStatus.TOO_MANY_REQUESTS, text, "text/plain; charset=utf-8", headers)
+        case FaultAnswer.HTML:
+            return Answer(HTTPStatus.OK, _LOGIN_PAGE, _HTML)
+        case FaultAnswer.EMPTY:
+            return Answer(HTTPStatus.OK, b"")
+        case FaultAnswer.WRONG_KIND:
+            return Answer(HTTPStatus.OK, fault.body.encode() + b"\n")
         case _:
             return None
 
 
-def _flow_control(retry_after: int) -> Answer:
-    """Flow control refuses before the API proper is reached: no Status, only a line of text."""
-    text = b"Too many requests, please try again later.\n"
-    return Answer(_TOO_MANY, text, _TEXT, {"Retry-After": str(retry_after), "X-Content-Type-Options": "nosniff"})
+def is_half(fault: ApiFault) -> bool:
+    """Whether the fault cuts the right answer in two."""
+    return fault.answer in _HALVES
 
 
-def _budget_conflict(retry_after: int) -> StatusError:
-    message = "Timeout: couldn't update PodDisruptionBudget due to conflicts"
-    return StatusError(
-        _TIMEOUT,
-        "Timeout",
-        message,
-        details={"retryAfterSeconds": retry_after},
-        headers={"Retry-After": str(retry_after)},
-    )
+def half_answer(fault: ApiFault, answer: Answer | Streaming) -> Answer:
+    """The first half of an answer; of a watch, half of one event."""
+    if isinstance(answer, Streaming):
+        half = Answer(HTTPStatus.OK, _HALF_EVENT)
+    else:
+        half = replace(answer, payload=answer.payload[: len(answer.payload) // 2])
+    return replace(half, breaks_off=fault.answer is FaultAnswer.BROKEN_OFF)
 
 
-def _internal_error() -> StatusError:
-    why = "etcdserver: request timed out"
-    return StatusError(
-        _INTERNAL,
-        "InternalError",
-        f"Internal error occurred: {why}",
-        details={"causes": [{"message": why}]},
-    )
-
-
-def _refusal(error: StatusError) -> Answer:
-    return Answer(error.code, encoded(error.body()), headers=error.headers)
+async def break_off(request: web.BaseRequest, answer: web.Response) -> web.StreamResponse:
+    """Announce twice as much as is sent, and end the connection: the client cannot but notice."""
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.headers["Content-Length"] = str(2 * len(body) + 2)
+    response.force_close()
+    await response.prepare(request)
+    await response.write(body)
+    if request.transport is not None:
+        request.transport.close()
+    return response

@@ -1,135 +1,112 @@
-"""Bodies in Kubernetes' binary form, for the few kinds that clients send in no other.
+"""Bodies in Kubernetes' binary form, for the few kinds that kubectl sends in no other: `auth can-i`, `drain`, `create`.
 
-Clients built on typed libraries (kubectl's `auth can-i`, `drain`, `delete`) encode what they create as
-protobuf. Answers are always JSON, which all of them accept. Only the fields that this server looks at are in
-the tables; field numbers are those of the published Kubernetes API definitions.
+Answers are always JSON, which all clients accept. Only the fields that this server looks at are in the tables; their
+numbers are those of the published Kubernetes API definitions.
 """
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rollout.lab.api.statuses import unsupported_media_type
 from rollout.lab.api.store import Json
 
-MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_MAGIC = b"k8s\0"
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_MAGIC: Final = b"k8s\0"
 _VARINT, _LENGTH = 0, 2
-_FIXED = {1: 8, 5: 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class _Field:
     """A field of a message: its JSON name, how its bytes read, and whether it repeats."""
 
     name: str
     read: Callable[[Any], Any]
     repeated: bool = False
-    mapped: bool = False
 
 
-Message = Mapping[int, Field]
+_Message = Mapping[int, _Field]
 
 
 def _text(raw: bytes) -> str:
     return bytes(raw).decode(errors="replace")
 
 
-def _nested(message: Message) -> Callable[[bytes], Json]:
-    def read(raw: bytes) -> Json:
-        return decode_message(bytes(raw), message)
-
-    return read
+def _texts(*names: str, start: int = 1) -> dict[int, _Field]:
+    """Fields of text that follow each other; an empty name skips a number."""
+    return {number: _Field(name, _text) for number, name in enumerate(names, start) if name}
 
 
-def _base64(raw: bytes) -> str:
-    """As JSON has bytes."""
-    return b64encode(bytes(raw)).decode()
+def _nested(name: str, message: _Message, *, repeated: bool = False) -> _Field:
+    return _Field(name, lambda raw: _decoded(bytes(raw), message), repeated)
 
 
-_PAIR: Message = {1: Field("key", _text), 2: Field("value", _text)}
-_SECRET_PAIR: Message = {1: Field("key", _text), 2: Field("value", _base64)}
-_META: Message = {
-    1: Field("name", _text),
-    2: Field("generateName", _text),
-    3: Field("namespace", _text),
-    5: Field("uid", _text),
-    6: Field("resourceVersion", _text),
-    11: Field("labels", _nested(_PAIR), mapped=True),
-    12: Field("annotations", _nested(_PAIR), mapped=True),
+def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _Field:
+    pair = {1: _Field("key", _text), 2: _Field("value", read)}
+
+    def entry(raw: bytes) -> Json:
+        found = _decoded(bytes(raw), pair)
+        return {found.get("key", ""): found.get("value", "")}
+
+    return _Field(name, entry)
+
+
+_METADATA: Final = _nested(
+    "metadata",
+    {
+        **_texts("name", "generateName", "namespace", "", "uid", "resourceVersion"),
+        11: _mapped("labels"),
+        12: _mapped("annotations"),
+    },
+)
+_DELETE_OPTIONS: Final[_Message] = {
+    1: _Field("gracePeriodSeconds", int),
+    2: _nested("preconditions", _texts("uid", "resourceVersion")),
+    5: _Field("dryRun", _text, repeated=True),
 }
-_METADATA = Field("metadata", _nested(_META))
-_DELETE_OPTIONS: Message = {
-    1: Field("gracePeriodSeconds", int),
-    2: Field("preconditions", _nested({1: Field("uid", _text), 2: Field("resourceVersion", _text)})),
-    3: Field("orphanDependents", bool),
-    4: Field("propagationPolicy", _text),
-    5: Field("dryRun", _text, repeated=True),
-}
-_RESOURCE_ATTRIBUTES: Message = {
-    1: Field("namespace", _text),
-    2: Field("verb", _text),
-    3: Field("group", _text),
-    4: Field("version", _text),
-    5: Field("resource", _text),
-    6: Field("subresource", _text),
-    7: Field("name", _text),
-}
-_ACCESS_SPEC: Message = {
-    1: Field("resourceAttributes", _nested(_RESOURCE_ATTRIBUTES)),
-    2: Field("nonResourceAttributes", _nested({1: Field("path", _text), 2: Field("verb", _text)})),
-}
-_SUBJECT: Message = {
-    1: Field("kind", _text),
-    2: Field("apiGroup", _text),
-    3: Field("name", _text),
-    4: Field("namespace", _text),
-}
-_ROLE_REF: Message = {1: Field("apiGroup", _text), 2: Field("kind", _text), 3: Field("name", _text)}
-_ROLE_BINDING: Message = {
+_ATTRIBUTES: Final = _texts("namespace", "verb", "group", "version", "resource", "subresource", "name")
+_ROLE_BINDING: Final[_Message] = {
     1: _METADATA,
-    2: Field("subjects", _nested(_SUBJECT), repeated=True),
-    3: Field("roleRef", _nested(_ROLE_REF)),
+    2: _nested("subjects", _texts("kind", "apiGroup", "name", "namespace"), repeated=True),
+    3: _nested("roleRef", _texts("apiGroup", "kind", "name")),
 }
-_KINDS: dict[str, Message] = {
-    "Eviction": {1: _METADATA, 2: Field("deleteOptions", _nested(_DELETE_OPTIONS))},
+_KINDS: Final[Mapping[str, _Message]] = {
+    "Eviction": {1: _METADATA, 2: _nested("deleteOptions", _DELETE_OPTIONS)},
     "DeleteOptions": _DELETE_OPTIONS,
-    "SelfSubjectAccessReview": {1: _METADATA, 2: Field("spec", _nested(_ACCESS_SPEC))},
+    "SelfSubjectAccessReview": {1: _METADATA, 2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)})},
     "Namespace": {1: _METADATA},
-    "ConfigMap": {1: _METADATA, 2: Field("data", _nested(_PAIR), mapped=True)},
-    "Secret": {1: _METADATA, 2: Field("data", _nested(_SECRET_PAIR), mapped=True), 3: Field("type", _text)},
+    "ConfigMap": {1: _METADATA, 2: _mapped("data")},
+    "Secret": {1: _METADATA, 2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()), 3: _Field("type", _text)},
     "RoleBinding": _ROLE_BINDING,
     "ClusterRoleBinding": _ROLE_BINDING,
 }
-_TYPE: Message = {1: Field("apiVersion", _text), 2: Field("kind", _text)}
-_ENVELOPE: Message = {1: Field("type", _nested(_TYPE)), 2: Field("raw", bytes)}
+_ENVELOPE: Final[_Message] = {1: _nested("type", _texts("apiVersion", "kind")), 2: _Field("raw", bytes)}
 
 
 def decode_object(payload: bytes) -> Json:
-    """The object in an enveloped body; 415 for kinds that are not in the tables."""
-    if not payload.startswith(_MAGIC):
-        raise unsupported_media_type()
-    envelope = decode_message(payload[len(_MAGIC) :], _ENVELOPE)
-    message = _KINDS.get(envelope.get("type", {}).get("kind", ""))
-    if message is None:
-        raise unsupported_media_type()
-    return {**envelope["type"], **decode_message(envelope.get("raw", b""), message)}
+    """The object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
+    try:
+        envelope = _decoded(payload.removeprefix(_MAGIC), _ENVELOPE)
+        message = _KINDS[envelope["type"]["kind"]]
+        return {**envelope["type"], **_decoded(envelope.get("raw", b""), message)}
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise unsupported_media_type() from error
 
 
-def decode_message(payload: bytes, message: Message) -> Json:
+def _decoded(payload: bytes, message: _Message) -> Json:
     """The known fields of one message; the others are skipped."""
     fields: Json = {}
     for number, raw in _fields(payload):
         field = message.get(number)
-        if field is None:
+        value = field.read(raw) if field else ""
+        if field is None or value in ("", {}):
             continue
-        value = field.read(raw)
-        if field.mapped:
-            fields.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
-        elif field.repeated:
+        if field.repeated:
             fields.setdefault(field.name, []).append(value)
-        elif value not in ("", {}):
+        elif isinstance(value, dict):
+            fields[field.name] = {**fields.get(field.name, {}), **value}
+        else:
             fields[field.name] = value
     return fields
 
@@ -138,29 +115,19 @@ def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(payload):
         tag, at = _varint(payload, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == _VARINT:
-            value, at = _varint(payload, at)
-            yield number, value - (1 << 64) if value >> 63 else value
-        elif wire == _LENGTH:
-            size, at = _varint(payload, at)
-            yield number, payload[at : at + size]
-            at += size
+        value, at = _varint(payload, at)
+        if tag & 7 == _LENGTH:
+            yield tag >> 3, payload[at : at + value]
+            at += value
+        elif tag & 7 == _VARINT:
+            yield tag >> 3, value - (1 << 64) if value >> 63 else value
         else:
-            at += _skipped(wire)
-
-
-def _skipped(wire: int) -> int:
-    if wire not in _FIXED:
-        raise unsupported_media_type()
-    return _FIXED[wire]
+            raise ValueError(f"no wire type of these messages: {tag & 7}")
 
 
 def _varint(payload: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if at >= len(payload):
-            raise unsupported_media_type()
         byte = payload[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -1,22 +1,230 @@
-"""In which form an answer is wanted, and how it is written: objects, tables, metadata only, compressed or not."""
+"""In which form an answer is wanted, and how it is written: objects, or the tables that `kubectl get` shows.
+
+A real server renders tables itself; what shows a field is a name and a path, and only what is put together a function.
+"""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
-from typing import Any, assert_never
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import msgspec
 
-from rollout.lab.api.columns import columns_of
 from rollout.lab.api.listing import Page
-from rollout.lab.api.resources import Resource
+from rollout.lab.api.resources import (
+    BUDGETS,
+    CONFIGMAPS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    Resource,
+)
 from rollout.lab.api.statuses import not_acceptable
 from rollout.lab.api.store import Json
 
+_NONE, _UNKNOWN = "<none>", "<unknown>"
+_ROLE: Final = "node-role.kubernetes.io/"
+_TYPES: Final = {int: "integer", str: "string"}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+Value = str | int
+Cell = Callable[[Json, datetime], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `source` is a path or a function, what it shows where there is nothing is `absent`, of its type.
+
+    One of `priority` 1 is shown only in wide output.
+    """
+
+    name: str
+    source: str | Cell
+    absent: Value = ""
+    priority: int = 0
+
+    def definition(self) -> Json:
+        """The column as a Table names it."""
+        form = "name" if self.name == "Name" else ""
+        kind = _TYPES[type(self.absent)]
+        return {"name": self.name, "type": kind, "format": form, "description": "", "priority": self.priority}
+
+    def cell(self, obj: Json, now: datetime) -> Value:
+        """What it shows of an object; a map as its size."""
+        value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        value = len(value) if isinstance(value, dict) else value
+        if isinstance(self.absent, str):
+            return str(value) if value or value == 0 else self.absent
+        return value if isinstance(value, int) else self.absent
+
+
+def field_of(obj: Json, path: str) -> object:
+    """A field by its dotted path, None where anything on the way is missing."""
+    value: object = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def human_duration(seconds: float) -> str:
+    """At most two units, the second only while it still says something; the thresholds are Kubernetes' own."""
+    whole = max(int(seconds), 0)
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    for unit, letter, below, end, both in (
+        (_MINUTE, "m", "s", 3 * _HOUR, 10 * _MINUTE),
+        (_HOUR, "h", "m", 2 * _DAY, 8 * _HOUR),
+        (_DAY, "d", "h", 8 * _DAY, 8 * _DAY),
+    ):
+        if whole < end:
+            rest = whole % unit * _MINUTE // unit if unit != _DAY else whole % unit // _HOUR
+            return f"{whole // unit}{letter}{f'{rest}{below}' if rest and whole < both else ''}"
+    return f"{whole // _DAY}d"
+
+
+def _since(path: str) -> Cell:
+    def age(obj: Json, now: datetime) -> str:
+        text = field_of(obj, path)
+        if not isinstance(text, str):
+            return _UNKNOWN
+        return human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
+
+    return age
+
+
+def _of(have: str, want: str) -> Cell:
+    """`2/3`, a count of another one."""
+    return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
+
+
+def _entries(obj: Json, path: str) -> list[Json]:
+    value = field_of(obj, path)
+    return value if isinstance(value, list) else []
+
+
+def _node_status(node: Json, _now: datetime) -> str:
+    states = [condition["status"] for condition in _entries(node, "status.conditions") if condition["type"] == "Ready"]
+    words = ["Ready" if state == "True" else "NotReady" for state in states] or ["Unknown"]
+    return ",".join([*words, *(["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else [])])
+
+
+def _node_roles(node: Json, _now: datetime) -> str:
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted({label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE)} - {""}))
+
+
+def _node_address(node: Json, _now: datetime) -> str:
+    addresses = _entries(node, "status.addresses")
+    return next((address["address"] for address in addresses if address["type"] == "InternalIP"), "")
+
+
+def _pod_ready(pod: Json, _now: datetime) -> str:
+    containers = _entries(pod, "status.containerStatuses")
+    count = sum(bool(status.get("ready")) and "running" in (status.get("state") or {}) for status in containers)
+    return f"{count}/{len(_entries(pod, 'spec.containers'))}"
+
+
+def pod_status(pod: Json, _now: datetime | None = None) -> str:
+    """The most telling thing about a pod's containers, not its phase."""
+    status: Json = pod.get("status") or {}
+    phase = str(status.get("phase") or "Unknown")
+    if pod["metadata"].get("deletionTimestamp") and phase not in {"Succeeded", "Failed"}:
+        return "Terminating"
+    reasons = [
+        (state.get(kind) or {}).get("reason")
+        for container in _entries(pod, "status.containerStatuses")
+        for state in (container.get("state") or {},)
+        for kind in ("waiting", "terminated")
+    ]
+    return next((str(reason) for reason in reasons if reason), str(status.get("reason") or phase))
+
+
+def _restarts(pod: Json, _now: datetime) -> int:
+    return sum(status.get("restartCount", 0) for status in _entries(pod, "status.containerStatuses"))
+
+
+def _job_status(job: Json, _now: datetime) -> str:
+    held = {condition["type"] for condition in _entries(job, "status.conditions") if condition["status"] == "True"}
+    return next((word for word in ("Complete", "Failed") if word in held), "Running")
+
+
+def _event_object(event: Json, _now: datetime) -> str:
+    involved = event["involvedObject"]
+    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
+
+
+_NAME: Final = Column("Name", "metadata.name")
+_AGE: Final = Column("Age", _since("metadata.creationTimestamp"))
+_READY: Final = Column("Ready", _of("status.readyReplicas", "spec.replicas"))
+
+_COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
+    PODS: (
+        _NAME,
+        Column("Ready", _pod_ready),
+        Column("Status", pod_status),
+        Column("Restarts", _restarts, ""),
+        _AGE,
+        Column("IP", "status.podIP", _NONE, priority=1),
+        Column("Node", "spec.nodeName", _NONE, priority=1),
+        Column("Nominated Node", "status.nominatedNodeName", _NONE, priority=1),
+        Column("Readiness Gates", "spec.readinessGates", _NONE, priority=1),
+    ),
+    NODES: (
+        _NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles, _NONE),
+        _AGE,
+        Column("Version", "status.nodeInfo.kubeletVersion"),
+        Column("Internal-IP", _node_address, _NONE, priority=1),
+        Column("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
+        Column("Kernel-Version", "status.nodeInfo.kernelVersion", _UNKNOWN, priority=1),
+        Column("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN, priority=1),
+    ),
+    NAMESPACES: (_NAME, Column("Status", "status.phase"), _AGE),
+    DEPLOYMENTS: (_NAME, _READY, Column("Available", "status.availableReplicas", 0), _AGE),
+    REPLICASETS: (_NAME, _READY, _AGE),
+    STATEFULSETS: (_NAME, _READY, _AGE),
+    DAEMONSETS: (_NAME, Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")), _AGE),
+    JOBS: (
+        _NAME,
+        Column("Status", _job_status),
+        Column("Completions", _of("status.succeeded", "spec.completions")),
+        _AGE,
+    ),
+    BUDGETS: (
+        _NAME,
+        Column("Min Available", "spec.minAvailable", "N/A"),
+        Column("Max Unavailable", "spec.maxUnavailable", "N/A"),
+        Column("Allowed Disruptions", "status.disruptionsAllowed", 0),
+        _AGE,
+    ),
+    LEASES: (_NAME, Column("Holder", "spec.holderIdentity"), _AGE),
+    CONFIGMAPS: (_NAME, Column("Data", "data", 0), _AGE),
+    EVENTS: (
+        Column("Last Seen", _since("lastTimestamp")),
+        Column("Type", "type"),
+        Column("Reason", "reason"),
+        Column("Object", _event_object),
+        Column("Message", "message"),
+        Column("Name", "metadata.name", priority=1),
+    ),
+}
+
+
+def columns_of(resource: Resource) -> tuple[Column, ...]:
+    """The columns of a resource's table."""
+    return _COLUMNS.get(resource, (_NAME, _AGE))
+
+
 JSON = "application/json"
-AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 # Like a real server: smaller answers are not worth the work, larger ones get the cheapest level.
 _COMPRESSION_THRESHOLD = 128 * 1024
 _COMPRESSION_LEVEL = 1
@@ -24,34 +232,13 @@ _GZIP_WINDOW = 31
 _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
-class View(StrEnum):
-    """The form of an answer."""
-
-    OBJECT = "object"
-    TABLE = "Table"
-    METADATA = "PartialObjectMetadata"
-    DISCOVERY = "APIGroupDiscoveryList"
-
-
-_VIEWS = {
-    "Table": View.TABLE,
-    "PartialObjectMetadata": View.METADATA,
-    "PartialObjectMetadataList": View.METADATA,
-    "APIGroupDiscoveryList": View.DISCOVERY,
-}
-_VIEW_VERSIONS = {View.TABLE: "v1", View.METADATA: "v1", View.DISCOVERY: "v2"}
-
-
-def view_of(accept: str) -> View:
-    """The first form in an Accept header that is served; raises 406 where none is."""
+def wants_table(accept: str) -> bool:
+    """Whether the first form in an Accept header that is served is a table's; raises 406 where none is."""
     for clause in (accept or JSON).split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
-        if media not in {JSON, "application/*", "*/*"}:
-            continue
         named = dict(part.split("=", 1) for part in parameters if "=" in part)
-        view = _VIEWS.get(named.get("as", ""), View.OBJECT)
-        if "as" not in named or named.get("v") == _VIEW_VERSIONS.get(view):
-            return view
+        if media in {JSON, "application/*", "*/*"} and named.get("as") in {None, "Table"}:
+            return "as" in named
     raise not_acceptable([JSON])
 
 
@@ -63,37 +250,20 @@ class TableOptions:
     headers: bool = True
 
 
-def object_body(resource: Resource, obj: Json, view: View, now: datetime, options: TableOptions) -> Json:
+def object_body(resource: Resource, obj: Json, now: datetime, options: TableOptions | None) -> Json:
     """One object in the wanted form; a Status stays what it is."""
     if obj.get("kind") == "Status":
         return obj
-    match view:
-        case View.TABLE:
-            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            return table(resource, [obj], metadata, now, options)
-        case View.METADATA:
-            return partial(obj)
-        case View.OBJECT | View.DISCOVERY:
-            return obj
-        case _:
-            assert_never(view)
+    if options is None:
+        return obj
+    metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+    return table(resource, [obj], metadata, now, options)
 
 
-def list_body(resource: Resource, page: Page, view: View, now: datetime, options: TableOptions) -> Json:
+def list_body(resource: Resource, page: Page, now: datetime, options: TableOptions | None) -> Json:
     """A page of a list in the wanted form."""
-    match view:
-        case View.TABLE:
-            return table(resource, page.items, page.metadata, now, options)
-        case View.METADATA:
-            items = [partial(obj) for obj in page.items]
-            return {"kind": "PartialObjectMetadataList", **_META, "metadata": page.metadata, "items": items}
-        case View.OBJECT | View.DISCOVERY:
-            return _objects(resource, page)
-        case _:
-            assert_never(view)
-
-
-def _objects(resource: Resource, page: Page) -> Json:
+    if options is not None:
+        return table(resource, page.items, page.metadata, now, options)
     return {
         "kind": f"{resource.kind}List",
         "apiVersion": resource.api_version,

@@ -11,7 +11,7 @@ _BY_ADDRESS: dict[tuple[str, str, str], Resource] = {
     (resource.group, resource.version, resource.plural): resource for resource in SERVED
 }
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
+_COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _resource_target(
     method: str, path: str, query: Mapping[str, str], version: tuple[str, str], parts: list[str]
 ) -> Target:
     match parts:
-        case ["namespaces", namespace, below, *_] if below not in {"status", "finalize"}:
+        case ["namespaces", namespace, below, *_] if below != "status":
             parts = parts[2:]
         case _:
             namespace = ""
@@ -75,7 +75,7 @@ def _verb(method: str, query: Mapping[str, str], *, named: bool, subresource: st
         return "create" if method == "POST" and subresource else _OBJECT_VERBS.get(method, method.lower())
     if method == "GET" and query.get("watch", "") in {"1", "true"}:
         return "watch"
-    return _COLLECTION_VERBS.get(method, method.lower())
+    return _COLLECTION_VERBS.get(method, f"{method.lower()}collection")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """What kinds of objects the lab serves, and under which names.
 
-One table, so that routing, discovery, rights and the store cannot disagree about a resource.
+One table, so that routing, discovery (below), rights and the store cannot disagree about a resource.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Final
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-NAMESPACE_VERBS = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,7 @@ class Resource:
 
 
 _RBAC = "rbac.authorization.k8s.io"
-_SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
-_BINDING = Subresource("binding", "Binding", ("create",))
 _EVICTION = Subresource("eviction", "Eviction", ("create",), "policy", "v1")
-_FINALIZE = Subresource("finalize", "Namespace", ("update",))
 
 
 def _resource(
@@ -80,8 +78,8 @@ def _resource(
 
 
 NODES = _resource("", "nodes", "Node", "no", namespaced=False)
-NAMESPACES = _resource("", "namespaces", "Namespace", "ns", (_FINALIZE,), namespaced=False, verbs=NAMESPACE_VERBS)
-PODS = _resource("", "pods", "Pod", "po", (_BINDING, _EVICTION), listed=True)
+NAMESPACES = _resource("", "namespaces", "Namespace", "ns", namespaced=False)
+PODS = _resource("", "pods", "Pod", "po", (_EVICTION,), listed=True)
 VOLUMES = _resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
 CLAIMS = _resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 EVENTS = _resource("", "events", "Event", "ev", status=False)
@@ -90,9 +88,9 @@ SECRETS = _resource("", "secrets", "Secret", status=False)
 SERVICES = _resource("", "services", "Service", "svc", listed=True)
 LEASES = _resource("coordination.k8s.io", "leases", "Lease", status=False)
 DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds", listed=True)
-REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", (_SCALE,), listed=True)
-DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", (_SCALE,), listed=True)
-STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", (_SCALE,), listed=True)
+REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", listed=True)
+DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", listed=True)
+STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", listed=True)
 JOBS = _resource("batch", "jobs", "Job", listed=True)
 BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
@@ -141,3 +139,96 @@ STORED = (
     CLUSTER_ROLE_BINDINGS,
 )
 SERVED = (*STORED, ACCESS_REVIEWS)
+
+VERSION: Final = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.2",
+    "gitCommit": "$Format:%H$",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "go1.26.6",
+    "compiler": "gc",
+    "platform": "linux/amd64",
+}
+
+
+_FIXED: Final[dict[str, dict[str, Any]]] = {"/version": VERSION, "/api": {"kind": "APIVersions", "versions": ["v1"]}}
+
+
+def discovered(path: str) -> dict[str, Any] | None:
+    """How clients find out what is served: `/version`, `/api`, `/apis` and what lies below; None for other paths."""
+    if path in _FIXED:
+        return _FIXED[path]
+    match path.split("/"):
+        case ["", "apis"]:
+            groups = dict.fromkeys(resource.group for resource in SERVED if resource.group)
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]}
+        case ["", "api", version]:
+            return resource_list("", version)
+        case ["", "apis", group, version]:
+            return resource_list(group, version)
+        case ["", "openapi", "v3", *below]:
+            return _openapi(below)
+        case _:
+            return None
+
+
+def _group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def resource_list(group: str, version: str) -> dict[str, Any] | None:
+    """What a version of a group has; None where there is no such version."""
+    served = [resource for resource in SERVED if (resource.group, resource.version) == (group, version)]
+    if not served:
+        return None
+    listed = [entry for resource in sorted(served, key=_plural) for entry in _entries(resource)]
+    versioned = {"apiVersion": "v1", "groupVersion": f"{group}/{version}"} if group else {"groupVersion": version}
+    return {"kind": "APIResourceList", **versioned, "resources": listed}
+
+
+def _plural(resource: Resource) -> str:
+    return resource.plural
+
+
+def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
+    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    yield {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+        **{key: value for key, value in names.items() if value},
+    }
+    for part in resource.subresources:
+        foreign = {"group": part.group, "version": part.version} if part.group else {}
+        named = {"name": f"{resource.plural}/{part.name}", "singularName": "", "namespaced": resource.namespaced}
+        yield {**named, **foreign, "kind": part.kind, "verbs": list(part.verbs)}
+
+
+def _openapi(path: list[str]) -> dict[str, Any] | None:
+    """Where the document of each version is, and the documents: the least that leaves validation to the server."""
+    if not path:
+        versions = dict.fromkeys(resource.api_version for resource in SERVED)
+        paths = [f"api/{version}" if "/" not in version else f"apis/{version}" for version in versions]
+        return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
+    patched = {}
+    for resource in SERVED:
+        if resource.api_version == "/".join(path[1:]) and "patch" in resource.verbs:
+            place = "/namespaces/{namespace}" if resource.namespaced else ""
+            patched[f"/{'/'.join(path)}{place}/{resource.plural}/{{name}}"] = _openapi_patch(resource)
+    info = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
+    return {"openapi": "3.0.0", "info": info, "paths": patched} if patched else None
+
+
+def _openapi_patch(resource: Resource) -> dict[str, Any]:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
+    return {"patch": {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}}

@@ -1,23 +1,21 @@
-"""Label and field selectors: parsed once per request, then asked about many objects.
-
-The grammar and its complaints are those of a real server, so that a client's typing mistake shows here too.
-"""
+"""Label and field selectors: parsed once per request, then asked about many objects."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rollout.lab.api.content import label_number, label_value_problems, qualified_name_problems
-from rollout.lab.api.resources import EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICASETS, SECRETS, Resource
+from rollout.lab.api.resources import EVENTS, NAMESPACES, NODES, PODS, SECRETS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
+from rollout.lab.api.validation import key_problem, label_number, value_problem
 
-_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
-
-
-_SIGNS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
-_COMPARISONS = {">": "Gt", "<": "Lt"}
+_TERMS: Final = re.compile(r",(?![^(]*\))")
+_TERM: Final = re.compile(
+    r"(?P<no>!?)\s*(?P<key>[^\s=!(),<>]+)\s*(?:(?P<sign>==?|!=|[<>])\s*(?P<value>[^\s=!(),<>]*)"
+    r"|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?"
+)
+_SIGNS: Final = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 
 # Each term as an object's matchExpressions write it: key, operator, values.
 LabelSelector = tuple[Json, ...]
@@ -40,17 +38,14 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 
 def selects(selector: Json | None, obj: Json) -> bool:
-    """Whether a LabelSelector selects the object; a broken one selects nothing."""
-    try:
-        return matches(selector, obj["metadata"].get("labels") or {})
-    except KeyError:
-        return False
+    """Whether a LabelSelector selects the object."""
+    return matches(selector, obj["metadata"].get("labels") or {})
 
 
 def holds(term: Json, labels: Mapping[str, str]) -> bool:
-    """Whether one term (key, operator, values) holds; an unknown operator never does."""
-    decide = _OPERATORS.get(term["operator"])
-    return decide is not None and decide(labels.get(term["key"]), term.get("values") or ())
+    """Whether one term (key, operator, values) holds; a broken one never does."""
+    decide = _OPERATORS.get(term.get("operator", ""))
+    return decide is not None and decide(labels.get(term.get("key", "")), term.get("values") or ())
 
 
 def _compared(value: str | None, values: Sequence[str]) -> int:
@@ -71,83 +66,22 @@ _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
 
 def parse_labels(text: str) -> LabelSelector:
     """Parse `a=b,c!=d,e in (f,g),!h,i`; a 400 where a real server has one."""
-    if not text.strip():
-        return ()
-    return _LabelParser(_TOKEN.findall(text)).requirements()
+    return tuple(_label_term(term.strip()) for term in _TERMS.split(text)) if text.strip() else ()
 
 
-class _LabelParser:
-    """A cursor over tokens; one method per production of the grammar."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._at = 0
-
-    def requirements(self) -> LabelSelector:
-        requirements = [self._requirement()]
-        while self._peek():
-            self._expect({","}, "',' or 'end of string'")
-            requirements.append(self._requirement())
-        return tuple(requirements)
-
-    def _requirement(self) -> Json:
-        if self._peek() == "!":
-            self._next()
-            return {"key": self._key(), "operator": "DoesNotExist"}
-        key = self._key()
-        if self._peek() in {"", ","}:
-            return {"key": key, "operator": "Exists"}
-        sign = self._expect({*_SIGNS, *_COMPARISONS}, "in, notin, =, ==, !=, gt, lt")
-        if sign in _COMPARISONS:
-            return {"key": key, "operator": _COMPARISONS[sign], "values": [self._number()]}
-        values = self._set() if sign in {"in", "notin"} else frozenset({self._value()})
-        return {"key": key, "operator": _SIGNS[sign], "values": values}
-
-    def _set(self) -> frozenset[str]:
-        self._expect({"("}, "'('")
-        # an empty set holds the empty value
-        values = {self._value()}
-        while self._expect({",", ")"}, "',', or ')'") == ",":
-            values.add(self._value())
-        return frozenset(values)
-
-    def _value(self) -> str:
-        value = "" if self._peek() in {"", ",", ")"} else self._identifier()
-        for problem in label_value_problems(value):
-            raise bad_request(f'unable to parse requirement: values: Invalid value: "{value}": {problem}')
-        return value
-
-    def _key(self) -> str:
-        key = self._identifier()
-        for problem in qualified_name_problems(key):
-            raise bad_request(f'unable to parse requirement: invalid label key "{key}": {problem}')
-        return key
-
-    def _number(self) -> str:
-        text = self._value()
-        if label_number(text) is None:
-            raise bad_request("unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer")
-        return text
-
-    def _identifier(self) -> str:
-        token = self._next()
-        if not token or not token[0].isalnum():
-            raise bad_request(f"unable to parse requirement: found '{token}', expected: identifier")
-        return token
-
-    def _expect(self, allowed: set[str], expected: str) -> str:
-        token = self._next()
-        if token not in allowed:
-            raise bad_request(f"unable to parse requirement: found '{token}', expected: {expected}")
-        return token
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        self._at += 1
-        return token
+def _label_term(text: str) -> Json:
+    match = _TERM.fullmatch(text)
+    if match is None or (match["no"] and (match["sign"] or match["set"])):
+        raise bad_request(f"unable to parse requirement: found '{text}', expected: identifier")
+    key, sign = match["key"], match["sign"] or match["set"] or ""
+    listed = match["values"].split(",") if match["set"] else [match["value"] or ""]
+    values = [value.strip() for value in listed]
+    problem = key_problem(key) or next(filter(None, map(value_problem, values)), "")
+    if problem or (sign in {">", "<"} and label_number(values[0]) is None):
+        raise bad_request(f"unable to parse requirement: {problem or 'for Gt, Lt operators, an integer is needed'}")
+    if not sign:
+        return {"key": key, "operator": "DoesNotExist" if match["no"] else "Exists"}
+    return {"key": key, "operator": _SIGNS[sign], "values": values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,66 +95,34 @@ class FieldTerm:
 
 FieldSelector = tuple[FieldTerm, ...]
 
-_COMMON = ("metadata.name", "metadata.namespace")
-_FIELDS: dict[Resource, tuple[str, ...]] = {
+_COMMON: Final = ("metadata.name", "metadata.namespace")
+_FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
     NODES: ("spec.unschedulable",),
     NAMESPACES: ("status.phase",),
-    PODS: (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-    ),
+    PODS: ("spec.nodeName", "spec.restartPolicy", "spec.hostNetwork", "status.phase", "status.podIP"),
     EVENTS: (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
+        *(f"involvedObject.{field}" for field in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")),
+        *("reason", "reportingComponent", "source", "type"),
     ),
-    REPLICASETS: ("status.replicas",),
-    JOBS: ("status.successful",),
     SECRETS: ("type",),
 }
-# The core resources complain in one way, those of named groups in another.
-_OWN_WORDS = frozenset({PODS, NODES, NAMESPACES, EVENTS, SECRETS, REPLICASETS, JOBS})
-_TERM = re.compile(r"^([^=!]+)(==|!=|=)(.*)$")
+_FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(==|!=|=)\s*(.*?)\s*")
 
 
 def parse_fields(text: str, resource: Resource) -> FieldSelector:
     """Parse `spec.nodeName=a,status.phase!=Failed`; a 400 for a path that the resource does not support."""
-    terms = (term for term in text.split(",") if term.strip())
-    return tuple(_field_term(term, resource) for term in terms)
+    return tuple(_field_term(term, resource) for term in text.split(",") if term.strip())
 
 
 def _field_term(term: str, resource: Resource) -> FieldTerm:
-    match = _TERM.match(term)
+    match = _FIELD_TERM.fullmatch(term)
     if match is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
-    path, sign, value = (part.strip() for part in match.groups())
-    if path not in _FIELDS.get(resource, ()) and not _common_field(path, resource):
-        raise bad_request(_unsupported(path, resource))
+    path, sign, value = match.groups()
+    common = path in _COMMON and (resource.namespaced or path == "metadata.name")
+    if not common and path not in _FIELDS.get(resource, ()):
+        raise bad_request(f"field label not supported: {path}")
     return FieldTerm(path, value, negated=sign == "!=")
-
-
-def _common_field(path: str, resource: Resource) -> bool:
-    return path in _COMMON and (resource.namespaced or path == "metadata.name" or resource not in _OWN_WORDS)
-
-
-def _unsupported(path: str, resource: Resource) -> str:
-    if resource in _OWN_WORDS:
-        return f"field label not supported: {path}"
-    return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def matches_fields(selector: FieldSelector, obj: Json) -> bool:
@@ -230,30 +132,14 @@ def matches_fields(selector: FieldSelector, obj: Json) -> bool:
 
 def field_value(obj: Json, path: str) -> str:
     """A field as selectors compare it: text, booleans as words, absence as empty."""
-    special = _SPECIAL.get(path)
-    if special is not None:
-        return special(obj)
+    if path == "source":
+        return str((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "")
     value: object = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
+    if path in {"spec.unschedulable", "spec.hostNetwork"}:
+        return "true" if value else "false"
     return "" if value is None else str(value)
-
-
-def _word(value: object) -> str:
-    return "true" if value else "false"
-
-
-def _source(event: Json) -> str:
-    return str((event.get("source") or {}).get("component") or event.get("reportingComponent") or "")
-
-
-_SPECIAL: dict[str, Callable[[Json], str]] = {
-    "spec.unschedulable": lambda obj: _word((obj.get("spec") or {}).get("unschedulable")),
-    "spec.hostNetwork": lambda obj: _word((obj.get("spec") or {}).get("hostNetwork")),
-    "status.replicas": lambda obj: str((obj.get("status") or {}).get("replicas", 0)),
-    "status.successful": lambda obj: str((obj.get("status") or {}).get("succeeded", 0)),
-    "source": _source,
-}
 
 
 @dataclass(frozen=True, slots=True)

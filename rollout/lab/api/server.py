@@ -22,14 +22,12 @@ from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.defaulting import ensure_namespaces
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
-from rollout.lab.api.garbling import break_off, foreign_answer, half_answer, is_half
-from rollout.lab.api.misbehaviour import faulty_answer
-from rollout.lab.api.representation import compressed, encoded
+from rollout.lab.api.misbehaviour import break_off, half_answer, is_half, stand_in
+from rollout.lab.api.representation import JSON, TableOptions, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
-from rollout.lab.api.store import ObjectStore
-from rollout.lab.api.streaming import stream
-from rollout.lab.api.watching import BOOKMARK_SECONDS
+from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent
 from rollout.lab.listener import Listener, kept_port
 
 _LOGGED_BODY = 1000
@@ -79,7 +77,7 @@ class ApiServer:
         self.host, self.port = "127.0.0.1", 0
         self._clock = clock
         self._ssl = ssl_context
-        self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
+        self._endpoints = Endpoints(store, self.access)
         self._connections: _Connections | None = None
         self._listener = Listener(self._greet)
         self._kept: socket.socket | None = None
@@ -179,11 +177,11 @@ class ApiServer:
         fault = self.faults.strike(call.target)
         if fault is None or (fault.answer is FaultAnswer.NO_DRY_RUN and "dryRun" not in call.query):
             return self._computed(request, call)
-        stand_in = faulty_answer(fault) or foreign_answer(fault)
-        if stand_in is not None:
+        given = stand_in(fault)
+        if given is not None:
             if fault.done:
                 self._computed(request, call)
-            return stand_in
+            return given
         await self._delay(request, fault)
         answer = self._computed(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
@@ -282,3 +280,46 @@ async def _cut(request: web.BaseRequest) -> None:
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
+
+
+async def stream(
+    store: ObjectStore, request: web.BaseRequest, streaming: Streaming, *, bookmark_seconds: float, date: str
+) -> web.StreamResponse:
+    """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
+    watch = Watch(store, streaming.request, bookmark_seconds=bookmark_seconds)
+    writer = _Lines(store, streaming)
+    response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
+    response.enable_chunked_encoding()
+    try:
+        await response.prepare(request)
+        async for events in watch.batches():
+            if events:
+                await response.write(b"".join(writer.line(event) for event in events))
+        await response.write_eof()
+    except ConnectionResetError:
+        # The client left between two events; there is nobody to tell.
+        return response
+    finally:
+        watch.close()
+    return response
+
+
+class _Lines:
+    """Writes events; of a table's watch only the first carries the column headers."""
+
+    def __init__(self, store: ObjectStore, streaming: Streaming) -> None:
+        self._store = store
+        self._streaming = streaming
+        self._options = streaming.options
+
+    def line(self, event: WatchEvent) -> bytes:
+        return encoded({"type": event.type, "object": self._shown(event)})
+
+    def _shown(self, event: WatchEvent) -> Json:
+        if event.type == "ERROR" or self._options is None:
+            return event.obj
+        resource = self._streaming.request.resource
+        shown = object_body(resource, event.obj, self._store.now(), self._options)
+        self._options = TableOptions(include=self._options.include, headers=False)
+        # A bookmark is no object, so a table has no row for it.
+        return {**shown, "rows": []} if event.type == "BOOKMARK" else shown

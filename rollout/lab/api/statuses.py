@@ -214,12 +214,6 @@ def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusErr
     return StatusError(_UNPROCESSABLE, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
 
 
-def unprocessable_patch() -> StatusError:
-    """422 for a JSON patch whose operations do not fit the object."""
-    message = "the server rejected our request due to an error in our request"
-    return StatusError(_UNPROCESSABLE, "Invalid", message, details={})
-
-
 def too_large(most: int) -> StatusError:
     """413: more bytes than any object may have."""
     message = f"Request entity too large: limit is {most}"

@@ -1,57 +1,90 @@
-"""What a server refuses to store: the rules that clients of this cluster can break.
+"""What a server refuses to store: the rules that a rollout, or kubectl on a lab, can break. Pure.
 
-Each rule yields causes; all of them are collected into one 422.
+Each rule yields causes; all of them are collected into one 422. What cannot even be decoded is a 400.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypedDict
 
-from rollout.lab.api.content import (
-    content_causes,
-    deletion_causes,
-    frozen_causes,
-    invalid_value,
-    label_value_problems,
-    qualified_name_problems,
-    settled_causes,
-)
-from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS, Resource
-from rollout.lab.api.statuses import Cause, bad_request, invalid
+import msgspec
+
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, LEASES, NODES, PODS, Resource
+from rollout.lab.api.statuses import Cause, StatusError, bad_request, invalid, invalid_patch
 from rollout.lab.api.store import Json
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_LENGTH = 253
-_BAD_NAME = (
+_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_WORD: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_CONFIG_KEY: Final = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
+_LONGEST_NAME, _LONGEST_WORD = 253, 63
+_MOST_ANNOTATIONS: Final = 256 * 1024
+_MOST_CONFIG: Final = 1024 * 1024
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
+_EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_BAD_NAME: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    f"'{_SUBDOMAIN}')"
 )
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_IMMUTABLE_POD = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+_BAD_KEY: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_WORD}')"
 )
-_MUTABLE_POD_FIELDS = frozenset({"activeDeadlineSeconds", "tolerations", "schedulingGates"})
+_BAD_LABEL: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    f"validation is '({_WORD})?')"
+)
+_FROZEN: Final = "Forbidden: field is immutable when `immutable` is set"
+_MUTABLE_POD_FIELDS: Final = frozenset({"activeDeadlineSeconds", "tolerations", "schedulingGates"})
+
+_Texts = dict[str, str | None] | None
 
 
-def check_new(resource: Resource, obj: Json) -> None:
-    """Raise a 422 unless the object may be created."""
-    metadata = obj["metadata"]
-    _refuse(resource, metadata.get("name", ""), [*_name_causes(metadata), *_causes(resource, obj)])
+class _Metadata(TypedDict, total=False):
+    name: str | None
+    generateName: str | None
+    namespace: str | None
+    uid: str | None
+    resourceVersion: str | None
+    labels: _Texts
+    annotations: _Texts
+    finalizers: list[Any] | None
+    ownerReferences: list[Any] | None
 
 
-def check_update(resource: Resource, obj: Json, current: Json) -> None:
-    """Raise a 422 unless the object may become this."""
-    causes = [*_causes(resource, obj), *deletion_causes(obj, current)]
-    if resource is NODES:
-        # A real server validates a changed node's taints twice, and says so twice.
-        causes += [*_taint_causes(obj), *settled_causes(obj, current)]
-    if resource is PODS and _frozen(obj) != _frozen(current):
-        causes.append(Cause("FieldValueForbidden", f"Forbidden: {_IMMUTABLE_POD}", field="spec"))
-    if resource is CONFIGMAPS:
-        causes += frozen_causes(obj, current)
-    _refuse(resource, obj["metadata"]["name"], causes)
+class _Spec(TypedDict, total=False):
+    unschedulable: bool | None
+    taints: list[dict[str, Any]] | None
+    containers: list[Any] | None
+    holderIdentity: str | None
+    leaseDurationSeconds: int | None
+
+
+class _Object(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _Spec | None
+    status: dict[str, Any] | None
+    data: _Texts
+
+
+def check_shape(resource: Resource, obj: Json, refuse: Any = bad_request) -> None:
+    """Raise a 400 where a part of the body is of another JSON type than it has to be."""
+    try:
+        # the data of a Secret, and the messages of Events, are texts as well
+        msgspec.convert(obj, _Object)
+    except msgspec.ValidationError as error:
+        path = re.sub(r".*`\$\.?([\w.]*).*", r"\1", str(error))
+        kind, go = resource.kind, "json: cannot unmarshal into Go struct field"
+        refusal: StatusError = refuse(
+            f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {go} {kind}.{path}'
+        )
+        raise refusal from error
+
+
+def check_patched_shape(resource: Resource, obj: Json) -> None:
+    """Raise a 422 where a patch has made such a thing of the object."""
+    check_shape(resource, obj, invalid_patch)
 
 
 def check_kind(resource: Resource, obj: Json) -> None:
@@ -62,18 +95,52 @@ def check_kind(resource: Resource, obj: Json) -> None:
         raise bad_request(f"the API version in the data ({given}) does not match the expected API version ({expected})")
 
 
+def check_new(resource: Resource, obj: Json) -> None:
+    """Raise a 422 unless the object may be created."""
+    metadata = obj["metadata"]
+    _refuse(resource, metadata.get("name", ""), [*_name_causes(metadata), *_causes(resource, obj)])
+
+
+def check_update(resource: Resource, obj: Json, current: Json) -> None:
+    """Raise a 422 unless the object may become this."""
+    causes = [*_causes(resource, obj)]
+    if resource is NODES:
+        # A real server validates a changed node's taints twice, and says so twice.
+        causes += _taint_causes(obj)
+    if resource is PODS and _frozen(obj) != _frozen(current):
+        causes.append(Cause("FieldValueForbidden", "Forbidden: pod updates may not change this field", field="spec"))
+    if resource is CONFIGMAPS and current.get("immutable"):
+        changed = (field for field in ("immutable", "data", "binaryData") if obj.get(field) != current.get(field))
+        causes += [Cause("FieldValueForbidden", _FROZEN, field=field) for field in changed]
+    _refuse(resource, obj["metadata"]["name"], causes)
+
+
 def _refuse(resource: Resource, name: str, causes: list[Cause]) -> None:
     if causes:
         raise invalid(resource, name, causes)
 
 
-def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
-    yield from _label_causes(obj)
-    yield from content_causes(resource, obj)
-    if resource is NODES:
-        yield from _taint_causes(obj)
-    if resource is PODS and not (obj.get("spec") or {}).get("containers"):
-        yield Cause("FieldValueRequired", "Required value", field="spec.containers")
+def key_problem(key: str) -> str:
+    """Why a text is no key of a label or an annotation; empty where it is one."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _LONGEST_NAME or not re.fullmatch(_SUBDOMAIN, prefix)):
+        return f"prefix part {_BAD_NAME}"
+    if len(name) > _LONGEST_WORD:
+        return f"name part must be no more than {_LONGEST_WORD} bytes"
+    return "" if re.fullmatch(_WORD, name) else _BAD_KEY
+
+
+def value_problem(value: str) -> str:
+    """Why a text is no value of a label; empty where it is one."""
+    if len(value) > _LONGEST_WORD:
+        return f"must be no more than {_LONGEST_WORD} bytes"
+    return "" if not value or re.fullmatch(_WORD, value) else _BAD_LABEL
+
+
+def label_number(text: str | None) -> int | None:
+    """The 64-bit number that a server reads in a label's value to compare it; None where it reads none."""
+    number = int(text) if text and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _name_causes(metadata: Json) -> Iterator[Cause]:
@@ -81,44 +148,86 @@ def _name_causes(metadata: Json) -> Iterator[Cause]:
     if not name and not metadata.get("generateName"):
         message = "Required value: name or generateName is required"
         yield Cause("FieldValueRequired", message, field="metadata.name")
-    elif name and (len(name) > _NAME_LENGTH or not _NAME.fullmatch(name)):
-        yield Cause("FieldValueInvalid", f'Invalid value: "{name}": {_BAD_NAME}', field="metadata.name")
+    elif name and (len(name) > _LONGEST_NAME or not re.fullmatch(_SUBDOMAIN, name)):
+        yield _invalid("metadata.name", name, _BAD_NAME)
 
 
-def _label_causes(obj: Json) -> Iterator[Cause]:
-    for value in (obj["metadata"].get("labels") or {}).values():
-        for problem in label_value_problems(value):
-            yield Cause("FieldValueInvalid", f'Invalid value: "{value}": {problem}', field="metadata.labels")
+def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
+    metadata = obj["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    for value in labels.values():
+        yield from _if(value_problem(value), "metadata.labels", value)
+    yield from _key_causes("metadata.labels", labels)
+    # Annotations are looked at in lower case.
+    yield from _key_causes("metadata.annotations", {key.lower(): value for key, value in annotations.items()})
+    if _size(annotations) > _MOST_ANNOTATIONS:
+        yield _too_long("metadata.annotations", _MOST_ANNOTATIONS)
+    if resource is NODES:
+        yield from _taint_causes(obj)
+    elif resource is PODS and not (obj.get("spec") or {}).get("containers"):
+        yield Cause("FieldValueRequired", "Required value", field="spec.containers")
+    elif resource is CONFIGMAPS:
+        yield from _config_causes(obj.get("data") or {})
+    elif resource is LEASES and (obj.get("spec") or {}).get("leaseDurationSeconds", 1) == 0:
+        yield _invalid("spec.leaseDurationSeconds", "0", "must be greater than 0")
+    elif resource is EVENTS and not _lies_beside_its_object(obj):
+        yield _invalid("involvedObject.namespace", "", "does not match event.namespace")
+
+
+def _config_causes(data: Mapping[str, str | None]) -> Iterator[Cause]:
+    for key in sorted(data):
+        if not _CONFIG_KEY.fullmatch(key):
+            yield _invalid(
+                f"data[{key}]", key, "a valid config key must consist of alphanumeric characters, '-', '_', '.'"
+            )
+    if _size({"": "".join(value or "" for value in data.values())}) > _MOST_CONFIG:
+        yield _too_long("[]", _MOST_CONFIG)
+
+
+def _lies_beside_its_object(event: Json) -> bool:
+    """An Event about an object without a namespace lies in `default`."""
+    involved = (event.get("involvedObject") or {}).get("namespace") or "default"
+    return bool(event["metadata"].get("namespace", "") == involved)
 
 
 def _taint_causes(node: Json) -> Iterator[Cause]:
-    seen = set[tuple[str | None, str | None]]()
+    seen = set[tuple[str, str]]()
     for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
-        field = f"metadata.taints[{index}]"
-        identity = (taint.get("key"), taint.get("effect"))
-        if identity in seen:
+        field, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect") or ""
+        if (key, effect) in seen:
             message = f"Duplicate value: {taint}: taints must be unique by key and effect pair"
             yield Cause("FieldValueDuplicate", message, field=field)
-        seen.add(identity)
-        yield from _taint_text_causes(field, taint.get("key") or "", taint.get("value") or "")
-        effect = taint.get("effect")
+        seen.add((key, effect))
+        yield from _if(key_problem(key), f"{field}.key", key)
+        yield from _if(value_problem(taint.get("value") or ""), f"{field}.value", taint.get("value") or "")
         if not effect:
             yield Cause("FieldValueRequired", "Required value", field=f"{field}.effect")
         elif effect not in _EFFECTS:
-            supported = ", ".join(f'"{effect}"' for effect in sorted(_EFFECTS))
+            supported = ", ".join(f'"{word}"' for word in _EFFECTS)
             message = f'Unsupported value: "{effect}": supported values: {supported}'
             yield Cause("FieldValueNotSupported", message, field=f"{field}.effect")
 
 
-def _taint_text_causes(field: str, key: str, value: str) -> Iterator[Cause]:
-    """Keys and values of taints are of the same form as those of labels."""
-    if not key:
-        yield Cause("FieldValueRequired", "Required value", field=f"{field}.key")
-        return
-    for problem in qualified_name_problems(key):
-        yield invalid_value(f"{field}.key", f'"{key}"', problem)
-    for problem in label_value_problems(value):
-        yield invalid_value(f"{field}.value", f'"{value}"', problem)
+def _key_causes(field: str, pairs: Mapping[str, object]) -> Iterator[Cause]:
+    for key in pairs:
+        yield from _if(key_problem(key), field, key)
+
+
+def _if(problem: str, field: str, value: str) -> Iterator[Cause]:
+    if problem:
+        yield _invalid(field, value, problem)
+
+
+def _invalid(field: str, value: str, why: str) -> Cause:
+    return Cause("FieldValueInvalid", f'Invalid value: "{value}": {why}', field=field)
+
+
+def _too_long(field: str, most: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field=field)
+
+
+def _size(texts: Mapping[str, str | None]) -> int:
+    return sum(len(key.encode()) + len((value or "").encode()) for key, value in texts.items())
 
 
 def _frozen(pod: Json) -> Json:

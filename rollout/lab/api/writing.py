@@ -11,13 +11,11 @@ from typing import Any
 from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
-from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
+from rollout.lab.api.deletion import deleted_form, is_due, settle
 from rollout.lab.api.managers import with_lease_time, with_node_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
-from rollout.lab.api.selectors import Selection
-from rollout.lab.api.shapes import check_patched_shape, check_shape
 from rollout.lab.api.statuses import (
     Cause,
     already_exists,
@@ -35,7 +33,7 @@ from rollout.lab.api.statuses import (
     wrong_version,
 )
 from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
-from rollout.lab.api.validation import check_kind, check_new, check_update
+from rollout.lab.api.validation import check_kind, check_new, check_patched_shape, check_shape, check_update
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -62,7 +60,6 @@ class DeletionRequest:
     grace_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    propagation: Propagation = Propagation.BACKGROUND
     dry_run: bool = False
 
 
@@ -80,17 +77,11 @@ def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionReq
     options = body or {}
     preconditions = options.get("preconditions") or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    propagation = options.get("propagationPolicy") or query.get("propagationPolicy") or Propagation.BACKGROUND
-    if propagation not in set(Propagation):
-        supported = '"Foreground", "Background", "Orphan", "nil"'
-        message = f'Unsupported value: "{propagation}": supported values: {supported}'
-        raise invalid_options("DeleteOptions", Cause("FieldValueNotSupported", message, field="propagationPolicy"))
     try:
         return DeletionRequest(
             grace_seconds=None if grace is None else int(grace),
             uid=preconditions.get("uid") or "",
             resource_version=preconditions.get("resourceVersion") or "",
-            propagation=Propagation(propagation),
             dry_run=dry_run_asked(query, options),
         )
     except ValueError as error:
@@ -212,7 +203,7 @@ class Writer:
         """Patch an object."""
         current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
         base = current if current is not None else {"metadata": {}}
-        patched = apply_patch(resource, media_type, base, patch)
+        patched = apply_patch(media_type, base, patch)
         if current is None:
             raise not_found(resource, target.name)
         check_patched_shape(resource, patched)
@@ -257,39 +248,11 @@ class Writer:
             current,
             self._store.now(),
             grace_seconds=request.grace_seconds,
-            propagation=request.propagation,
         )
         if request.dry_run:
             return after
         stored = settle(self._store, resource, after)
         return after if stored is None else stored
-
-    def delete_collection(
-        self, target: Target, resource: Resource, selection: Selection, request: DeletionRequest
-    ) -> list[Json]:
-        """Delete all selected objects of a namespace, or of the cluster: what they were."""
-        chosen = selection.of(self._store.items(resource, target.namespace))
-        return [self.delete_object(resource, obj, request) for obj in chosen]
-
-    def bind(self, target: Target, binding: Json, *, dry_run: bool = False) -> Json:
-        """Put a pod on a node, as a scheduler does."""
-        pod = self.current(PODS, target.name, target.namespace)
-        node = (binding.get("target") or {}).get("name", "")
-        if pod["spec"].get("nodeName"):
-            raise stale_version(PODS, target.name)
-        if not dry_run:
-            self._store.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}})
-        return success(201)
-
-    def finalize(self, target: Target, body: Json, *, dry_run: bool = False) -> Json:
-        """Change what holds a namespace back from going away."""
-        current = self.current(NAMESPACES, target.name, "")
-        spec = {**current.get("spec", {}), "finalizers": (body.get("spec") or {}).get("finalizers") or []}
-        obj = {**current, "spec": spec}
-        if dry_run:
-            return obj
-        stored = settle(self._store, NAMESPACES, obj)
-        return obj if stored is None else stored
 
 
 def _scope(target: Target) -> Scope:

@@ -8,6 +8,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -18,7 +19,68 @@ from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
 from rollout.lab.hosts.release import Release, System, next_version, release_of
-from rollout.lab.hosts.units import Units
+
+UPDATE_ENGINE: Final = "update-engine.service"
+LOCKSMITHD: Final = "locksmithd.service"
+ZINCATI: Final = "zincati.service"
+_ALWAYS_ON: Final = ("containerd.service", "kubelet.service", "sshd.service", "systemd-logind.service")
+
+
+@dataclass(slots=True)
+class Unit:
+    """One unit: whether it runs now, and whether it would be started at boot."""
+
+    name: str
+    active: bool
+    enabled: bool
+    masked: bool = False
+
+    @property
+    def active_state(self) -> str:
+        """`ActiveState` as systemd names it."""
+        return "active" if self.active else "inactive"
+
+    @property
+    def sub_state(self) -> str:
+        """`SubState` as systemd names it."""
+        return "running" if self.active else "dead"
+
+    @property
+    def load_state(self) -> str:
+        """`LoadState` as systemd names it."""
+        return "masked" if self.masked else "loaded"
+
+    @property
+    def file_state(self) -> str:
+        """`UnitFileState` as systemd names it."""
+        if self.masked:
+            return "masked"
+        return "enabled" if self.enabled else "disabled"
+
+
+class Units:
+    """The units of one host, by full name."""
+
+    def __init__(self, *, locksmithd: bool, flatcar: bool = True, zincati: bool = False) -> None:
+        running = (*([UPDATE_ENGINE] if flatcar else []), *_ALWAYS_ON, *([ZINCATI] if zincati else []))
+        self._units = {name: Unit(name, active=True, enabled=True) for name in running}
+        if flatcar:
+            self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
+
+    def find(self, name: str) -> Unit | None:
+        """The unit of this name; a name without a suffix means a service."""
+        return self._units.get(name if "." in name else f"{name}.service")
+
+    def active(self, name: str) -> bool:
+        """Whether the unit exists and runs."""
+        unit = self.find(name)
+        return unit is not None and unit.active
+
+    def boot(self) -> None:
+        """Start what is enabled, and only that."""
+        for unit in self._units.values():
+            unit.active = unit.enabled and not unit.masked
+
 
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
@@ -41,6 +103,14 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     bus_retry: float = 10
     update_step: float = 3
     download: float = 30
+
+
+class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a host answers to a command that the lab does not know; `reboots`: it does so, too."""
+
+    output: str = ""
+    exit: int = 0
+    reboots: bool = False
 
 
 class MachineObserver(Protocol):
@@ -83,6 +153,7 @@ class Machine:
         system: System = System.FLATCAR,
         files: Mapping[str, str] = MappingProxyType({}),
         boot_files: Mapping[str, str] = MappingProxyType({}),
+        commands: Mapping[str, HostCommand] = MappingProxyType({}),
         zincati: bool = False,
     ) -> None:
         self.name = name
@@ -98,6 +169,7 @@ class Machine:
         self.system = system
         self.files: dict[str, str] = {**files, **boot_files}
         self.boot_files = boot_files
+        self.commands = commands
         self.journal: list[str] = []
         self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
         self.sessions: list[str] = []

@@ -13,44 +13,21 @@ from typing import Final
 import asyncssh
 from typing_extensions import override
 
-from rollout.lab.hosts.commands.table import HOST_PROGRAMS
+from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
-from rollout.lab.hosts.places import open_socket
-from rollout.lab.hosts.process import Input, Process, Sink, Streams
-from rollout.lab.hosts.shell import Shell
-from rollout.lab.listener import Listener
+from rollout.lab.hosts.programs import PROGRAMS
+from rollout.lab.hosts.session import Session
+from rollout.lab.listener import Listener, open_socket
 
 USER: Final = "core"
 _GARBAGE: Final = "\x00\x1b[2J\udcff\udcfe\udc80 %n%n \x07 CURRENT_OP\x00= \udcc3(\n"
 _REBIND_SECONDS: Final = 0.2
-_PATH: Final = "/usr/bin:/usr/sbin:/opt/bin"
 
 
 def new_host_key() -> asyncssh.SSHKey:
     """A key of the kind that is cheap to make and to use."""
     return asyncssh.generate_private_key("ssh-ed25519")
-
-
-class _Pipe:
-    """What a command writes in one go is sent at once, as sshd finds it in the pipe: packets are what SSH costs."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._parts: list[str] = []
-
-    def write(self, text: str) -> None:
-        """Send it once the loop has its turn, with what else is there by then."""
-        if not self._parts:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._parts.append(text)
-
-    def flush(self) -> None:
-        """Send what is there; the client may have gone."""
-        text, self._parts = "".join(self._parts), []
-        if text:
-            with suppress(OSError):
-                self._sink.write(text)
 
 
 class HostServer:
@@ -157,13 +134,13 @@ class HostServer:
             with self._logged_in(process):
                 process.exit(await self._interact(process))
         else:
-            out, err = _Pipe(process.stdout), _Pipe(process.stderr)
-            shell = self._shell(process, Streams(Input(process.stdin.read), out, err))
             with self._logged_in(process):
-                status = await shell.run(process.command)
-            out.flush()
-            err.flush()
-            process.exit(status)
+                said = await answer(self._session(process), process.command)
+            # The client may have gone.
+            with suppress(OSError):
+                process.stdout.write(said.out)
+                process.stderr.write(said.err)
+            process.exit(said.status)
 
     @contextmanager
     def _logged_in(self, process: "asyncssh.SSHServerProcess[str]") -> Iterator[None]:
@@ -179,22 +156,20 @@ class HostServer:
 
     async def _interact(self, process: "asyncssh.SSHServerProcess[str]") -> int:
         """A login without a command: line by line, with a prompt where there is a terminal."""
-        shell = self._shell(process, Streams(Input(), process.stdout, process.stderr))
+        session, status = self._session(process), 0
         prompt = f"{USER}@{self.machine.name} ~ $ " if process.term_type else ""
         process.stdout.write(f"{self.machine.os_image}\n" if prompt else "")
         process.stdout.write(prompt)
         async for line in process.stdin:
             if line.strip() == "exit":
                 break
-            await shell.run(line)
-            process.stdout.write(prompt)
-        return shell.status
+            said = await answer(session, line)
+            status = said.status
+            process.stdout.write(f"{said.out}{said.err}{prompt}")
+        return status
 
-    def _shell(self, process: "asyncssh.SSHServerProcess[str]", streams: Streams) -> Shell:
-        variables = {"HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "PATH": _PATH, "SHELL": "/bin/bash"}
-        if process.term_type:
-            variables["SSH_TTY"] = f"/dev/{_terminal(process)}"
-        return Shell(Process(self.machine, USER, ("bash",), streams, variables, HOST_PROGRAMS))
+    def _session(self, process: "asyncssh.SSHServerProcess[str]") -> Session:
+        return Session(self.machine, USER, PROGRAMS, _terminal(process) if process.term_type else "")
 
     # The server itself.
 

@@ -18,8 +18,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.units import ZINCATI
+from rollout.lab.hosts.machine import ZINCATI, Machine
 
 STEADY_STATE: Final = "v1/steady-state"
 PRE_REBOOT: Final = "v1/pre-reboot"

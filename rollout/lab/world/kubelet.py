@@ -1,18 +1,17 @@
-"""One node's kubelet: it runs the pods bound to its node, as long as its host is up."""
+"""Kubelets: each runs the pods bound to its node, as long as its host is up; one tick beats for all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from rollout.lab.api.deletion import begin_deletion
-from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.resources import LEASES, NAMESPACES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world import pod_status
+from rollout.lab.world import reports
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.node_status import micro_time, new_lease, new_node, registered, reported, silenced
 from rollout.lab.world.objects import (
     Key,
     controller_of,
@@ -21,11 +20,13 @@ from rollout.lab.world.objects import (
     is_mirror,
     is_ready,
     key,
+    node_name,
     phase,
     setting,
     spec_of,
     uid,
 )
+from rollout.lab.world.reports import micro_time, new_lease, new_node, registered, reported, silenced
 
 _NEVER = "never"
 _REQUEST = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
@@ -174,9 +175,9 @@ class Kubelet:
         if is_deleting(pod):
             self._remove(key(pod), uid(pod))
         elif phase(pod) == "Running" and spec_of(pod).get("restartPolicy") == "Never":
-            self._put_pod(pod_status.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
+            self._put_pod(reports.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
         elif phase(pod) == "Running":
-            self._put_pod(pod_status.stopped(pod, now, reason="Unknown", code=255))
+            self._put_pod(reports.stopped(pod, now, reason="Unknown", code=255))
         current = self._own(key(pod), uid(pod))
         if current is not None:
             self._sync(current)
@@ -194,10 +195,10 @@ class Kubelet:
         if pod is None or is_deleting(pod) or is_finished(pod):
             return
         self.running.add(pod_uid)
-        restarts = pod_status.restarts_of(pod) + 1 if phase(pod) == "Running" else 0
+        restarts = reports.restarts_of(pod) + 1 if phase(pod) == "Running" else 0
         host_ip = self.host.address
         self._put_pod(
-            pod_status.started(
+            reports.started(
                 pod,
                 self._cluster.now(),
                 host_ip=host_ip,
@@ -225,7 +226,7 @@ class Kubelet:
             return
         self.running.discard(pod_uid)
         reason = "Error" if code else "Completed"
-        self._put_pod(pod_status.finished(pod, self._cluster.now(), code=code, reason=reason))
+        self._put_pod(reports.finished(pod, self._cluster.now(), code=code, reason=reason))
 
     def _end(self, pod: Json) -> None:
         """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""
@@ -247,7 +248,7 @@ class Kubelet:
             return
         self.running.discard(pod_uid)
         if pod["metadata"].get("finalizers"):
-            ended = pod_status.finished(pod, self._cluster.now(), code=0, reason="Completed")
+            ended = reports.finished(pod, self._cluster.now(), code=0, reason="Completed")
             pod = self._cluster.store.put(PODS, ended)
         begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
 
@@ -277,7 +278,7 @@ class Kubelet:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._own(where, pod_uid)
         if pod is not None and pod_uid in self.running and not is_deleting(pod) and self._is_misreported(pod):
-            self._put_pod(pod_status.with_readiness(pod, self._cluster.now(), ready=True))
+            self._put_pod(reports.with_readiness(pod, self._cluster.now(), ready=True))
 
     def _own(self, where: Key, pod_uid: str) -> Json | None:
         pod = self._cluster.store.get(PODS, where[1], where[0])
@@ -299,3 +300,67 @@ class Kubelet:
     def _in_life(self, life: int, work: Callable[..., None], args: tuple[Any, ...]) -> None:
         if life == self._life:
             work(*args)
+
+
+_LEASE_NAMESPACE = "kube-node-lease"
+# Kubelets do not all beat at once: each has its place within the interval.
+_PLACES = 10
+
+
+class Kubelets:
+    """The kubelets by node name."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._kubelets: dict[str, Kubelet] = {}
+        self._ticks = 0
+
+    def add(self, host: HostState, setting: NodeSetting) -> None:
+        """A host joins the cluster."""
+        store = self._cluster.store
+        if store.get(NAMESPACES, _LEASE_NAMESPACE) is None:
+            namespace = {"metadata": {"name": _LEASE_NAMESPACE}, "status": {"phase": "Active"}}
+            store.create(NAMESPACES, namespace)
+        kubelet = Kubelet(self._cluster, host, setting, len(self._kubelets))
+        self._kubelets[host.name] = kubelet
+        kubelet.begin()
+
+    def get(self, name: str) -> Kubelet | None:
+        """The kubelet of a node; None for Nodes that only clients made."""
+        return self._kubelets.get(name)
+
+    def __iter__(self) -> Iterator[Kubelet]:
+        return iter(self._kubelets.values())
+
+    def pod_changed(self, change: Change) -> None:
+        """Tell the kubelet of the pod's node."""
+        kubelet = self._kubelets.get(node_name(change.obj))
+        if kubelet is not None:
+            kubelet.pod_changed(change)
+
+    def node_changed(self, change: Change) -> None:
+        """A Node that was deleted is registered again with the next report."""
+        name = change.obj["metadata"]["name"]
+        kubelet = self._kubelets.get(name)
+        if change.type is ChangeType.DELETED and kubelet is not None and kubelet.alive:
+            self._cluster.agenda.after(self._cluster.timings.heartbeat, kubelet.report)
+
+    def begin_heartbeats(self) -> None:
+        """Renew all Leases now and regularly from now on, and report conditions more rarely."""
+        for kubelet in self._kubelets.values():
+            kubelet.renew()
+        self._cluster.agenda.repeat(self._cluster.timings.heartbeat / _PLACES, self._tick)
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        rounds, place = divmod(self._ticks, _PLACES)
+        kubelets = list(self._kubelets.values())
+        for kubelet in kubelets[place::_PLACES]:
+            kubelet.renew()
+            if self._reports(rounds, place):
+                kubelet.report()
+
+    def _reports(self, rounds: int, place: int) -> bool:
+        timings = self._cluster.timings
+        every = max(1, round(timings.status_report / timings.heartbeat))
+        return rounds % every == place % every

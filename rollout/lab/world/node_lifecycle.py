@@ -9,7 +9,6 @@ a cordon is kept for them.
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json, timestamp
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.node_status import silenced
 from rollout.lab.world.objects import (
     condition,
     is_deleting,
@@ -21,8 +20,7 @@ from rollout.lab.world.objects import (
     uid,
     with_condition,
 )
-from rollout.lab.world.pod_status import marked_unready
-from rollout.lab.world.tolerations import (
+from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
     UNSCHEDULABLE,
@@ -31,6 +29,7 @@ from rollout.lab.world.tolerations import (
     with_taint,
     without_taint,
 )
+from rollout.lab.world.reports import marked_unready, silenced
 
 _EFFECTS = ("NoSchedule", "NoExecute")
 

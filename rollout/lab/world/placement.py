@@ -3,15 +3,78 @@
 A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from rollout.lab.api.selectors import matches
+from rollout.gather.cluster.quantities import milli, whole
+from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.world.objects import is_deleting, labels_of, spec_of, status_of
-from rollout.lab.world.quantities import milli, whole
-from rollout.lab.world.selectors import any_term_holds, node_affinity_holds, required_node_terms
-from rollout.lab.world.tolerations import UNSCHEDULABLE, untolerated
+from rollout.lab.world.objects import Key, is_deleting, labels_of, spec_of, status_of
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+Taint = Mapping[str, Any]
+
+
+def tolerates(toleration: Json, taint: Taint) -> bool:
+    """Whether one toleration covers one taint."""
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def untolerated(
+    pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
+) -> Taint | None:
+    """The first taint with one of the effects that the pod does not tolerate."""
+    tolerations = pod_spec.get("tolerations") or ()
+    for taint in taints:
+        if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def soft_taints(pod_spec: Json, taints: Iterable[Taint]) -> int:
+    """How many taints speak against a node without keeping the pod from it."""
+    tolerations = pod_spec.get("tolerations") or ()
+    soft = (taint for taint in taints if taint["effect"] == "PreferNoSchedule")
+    return sum(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
+
+
+def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
+    """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all.
+
+    `default` is for pods that came without the tolerations which an API server adds at admission.
+    """
+    fitting = [toleration for toleration in pod_spec.get("tolerations") or () if tolerates(toleration, taint)]
+    if not fitting:
+        return default if taint["key"] in {NOT_READY, UNREACHABLE} else 0
+    limits = [entry["tolerationSeconds"] for entry in fitting if entry.get("tolerationSeconds") is not None]
+    return max(0, min(limits)) if limits else None
+
+
+def with_taint(taints: list[Json], taint: Json) -> list[Json]:
+    """The taints with this one in them; one that stands already keeps its time."""
+    if any(_same(entry, taint) for entry in taints):
+        return taints
+    return [*taints, taint]
+
+
+def without_taint(taints: list[Json], key: str) -> list[Json]:
+    """The taints without those of a key."""
+    return [taint for taint in taints if taint["key"] != key]
+
+
+def _same(one: Taint, other: Taint) -> bool:
+    return bool(one["key"] == other["key"] and one["effect"] == other["effect"])
+
 
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
@@ -74,9 +137,9 @@ def room_of(node: Json) -> NodeRoom:
         labels=labels_of(node),
         taints=tuple(spec_of(node).get("taints") or ()),
         unschedulable=bool(spec_of(node).get("unschedulable")),
-        cpu=milli(allocatable.get("cpu", 0)),
-        memory=whole(allocatable.get("memory", 0)),
-        pods=whole(allocatable.get("pods", 110)),
+        cpu=milli(str(allocatable.get("cpu", 0))),
+        memory=whole(str(allocatable.get("memory", 0))),
+        pods=whole(str(allocatable.get("pods", 110))),
     )
 
 
@@ -85,8 +148,8 @@ def requests_of(pod: Json) -> tuple[int, int]:
     cpu = memory = 0
     for container in spec_of(pod).get("containers") or ():
         requests: Json = (container.get("resources") or {}).get("requests") or {}
-        cpu += milli(requests.get("cpu", 0))
-        memory += whole(requests.get("memory", 0))
+        cpu += milli(str(requests.get("cpu", 0)))
+        memory += whole(str(requests.get("memory", 0)))
     return cpu, memory
 
 
@@ -134,6 +197,36 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
 
 def _draws(value: str | None, values: frozenset[str] | None) -> bool:
     return value is not None and (values is None or value in values)
+
+
+def node_affinity_holds(pod: Json, node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether nodeSelector and required node affinity let the pod run on a node."""
+    spec = pod["spec"]
+    selector: Json = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    terms = required_node_terms(spec)
+    return terms is None or any_term_holds(terms, node_name, labels)
+
+
+def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the alternatives of a node selector holds for a node."""
+    return any(_term_holds(term, node_name, labels) for term in terms)
+
+
+def required_node_terms(spec: Json) -> list[Json] | None:
+    """The alternatives of required node affinity; None where there is none."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else required.get("nodeSelectorTerms") or []
+
+
+def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    name = {"metadata.name": node_name}
+    return all(holds(expression, labels) for expression in expressions) and all(holds(field, name) for field in fields)
 
 
 def pinned_node(pod: Json) -> str | None:
@@ -217,3 +310,50 @@ def _is_place(pod: Json, spread: Json, room: NodeRoom) -> bool:
 
 def _share(used: int, total: int) -> float:
     return (total - used) / total if total else 0.0
+
+
+_Shelf = tuple[str, str, str]
+
+
+class Repulsion:
+    """The anti-affinity terms of the pods placed so far."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[_Shelf, dict[Key, list[Json]]] = {}
+        self._filed: dict[Key, list[_Shelf]] = {}
+
+    def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
+        """Take in a pod that was placed; the namespaces are all that there are."""
+        for said in anti_affinity_terms(pod):
+            term = {**said, "labelSelector": term_selector(said, pod)}
+            for namespace in term_namespaces(term, pod, namespaces):
+                shelf = _shelf(namespace, term)
+                self._shelves.setdefault(shelf, {}).setdefault(where, []).append(term)
+                self._filed.setdefault(where, []).append(shelf)
+
+    def drop(self, where: Key) -> None:
+        """Forget a pod that left its place."""
+        for shelf in self._filed.pop(where, ()):
+            terms = self._shelves.get(shelf)
+            if terms is None:
+                continue
+            terms.pop(where, None)
+            if not terms:
+                del self._shelves[shelf]
+
+    def against(self, pod: Json) -> Iterator[tuple[Key, str]]:
+        """The pods that keep this one away, each with the topology key of its term."""
+        if not self._shelves:
+            return
+        namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
+        for label in (("", ""), *labels.items()):
+            for where, terms in self._shelves.get((namespace, *label), {}).items():
+                for term in terms:
+                    if matches(term.get("labelSelector"), labels):
+                        yield where, term["topologyKey"]
+
+
+def _shelf(namespace: str, term: Json) -> _Shelf:
+    labels: Json = (term.get("labelSelector") or {}).get("matchLabels") or {}
+    name, value = next(iter(labels.items()), ("", ""))
+    return namespace, name, value

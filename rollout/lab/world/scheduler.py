@@ -24,6 +24,7 @@ from rollout.lab.world.placement import (
     Constraints,
     Demand,
     NodeRoom,
+    Repulsion,
     affinity_terms,
     anti_affinity_terms,
     crowded_values,
@@ -31,12 +32,11 @@ from rollout.lab.world.placement import (
     refusal,
     requests_of,
     room_of,
+    soft_taints,
     strict_spreads,
     term_namespaces,
     term_selector,
 )
-from rollout.lab.world.repulsion import Repulsion
-from rollout.lab.world.tolerations import soft_taints
 from rollout.lab.world.volumes import volume_terms
 
 # Like a real scheduler, which on large clusters stops looking once it has found this many feasible nodes.

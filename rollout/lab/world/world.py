@@ -22,20 +22,14 @@ from rollout.lab.clock import LabClock
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.kubelets import Kubelets
+from rollout.lab.world.garbage import OWNERS, GarbageCollector
+from rollout.lab.world.host import HostState, NodeSetting, Timings
+from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
 from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
-from rollout.lab.world.timings import Timings
 from rollout.lab.world.volumes import AttachController
-from rollout.lab.world.workloads.controller import WorkloadController
-from rollout.lab.world.workloads.daemon_sets import DaemonSets
-from rollout.lab.world.workloads.deployments import Deployments
-from rollout.lab.world.workloads.garbage import OWNERS, GarbageCollector
-from rollout.lab.world.workloads.jobs import Jobs
-from rollout.lab.world.workloads.replica_sets import ReplicaSets
-from rollout.lab.world.workloads.stateful_sets import StatefulSets
+from rollout.lab.world.workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets, WorkloadController
 
 _SCALED = (DEPLOYMENTS, REPLICASETS, STATEFULSETS)
 
@@ -75,14 +69,13 @@ class World:
         self.host_observers: list[HostObserver] = []
         self._down: set[str] = set()
         self._scheduler = Scheduler(self.cluster)
-        self._deployments = Deployments(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)
         self._budgets = DisruptionController(self.cluster)
         self._lifecycle = NodeLifecycle(self.cluster)
         self._volumes = AttachController(self.cluster)
         self._garbage = GarbageCollector(self.cluster)
         controllers: tuple[WorkloadController, ...] = (
-            self._deployments,
+            Deployments(self.cluster),
             ReplicaSets(self.cluster),
             StatefulSets(self.cluster),
             self._daemon_sets,
@@ -193,7 +186,6 @@ class World:
     def _owner_changed(self, change: Change) -> None:
         controller = self._controllers[change.resource.kind]
         if change.resource is REPLICASETS:
-            self._deployments.replica_set_changed(change)
             self._wake_owner(change)
         if change.resource in _SCALED:
             self._budgets.scale_changed(change)

@@ -36,18 +36,12 @@ def test_labels(selector: str, labels: dict[str, str], *, matches: bool) -> None
 
 
 @pytest.mark.parametrize(
-    ("selector", "message"),
-    [
-        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
-        ("a=b c", "unable to parse requirement: found 'c', expected: ',' or 'end of string'"),
-        ("a in b", "unable to parse requirement: found 'b', expected: '('"),
-        (",", "unable to parse requirement: found ',', expected: identifier"),
-    ],
+    "selector", ["a===b", "a=b c", "a in b", ",", "a,", "!a=b", "a>x", "A/b/c=d", "-a=b", "a in (x"]
 )
-def test_broken_labels(selector: str, message: str) -> None:
+def test_broken_labels(selector: str) -> None:
     with pytest.raises(StatusError) as refused:
         parse_labels(selector)
-    assert (refused.value.code, refused.value.message) == (400, message)
+    assert refused.value.code == 400
 
 
 POD = {

@@ -5,8 +5,8 @@ import time
 
 from rollout.lab.api.access import Denial
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, PODS
-from tests.contract.cluster import MERGE, Cluster
+from rollout.lab.api.resources import CONFIGMAPS
+from tests.contract.cluster import Cluster
 from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
@@ -152,29 +152,6 @@ def test_requests_are_remembered(api: StandaloneApi, client: Cluster) -> None:
     (missed,) = api.call(lambda: log.asked("get", "nodes", "none"))
     assert (missed.status, missed.query, missed.path) == (404, {"pretty": "1"}, f"{NODES}/none")
     assert log.counts["create", "nodes"] == 1
-
-
-def test_workloads_can_be_scaled(api: StandaloneApi, client: Cluster) -> None:
-    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {}}}
-    metadata = {"name": "d", "namespace": "default"}
-    deployment = with_defaults(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
-    api.call(lambda: api.store.create(DEPLOYMENTS, deployment))
-    path = "/apis/apps/v1/namespaces/default/deployments/d"
-    assert client.get(f"{path}/scale").body["status"]["selector"] == "a=b"
-    assert client.patch(f"{path}/scale", {"spec": {"replicas": 5}}, MERGE).body["spec"]["replicas"] == 5
-    scaled = client.get(path).body
-    assert (scaled["spec"]["replicas"], scaled["metadata"]["generation"]) == (5, 2)
-
-
-def test_pods_can_be_bound_once(api: StandaloneApi, client: Cluster) -> None:
-    metadata = {"name": "p", "namespace": "default"}
-    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
-    path = f"/api/v1/namespaces/default/{PODS.plural}"
-    client.make(path, pod)
-    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
-    assert client.send("POST", f"{path}/p/binding", binding).status == 201
-    assert client.get(f"{path}/p").body["spec"]["nodeName"] == "n"
-    assert client.send("POST", f"{path}/p/binding", binding).status == 409
 
 
 def test_most_of_a_pod_cannot_be_changed(client: Cluster) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.lab.api.deletion import Propagation, begin_deletion
-from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
+from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import (
     AbsentError,
     AlreadyExistsError,
@@ -156,19 +156,3 @@ def test_grace_of_pods(pod: Json, grace: int | None, left: int | None) -> None:
     else:
         assert after is not None
         assert after["metadata"]["deletionGracePeriodSeconds"] == left
-
-
-def test_what_holds_objects_back() -> None:
-    store = a_store()
-    pod = store.create(PODS, {"metadata": {"name": "p", "namespace": "n", "finalizers": ["x"]}})
-    held = begin_deletion(store, PODS, pod)
-    assert held is not None
-    assert held["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
-    namespace = store.create(NAMESPACES, {"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}})
-    terminating = begin_deletion(store, NAMESPACES, namespace)
-    assert terminating is not None
-    assert terminating["status"]["phase"] == "Terminating"
-    node = store.create(NODES, {"metadata": {"name": "a"}})
-    waiting = begin_deletion(store, NODES, node, propagation=Propagation.FOREGROUND)
-    assert waiting is not None
-    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]

@@ -1,33 +1,21 @@
-"""A host, and a shell on it, without a network."""
+"""A host, and command lines for it, without a network."""
 
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import pytest
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts.commands.table import HOST_PROGRAMS
+from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
-from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.process import Buffer, Input, Process, Streams
+from rollout.lab.hosts.machine import HostCommand, Machine
+from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.release import System
-from rollout.lab.hosts.shell import Shell
+from rollout.lab.hosts.session import Output, Session
 
 CHECKED = 1_700_000_000
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command gave."""
-
-    status: int
-    out: str
-    err: str
-
-
 MachineFactory = Callable[..., Machine]
 
 
@@ -43,6 +31,7 @@ def make_machine() -> MachineFactory:
         system: System = System.FLATCAR,
         files: Mapping[str, str] | None = None,
         boot_files: Mapping[str, str] | None = None,
+        commands: Mapping[str, HostCommand] | None = None,
     ) -> Machine:
         return Machine(
             "worker-1",
@@ -56,6 +45,7 @@ def make_machine() -> MachineFactory:
             system=system,
             files=files or {},
             boot_files=boot_files or {},
+            commands=commands or {},
         )
 
     return make
@@ -67,16 +57,13 @@ def machine(make_machine: MachineFactory) -> Machine:
 
 
 @pytest.fixture
-def ask() -> Callable[..., Answer]:
-    """Run a script to its end, as an SSH session would."""
+def ask() -> Callable[..., Output]:
+    """Run a command line to its end, as an SSH session would."""
 
-    async def run(machine: Machine, script: str, stdin: str, user: str, name: str) -> Answer:
-        out, err = Buffer(), Buffer()
-        streams = Streams(Input.of(stdin), out, err)
-        process = Process(machine, user, (name,), streams, {"HOME": "/home/core"}, HOST_PROGRAMS)
-        return Answer(await Shell(process).run(script), out.text, err.text)
+    def asked(machine: Machine, line: str, *, user: str = "core", terminal: str = "") -> Output:
+        async def run() -> Output:
+            return await answer(Session(machine, user, PROGRAMS, terminal), line)
 
-    def asked(machine: Machine, script: str, *, stdin: str = "", user: str = "core", name: str = "bash") -> Answer:
-        return asyncio.run(run(machine, script, stdin, user, name))
+        return asyncio.run(run())
 
     return asked

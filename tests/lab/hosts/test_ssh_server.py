@@ -19,8 +19,8 @@ from rollout.gather.hosts.users import WHO_COMMAND, parse_users
 from rollout.lab.credentials import InventoryHost, public_line, write_client_key, write_known_hosts
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
+from rollout.lab.listener import bind_hosts
 from rollout.model.host import LoggedInUser
 from rollout.ports import CommandResult
 
@@ -232,16 +232,6 @@ def test_a_slow_answer_is_the_right_one(serve: Serve) -> None:
     began = time.monotonic()
     assert host.ask("echo a")[1] == "a\n"
     assert time.monotonic() - began >= 0.4
-
-
-def test_a_script_can_be_piped_in(serve: Serve) -> None:
-    host = serve()
-
-    with host.connect() as client:
-        stdin, stdout, _ = client.exec_command("sh -s", timeout=60)
-        stdin.write("echo piped\n")
-        stdin.channel.shutdown_write()
-        assert stdout.read() == b"piped\n"
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH is not installed")

@@ -12,11 +12,10 @@ import pytest
 from aiohttp import web
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts import files
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
-from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.units import ZINCATI
+from rollout.lab.hosts.machine import ZINCATI, Machine
+from rollout.lab.hosts.session import read_file
 from rollout.lab.hosts.zincati import (
     DROP_IN,
     PRE_REBOOT,
@@ -268,4 +267,4 @@ def test_drop_ins_are_laid_over_each_other_by_their_names() -> None:
 def test_the_drop_in_is_a_file_of_the_host() -> None:
     machine = machine_with(LabClock(SPEED))
     machine.files[DROP_IN] = drop_in("http://a/", "workers")
-    assert 'base_url = "http://a/"' in (files.read(machine, DROP_IN) or "")
+    assert 'base_url = "http://a/"' in (read_file(machine, DROP_IN) or "")

@@ -4,7 +4,7 @@ import pytest
 
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, PODS
 from rollout.lab.api.store import Json
-from rollout.lab.world.budget_counts import Expectation, disruptions_allowed, expectation
+from rollout.lab.world.budgets import Expectation, disruptions_allowed, expectation
 from rollout.lab.world.objects import condition, with_spec
 from tests.lab.world.simulation import Simulation, names
 

@@ -5,7 +5,7 @@ import pytest
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import condition, is_deleting, is_ready, with_spec
-from rollout.lab.world.tolerations import seconds_on
+from rollout.lab.world.placement import seconds_on
 from tests.lab.world.simulation import Simulation
 
 

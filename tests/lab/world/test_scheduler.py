@@ -9,7 +9,6 @@ from rollout.lab.api.store import Json
 from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.objects import condition, with_spec
 from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal, requests_of
-from rollout.lab.world.quantities import milli, whole
 from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -70,25 +69,6 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
     base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10}
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
     assert refusal(Demand(pod, *requests_of(pod), UNCONSTRAINED), offered) == reason
-
-
-@pytest.mark.parametrize(
-    ("text", "thousandths"), [("1", 1000), ("250m", 250), ("0.1", 100), ("1.0005", 1001), (2, 2000)]
-)
-def test_cpu_quantities(text: str | float, thousandths: int) -> None:
-    assert milli(text) == thousandths
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("1Ki", 1024), ("1.5Gi", 1610612736), ("2M", 2_000_000), ("1e3", 1000), ("100m", 1)]
-)
-def test_byte_quantities(text: str, number: int) -> None:
-    assert whole(text) == number
-
-
-def test_no_quantity() -> None:
-    with pytest.raises(ValueError, match="not a quantity"):
-        whole("many")
 
 
 def test_replicas_spread_over_the_nodes() -> None:

@@ -1,0 +1,224 @@
+"""One rollout under way: its waves in turn, the cluster settling between them, and what each node is given."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from rollout.errors import ApiError, RolloutError
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.drain.task import MovedPods, Precedence
+from rollout.execution.events.writer import EventWriter
+from rollout.execution.gates.gates import Gates
+from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
+from rollout.execution.node.failures import blamed
+from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.steps import process_node
+from rollout.execution.node.tainting import Tainting
+from rollout.execution.record.memory import RunMemory
+from rollout.execution.record.record import Record
+from rollout.execution.record.standing import Health
+from rollout.execution.rollout.admission import Away, RunAdmission
+from rollout.execution.rollout.ledger import Inheritance, Ledger
+from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.rolling import RollingAdmission
+from rollout.execution.rollout.settle import Settler
+from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.hosts.probe_command import Probe
+from rollout.model.host import Host
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
+from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.planning.away import Room
+from rollout.planning.pools import pools_of
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far."""
+
+    plan: RolloutPlan
+    hosts: Mapping[str, Host]
+    ports: Ports
+    options: RunOptions
+    stop: StopRequest
+    inherited: Inheritance
+    guard: Guard
+    report: Reporter
+    cluster: PatientApi
+    gates: Gates
+    record: Record
+    memory: RunMemory
+    events: EventWriter
+    moved: MovedPods
+    ledger: Ledger
+    precedence: Precedence = field(default_factory=Precedence)
+
+    @property
+    def tainting(self) -> Tainting:
+        """Where the soft taint is set and taken away."""
+        return Tainting(self.cluster, self.guard, self.report, self.stop)
+
+    @property
+    def settler(self) -> Settler:
+        """What measures health, and waits for it."""
+        return Settler(self.cluster, self.report, self.plan.policy)
+
+    def may_act(self) -> bool:
+        """Tell whether the Lease is still ours."""
+        try:
+            self.guard.check()
+        except RolloutError:
+            return False
+        return True
+
+    def run_waves(self) -> None:
+        """Run one wave after another; what is not begun is given up with its reason."""
+        for result in self.inherited.stranded:
+            self.ledger.take(result)
+            self.report.node_finished(result)
+        runner = self._wave_runner()
+        why = self._settle_first()
+        for wave in self.plan.waves:
+            why = why or (runner.reason_to_halt() if self._is_begun(wave) else runner.reason_to_stop())
+            if why:
+                self.ledger.give_up(wave.nodes, why)
+                continue
+            try:
+                why = self._run_wave(runner, wave)
+            except ApiError as error:
+                self.ledger.give_up([node for node in wave.nodes if not self.ledger.has(node.name)], error.message)
+                why = _unavailable(error)
+
+    def _is_begun(self, wave: Wave) -> bool:
+        return any(node.name in self.inherited.begun for node in wave.nodes)
+
+    def _settle_first(self) -> str:
+        """Wait for what an earlier process, interrupted between two waves, had not seen settle."""
+        health, waves = self.inherited.health, self.plan.waves
+        if health is None or not waves or self.inherited.begun:
+            return ""
+        try:
+            return self._unsettled(health, waves[0].index, "since the interruption the cluster has not settled")
+        except ApiError as error:
+            return _unavailable(error)
+
+    def _run_wave(self, runner: WaveRunner, wave: Wave) -> str:
+        """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
+        settle = wave is not self.plan.waves[-1]
+        if why := self.gates.before_wave(wave):
+            begun = tuple(node for node in wave.nodes if node.name in self.inherited.begun)
+            self.ledger.give_up([node for node in wave.nodes if node not in begun], why)
+            if not begun:
+                return why
+            wave, settle = replace(wave, nodes=begun), False
+        self.report.wave(wave, len(self.plan.waves))
+        rules = wave.rolling
+        rolling = RollingAdmission(wave, rules, self.settler, self.ledger, self._keep) if rules else None
+        before = Health({}, frozenset()) if rolling else self._baseline(wave)
+        with self.ports.shell.attending(self.hosts[node.name] for node in wave.nodes):
+            runner.run(wave, rolling)
+        why = why or (rolling.why if rolling else "")
+        if why or not settle or runner.reason_to_stop():
+            return why
+        return rolling.settle(self.stop) if rolling else self._settle(before, wave)
+
+    def _baseline(self, wave: Wave) -> Health:
+        """Measure what is well before the wave; where it was begun before an interruption, add what was well then."""
+        health = self.settler.baseline([node.name for node in wave.nodes])
+        if self.inherited.health and self._is_begun(wave):
+            health = self.inherited.health.joined(health)
+        self._keep(health)
+        return health
+
+    def _keep(self, health: Health) -> None:
+        if self.may_act():
+            self.record.keep(health)
+
+    def _settle(self, before: Health, wave: Wave) -> str:
+        why = f"after wave {wave.index} the cluster did not settle"
+        unsettled = self._unsettled(before, wave.index, why)
+        finished = {result.node for result in self.ledger.finished}
+        if not unsettled and any(node.name in finished for node in wave.nodes) and self.gates.soak(wave):
+            return self._unsettled(before, wave.index, why)
+        return unsettled
+
+    def _unsettled(self, before: Health, index: int, why: str) -> str:
+        """Wait for the cluster to be as well as before; that and why it is not, empty where it is."""
+        missing = self.settler.wait(before, index, self.ledger.away, self.stop)
+        is_well = not missing or self.stop.requested
+        return "" if is_well else f"{why} within {self.plan.policy.settle_timeout}: {missing}"
+
+    def _wave_runner(self) -> WaveRunner:
+        policy, selected = self.plan.policy, self.options.selected
+        runner = WaveRunner(
+            run_one=lambda node: self._run_one(node, admission),
+            unavailable=Away(self.cluster, {self.plan.plan_id, *self.inherited.begun.values()}, self.report),
+            clock=self.ports.clock,
+            stop=self.stop,
+            allowance=Allowance(max(1, policy.max_failures.of(selected)), policy.settle_timeout),
+            room=Room.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
+            ledger=self.ledger,
+            notice=self.report.notice,
+            begun=frozenset(self.inherited.begun),
+            gates=self.gates,
+        )
+        admission = RunAdmission(self.plan, selected, self.gates, runner.reason_to_stop)
+        return runner
+
+    def _run_one(self, planned: PlannedNode, admission: NodeAdmission) -> NodeResult:
+        context = self._context(planned, admission)
+        result = _run_safely(context)
+        if result.waits:
+            self.report.notice(f"{planned.name} is not cordoned: {result.message}")
+            return result
+        waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
+        if waits_no_more and self.plan.policy.prefer_no_schedule_taint:
+            self.tainting.clear((planned.name,))
+        end = blamed(planned, result.outcome, result.version, is_refused=context.host.shell.is_refused)
+        self.memory.note(end, result.outcome, result.phase, result.unmoved)
+        self.report.node_finished(result)
+        self.memory.report_held()
+        return result
+
+    def _context(self, planned: PlannedNode, admission: NodeAdmission) -> NodeContext:
+        ports, options, begun = self.ports, self.options, self.inherited.begun
+        policy, own = self.plan.policy, options.own_node
+        run, started = begun.get(planned.name, self.plan.plan_id), ports.clock.monotonic()
+        return NodeContext(
+            NodeTask(planned, run, self.cluster, self.guard, self.report, started, policy.courtesy),
+            NodeHost(
+                self.hosts[planned.name],
+                planned,
+                RememberingShell(ports.shell),
+                ports.clock,
+                options.probe_timeout,
+                options.reboot_command,
+                Probe(policy.detect, options.sentinel),
+                options.wall_command,
+            ),
+            pools_of(policy).rules(planned.pool),
+            self.gates,
+            admission,
+            self.stop,
+            is_taken_up=planned.name in begun,
+            precedence=self.precedence,
+            moved=self.moved,
+            own=own if own and own.name == planned.name else None,
+            events=self.events,
+            remember=self.memory.note,
+        )
+
+
+def _unavailable(error: ApiError) -> str:
+    return f"the API server is unavailable: {error.message}"
+
+
+def _run_safely(context: NodeContext) -> NodeResult:
+    """Let a defect of this program cost one node its turn, not the other nodes theirs."""
+    try:
+        return process_node(context)
+    except Exception as error:  # noqa: BLE001 - see above
+        message = f"internal error, please report it: {error!r}"
+        seconds = context.task.seconds
+        return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)

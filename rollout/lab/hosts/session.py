@@ -1,0 +1,153 @@
+"""What runs a command on a simulated host: on which machine, as whom, which programs there are, and which files.
+
+A program is a function of the session and its words to what it says; nothing runs on the machine that the lab is on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from rollout.lab.hosts.faults import SudoFault
+from rollout.lab.hosts.machine import LOCKSMITHD, Machine
+from rollout.lab.hosts.release import System
+
+NOT_FOUND: Final = 127
+TIMED_OUT: Final = 124
+_FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
+_ONLY_ON: Final = {
+    "apt-config": System.UBUNTU,
+    "rpm-ostree": System.FEDORA_COREOS,
+    "unattended-upgrade": System.UBUNTU,
+    "update_engine_client": System.FLATCAR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a command ended, and what it printed; undecodable bytes are surrogate escapes."""
+
+    status: int = 0
+    out: str = ""
+    err: str = ""
+
+
+Words: TypeAlias = tuple[str, ...]
+Program: TypeAlias = "Callable[[Session, Words], Awaitable[Output]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who runs commands where; `terminal` (`pts/1`) is empty where there is none, `programs` are by name."""
+
+    machine: Machine
+    user: str
+    programs: "Mapping[str, Program]"
+    terminal: str = ""
+
+    async def run(self, words: Words, *, limit: float = 0) -> Output:
+        """Run a program, for at most so many simulated seconds (0: for as long as it takes), as `timeout` does."""
+        name = words[0]
+        if not self.has(name):
+            return Output(NOT_FOUND, err=f"bash: line 1: {name}: command not found\n")
+        program = self.programs[name.rpartition("/")[2]](self, words)
+        try:
+            return await asyncio.wait_for(program, self.machine.clock.scaled(limit) if limit else None)
+        except TimeoutError:
+            return Output(TIMED_OUT)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a program of this name or path on the host."""
+        folder, _, base = name.rpartition("/")
+        machine, faults = self.machine, self.machine.faults
+        if folder not in _FOLDERS or base not in self.programs or base in faults.missing:
+            return False
+        absent = (base == "update_engine_client" and faults.client_missing) or (
+            base == "sudo" and faults.sudo is SudoFault.MISSING
+        )
+        return not absent and machine.system is _ONLY_ON.get(base, machine.system)
+
+    def as_root(self) -> "Session":
+        """The same as root."""
+        return replace(self, user="root")
+
+    async def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        await asyncio.sleep(self.machine.clock.scaled(seconds))
+
+
+MARKER: Final = "/run/update_engine_autoupdate_completed"
+_UPDATE_SERVER: Final = "https://public.update.flatcar-linux.net/v1/update/"
+
+
+def _reboot_required(machine: Machine) -> str | None:
+    return "" if machine.engine.marked and machine.system is System.FLATCAR else None
+
+
+def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
+    """An update.conf with this line."""
+    return lambda machine: f"GROUP={machine.group}\n{line}\n" if machine.system is System.FLATCAR else None
+
+
+def _coordinator(machine: Machine) -> str | None:
+    if not machine.units.active(LOCKSMITHD):
+        return None
+    return "NAME=locksmithd\nSTRATEGY=reboot\nSTATE=running\n"
+
+
+def _scheduled(machine: Machine) -> str | None:
+    """What logind writes of a shutdown that somebody has scheduled; times are microseconds."""
+    delay = machine.faults.shuts_down_after_seconds
+    if delay is None:
+        return None
+    at = int(machine.booted_at.timestamp() + delay)
+    return f"USEC={at}000000\nWARN_WALL=1\nMODE=reboot\nUID=0\nWALL_MESSAGE=maintenance\n"
+
+
+_COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyType(
+    {
+        "/etc/os-release": lambda machine: machine.release.os_release,
+        "/usr/lib/os-release": lambda machine: machine.release.os_release,
+        "/etc/hostname": lambda machine: f"{machine.name}\n",
+        "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
+        "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
+        "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
+        "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
+        "/run/reboot-required": _reboot_required,
+        "/run/systemd/shutdown/scheduled": _scheduled,
+        "/run/update-engine/coordinator.conf": _coordinator,
+        MARKER: _reboot_required,
+    }
+)
+
+
+def read_file(machine: Machine, path: str) -> str | None:
+    """The text of a file, None where there is none."""
+    path = _canonical(path)
+    if path in machine.files:
+        return machine.files[path]
+    computed = _COMPUTED.get(path)
+    return None if computed is None else computed(machine)
+
+
+def files_below(machine: Machine, folder: str) -> list[str]:
+    """The files that lie in a folder or below it, in order."""
+    known = {*_COMPUTED, *machine.files}
+    return sorted(path for path in known if path.startswith(f"{folder}/") and read_file(machine, path) is not None)
+
+
+def may_write(user: str, path: str) -> bool:
+    """Whether this user may write there: root everywhere, others at home and in /tmp."""
+    return user == "root" or _canonical(path).startswith((f"/home/{user}/", "/tmp/", "/dev/shm/"))  # noqa: S108
+
+
+def write_file(machine: Machine, path: str, text: str) -> None:
+    """Put a file on the machine; it lives as long as its folder does."""
+    machine.files[_canonical(path)] = text
+
+
+def _canonical(path: str) -> str:
+    """One name a file: on these hosts /var/run is a link to /run."""
+    absolute = path if path.startswith("/") else f"/home/core/{path}"
+    return absolute.removeprefix("/var") if absolute.startswith("/var/run/") else absolute

@@ -1,0 +1,229 @@
+"""What a kubelet writes about its node and into the status of pods, as pure functions."""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from rollout.lab.api.store import Json, timestamp
+from rollout.lab.world.host import HostState, NodeSetting
+from rollout.lab.world.objects import condition, is_ready, labels_of, spec_of, status_of, with_condition, with_status
+
+_PRESSURES = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
+_NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+
+
+def new_node(host: HostState, setting: NodeSetting) -> Json:
+    """The Node that a kubelet registers for the first time."""
+    spec: Json = {"providerID": f"lab://{host.machine_id}"}
+    if setting.taints:
+        spec["taints"] = [dict(taint) for taint in setting.taints]
+    if setting.unschedulable:
+        spec["unschedulable"] = True
+    labels = {
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": host.name,
+        "kubernetes.io/os": "linux",
+        **setting.labels,
+    }
+    metadata: Json = {"name": host.name, "labels": labels}
+    if setting.annotations:
+        metadata["annotations"] = dict(setting.annotations)
+    return {"metadata": metadata, "spec": spec, "status": {}}
+
+
+def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
+    """The Node with what the kubelet found on its host: identity of the boot, system, addresses, capacity."""
+    hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
+    return with_status(
+        node,
+        addresses=[
+            {"type": "InternalIP", "address": setting.address or host.address},
+            {"type": "Hostname", "address": hostname},
+        ],
+        capacity=dict(setting.capacity),
+        allocatable=dict(setting.capacity),
+        daemonEndpoints={"kubeletEndpoint": {"Port": 10250}},
+        nodeInfo={
+            "machineID": host.machine_id,
+            "systemUUID": _system_uuid(host.machine_id),
+            "bootID": host.boot_id,
+            "kernelVersion": host.kernel_version,
+            "osImage": host.os_image,
+            "containerRuntimeVersion": setting.container_runtime,
+            "kubeletVersion": setting.kubelet_version,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+        },
+    )
+
+
+def reported(node: Json, now: datetime, *, ready: bool) -> Json:
+    """The Node with the conditions of a kubelet that is alive."""
+    heartbeat = {"lastHeartbeatTime": timestamp(now)}
+    for kind, reason, message in _PRESSURES:
+        new = {"type": kind, "status": "False", "reason": reason, "message": message, **heartbeat}
+        node = with_condition(node, new, now)
+    verdict = {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "reason": "KubeletReady" if ready else "KubeletNotReady",
+        "message": "kubelet is posting ready status" if ready else _NOT_READY,
+        **heartbeat,
+    }
+    return with_condition(node, verdict, now)
+
+
+def silenced(node: Json, now: datetime) -> Json:
+    """The Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
+    known = {condition["type"]: condition for condition in status_of(node).get("conditions") or ()}
+    for kind in _CONDITIONS:
+        new = {
+            "type": kind,
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown" if kind in known else "NodeStatusNeverUpdated",
+            "message": "Kubelet stopped posting node status." if kind in known else "Kubelet never posted node status.",
+            "lastHeartbeatTime": known.get(kind, {}).get("lastHeartbeatTime"),
+        }
+        node = with_condition(node, new, now)
+    return node
+
+
+def new_lease(name: str, now: datetime) -> Json:
+    """The Lease whose renewals are a kubelet's heartbeat."""
+    return {
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(now)},
+    }
+
+
+def micro_time(moment: datetime) -> str:
+    """A time as Leases have it."""
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
+
+
+def _system_uuid(machine_id: str) -> str:
+    try:
+        return str(UUID(machine_id))
+    except ValueError:
+        return machine_id
+
+
+# What a container ends with that was killed, and one that a reboot took away.
+_KILLED = 137
+
+
+def started(
+    pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int, starting: timedelta
+) -> Json:
+    """The pod with its containers running, for the first time or again.
+
+    It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
+    """
+    container_id = f"containerd://{pod['metadata']['uid'].replace('-', '')}{restarts:08x}{0:024x}"
+    running = {"running": {"startedAt": timestamp(now)}}
+    known = status_of(pod).get("containerStatuses")
+    before = {status["name"]: status["state"] for status in known or ()}
+    containers = [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": f"{container.get('image', '')}@sha256:lab",
+            "containerID": container_id,
+            "ready": ready,
+            "started": True,
+            "restartCount": restarts,
+            "state": running,
+            "lastState": before.get(container["name"], {}) if restarts else {},
+        }
+        for container in spec_of(pod).get("containers") or ()
+    ]
+    running_pod = with_status(
+        pod,
+        phase="Running",
+        hostIP=host_ip,
+        hostIPs=[{"ip": host_ip}],
+        podIP=pod_ip,
+        podIPs=[{"ip": pod_ip}],
+        startTime=status_of(pod).get("startTime") or timestamp(now),
+        containerStatuses=containers,
+    )
+    return with_readiness(_bound_before(running_pod, timestamp(now - starting)), now, ready=ready)
+
+
+def _bound_before(pod: Json, latest: str) -> Json:
+    """The pod with a node since then, or longer."""
+    conditions = [
+        {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
+        if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
+        else condition
+        for condition in status_of(pod).get("conditions") or ()
+    ]
+    return with_status(pod, conditions=conditions)
+
+
+def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
+    """The pod with the conditions of a running one that is ready, or not yet."""
+    explained: Json = {}
+    if not ready:
+        names = " ".join(container["name"] for container in spec_of(pod).get("containers") or ())
+        explained = {
+            "reason": "ContainersNotReady",
+            "message": f"containers with unready status: [{names}]",
+        }
+    verdict = "True" if ready else "False"
+    for new in (
+        {"type": "PodReadyToStartContainers", "status": "True"},
+        {"type": "Initialized", "status": "True"},
+        {"type": "Ready", "status": verdict, **explained},
+        {"type": "ContainersReady", "status": verdict, **explained},
+        {"type": "PodScheduled", "status": "True"},
+    ):
+        pod = with_condition(pod, {"lastProbeTime": None, **new}, now)
+    return pod
+
+
+def marked_unready(pod: Json, now: datetime) -> Json:
+    """The pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
+    if not is_ready(pod):
+        return pod
+    ready = condition(pod, "Ready") or {}
+    return with_condition(pod, {**_without_time(ready), "status": "False"}, now)
+
+
+def stopped(pod: Json, now: datetime, *, reason: str, code: int = _KILLED) -> Json:
+    """The pod with its containers terminated; its phase stays."""
+    ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": timestamp(now)}}
+    containers = _each_container(pod, state=ended, ready=False, started=False)
+    return with_readiness(with_status(pod, containerStatuses=containers), now, ready=False)
+
+
+def finished(pod: Json, now: datetime, *, code: int, reason: str) -> Json:
+    """The pod at its end: Succeeded, or Failed where a container did."""
+    phase = "Failed" if code else "Succeeded"
+    ended = with_status(stopped(pod, now, reason=reason, code=code), phase=phase)
+    if code:
+        return ended
+    for kind in ("Ready", "ContainersReady"):
+        new = {"type": kind, "status": "False", "reason": "PodCompleted", "lastProbeTime": None}
+        ended = with_condition(ended, new, now)
+    return ended
+
+
+def restarts_of(pod: Json) -> int:
+    """How often its containers were started again."""
+    statuses = status_of(pod).get("containerStatuses") or ()
+    return max((int(status["restartCount"]) for status in statuses), default=0)
+
+
+def _each_container(pod: Json, **fields: Any) -> list[Json]:
+    return [{**status, **fields} for status in status_of(pod).get("containerStatuses") or ()]
+
+
+def _without_time(condition: Json) -> Json:
+    return {name: value for name, value in condition.items() if name != "lastTransitionTime"}

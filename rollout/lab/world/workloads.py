@@ -1,0 +1,397 @@
+"""Controllers that keep pods running: they differ in naming, in order, and in when they replace a pod.
+
+A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+from typing_extensions import override
+
+from rollout.lab.api.defaulting import admitted
+from rollout.lab.api.resources import (
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    Resource,
+)
+from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.world.cluster import ALPHABET, Cluster
+from rollout.lab.world.objects import (
+    is_active,
+    is_deleting,
+    is_finished,
+    is_ready,
+    is_true,
+    labels_of,
+    node_name,
+    phase,
+    spec_of,
+    status_of,
+    with_condition,
+    with_spec,
+)
+from rollout.lab.world.placement import (
+    NOT_READY,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    node_affinity_holds,
+    pinned_node,
+    untolerated,
+)
+
+_HASH_LENGTH = 10
+_BACKOFF_LIMIT = 6
+_HASH_LABEL = "pod-template-hash"
+
+
+class WorkloadController(ABC):
+    """Reconciles one kind of object: the world asks it to, whenever the object or its pods changed."""
+
+    resource: ClassVar[Resource]
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def reconcile(self, namespace: str, name: str) -> None:
+        """Bring the pods, then the status, of one object to what its spec asks for."""
+        obj = self._cluster.store.get(self.resource, name, namespace)
+        if obj is None or is_deleting(obj):
+            return
+        self._act(obj)
+        current = self._cluster.current(self.resource, obj)
+        if current is not None:
+            conditions = status_of(current).get("conditions")
+            kept = {"conditions": conditions} if conditions else {}
+            seen = {"observedGeneration": current["metadata"].get("generation", 1)}
+            status = {**kept, **self._status(current), **seen}
+            self._cluster.store.put(self.resource, {**current, "status": status})
+
+    @abstractmethod
+    def _act(self, obj: Json) -> None:
+        """Create and delete what is missing and too much."""
+
+    @abstractmethod
+    def _status(self, obj: Json) -> Json:
+        """The status that follows from the pods; conditions are kept where it has none."""
+
+    def _pods(self, obj: Json) -> list[Json]:
+        return self._cluster.pods.owned_by(obj["metadata"]["uid"])
+
+    def _create(self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json) -> None:
+        """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
+        metadata = obj["metadata"]
+        where = metadata.get("namespace", "")
+        namespace = self._cluster.store.get(NAMESPACES, where)
+        if namespace is not None and is_deleting(namespace):
+            return
+        prefix = f"{metadata['name']}-"
+        template: Json = spec_of(obj)["template"].get("metadata") or {}
+        known = {
+            "name": name or self._free_name(where, prefix),
+            "namespace": where,
+            "labels": {**(template.get("labels") or {}), **(labels or {})},
+            "ownerReferences": [owner_reference(obj, self.resource)],
+            "generation": 1,
+            **({} if name else {"generateName": prefix}),
+            **({"annotations": template["annotations"]} if template.get("annotations") else {}),
+        }
+        # Its parts are shared with the template, so that many pods take little memory.
+        self._cluster.store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
+
+    def _free_name(self, namespace: str, prefix: str) -> str:
+        """A generated name that no pod has."""
+        while True:
+            name = f"{prefix}{self._cluster.suffix()}"
+            if self._cluster.pods.get((namespace, name)) is None:
+                return name
+
+
+def owner_reference(owner: Json, resource: Resource) -> Json:
+    """The reference that makes an object the managing owner of another."""
+    named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
+
+
+def template_hash(template: Json) -> str:
+    """Ten letters that change with the template."""
+    digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).digest()
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:_HASH_LENGTH])
+
+
+def template_spec(obj: Json) -> Json:
+    """The pod spec of a workload's template."""
+    return spec_of(spec_of(obj)["template"])
+
+
+def without_zeros(status: Json) -> Json:
+    """A status as the API writes it: counts of zero are left out."""
+    return {name: value for name, value in status.items() if value != 0}
+
+
+def _replicas(obj: Json) -> int:
+    return int(spec_of(obj).get("replicas", 1))
+
+
+def _ready(pods: list[Json]) -> int:
+    return sum(map(is_ready, pods))
+
+
+class Deployments(WorkloadController):
+    """Keeps each Deployment's ReplicaSet."""
+
+    resource = DEPLOYMENTS
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._sets: dict[str, str] = {}
+
+    @override
+    def _act(self, obj: Json) -> None:
+        owned = self._owned(obj)
+        if owned is None:
+            self._cluster.store.create(REPLICASETS, _replica_set(obj))
+        elif _replicas(owned) != _replicas(obj):
+            self._cluster.store.put(REPLICASETS, with_spec(owned, replicas=_replicas(obj)))
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        wanted, below = _replicas(obj), status_of(self._owned(obj) or {})
+        available = int(below.get("availableReplicas", 0))
+        counts = {
+            **{name: below.get(name, 0) for name in ("replicas", "readyReplicas", "availableReplicas")},
+            "updatedReplicas": below.get("replicas", 0),
+            "unavailableReplicas": max(0, wanted - available),
+        }
+        # A quarter may be missing: the default of a Deployment's rolling update.
+        enough = available >= wanted - wanted // 4
+        verdict = {"type": "Available", "status": "True" if enough else "False"}
+        known = {**obj, "status": {**without_zeros(counts), "conditions": status_of(obj).get("conditions") or []}}
+        return status_of(with_condition(known, verdict, self._cluster.now()))
+
+    def _owned(self, obj: Json) -> Json | None:
+        metadata = obj["metadata"]
+        name = self._sets.get(metadata["uid"])
+        if name is None:
+            name = self._sets[metadata["uid"]] = _set_name(obj)
+        return self._cluster.store.get(REPLICASETS, name, metadata.get("namespace", ""))
+
+
+def _set_name(obj: Json) -> str:
+    return f"{obj['metadata']['name']}-{template_hash(spec_of(obj)['template'])}"
+
+
+def _replica_set(obj: Json) -> Json:
+    spec, template = spec_of(obj), spec_of(obj)["template"]
+    digest = template_hash(template)
+    labels = {**labels_of({"metadata": template.get("metadata") or {}}), _HASH_LABEL: digest}
+    selector = spec.get("selector") or {}
+    return {
+        "metadata": {
+            "name": _set_name(obj),
+            "namespace": obj["metadata"].get("namespace", ""),
+            "labels": labels,
+            "ownerReferences": [owner_reference(obj, DEPLOYMENTS)],
+            "generation": 1,
+        },
+        "spec": {
+            "replicas": _replicas(obj),
+            "selector": {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), _HASH_LABEL: digest}},
+            "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+        },
+        "status": {"replicas": 0},
+    }
+
+
+class ReplicaSets(WorkloadController):
+    """Keeps each ReplicaSet's number of pods: one that is leaving or has failed is replaced at once."""
+
+    resource = REPLICASETS
+
+    @override
+    def _act(self, obj: Json) -> None:
+        active = [pod for pod in self._pods(obj) if is_active(pod)]
+        missing = _replicas(obj) - len(active)
+        for _ in range(missing):
+            self._create(obj, spec=template_spec(obj))
+        if missing < 0:
+            for pod in sorted(active, key=_worth)[:-missing]:
+                self._cluster.delete_pod(pod)
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        active = [pod for pod in self._pods(obj) if is_active(pod)]
+        ready = _ready(active)
+        counts = {"fullyLabeledReplicas": len(active), "readyReplicas": ready, "availableReplicas": ready}
+        return {"replicas": len(active), **without_zeros(counts)}
+
+
+def _worth(pod: Json) -> tuple[bool, bool, str]:
+    """What scaling down takes first: pods without a node, then unready ones, then by name."""
+    return bool(node_name(pod)), is_ready(pod), str(pod["metadata"]["name"])
+
+
+class StatefulSets(WorkloadController):
+    """Keeps each StatefulSet's ordinals, in order unless it is Parallel; one is replaced when the old pod is gone."""
+
+    resource = STATEFULSETS
+
+    @override
+    def _act(self, obj: Json) -> None:
+        pods = {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in self._pods(obj)}
+        in_order = spec_of(obj).get("podManagementPolicy") != "Parallel"
+        for ordinal in range(_replicas(obj)):
+            settled = self._fill(obj, ordinal, pods.get(ordinal))
+            if in_order and not settled:
+                return
+        surplus = [pods[ordinal] for ordinal in sorted(pods, reverse=True) if ordinal >= _replicas(obj)]
+        for pod in surplus[:1] if in_order else surplus:
+            if not is_deleting(pod):
+                self._cluster.delete_pod(pod)
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        pods = self._pods(obj)
+        ready = _ready([pod for pod in pods if is_active(pod)])
+        counts = {"readyReplicas": ready, "currentReplicas": len(pods), "updatedReplicas": len(pods)}
+        # Unlike its siblings, the count of the available ones is written even when it is zero.
+        return {"replicas": len(pods), "availableReplicas": ready, **without_zeros(counts)}
+
+    def _fill(self, obj: Json, ordinal: int, pod: Json | None) -> bool:
+        """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
+        if pod is None:
+            name = f"{obj['metadata']['name']}-{ordinal}"
+            labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
+            self._create(obj, name, labels=labels, spec={**template_spec(obj), "hostname": name})
+            return False
+        if is_finished(pod) and not is_deleting(pod):
+            self._cluster.delete_pod(pod)
+            return False
+        return is_ready(pod) and not is_deleting(pod)
+
+
+class Jobs(WorkloadController):
+    """Keeps each Job's pods until so many have succeeded; one that fails is tried again, but not for ever."""
+
+    resource = JOBS
+
+    @override
+    def _act(self, obj: Json) -> None:
+        pods, now = self._pods(obj), self._cluster.now()
+        left = int(spec_of(obj).get("completions", 1)) - sum(phase(pod) == "Succeeded" for pod in pods)
+        if left <= 0 and not is_true(obj, "Complete"):
+            complete = {"type": "Complete", "status": "True", "reason": "CompletionsReached"}
+            self._cluster.store.put(JOBS, with_condition(obj, complete, now))
+        missing = min(int(spec_of(obj).get("parallelism", 1)), left) - sum(map(is_active, pods))
+        if sum(phase(pod) == "Failed" for pod in pods) > _BACKOFF_LIMIT:
+            return
+        for _ in range(missing):
+            labels = {"job-name": obj["metadata"]["name"]}
+            self._create(obj, labels=labels, spec=template_spec(obj))
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        pods = self._pods(obj)
+        active = [pod for pod in pods if is_active(pod)]
+        started = status_of(obj).get("startTime") or timestamp(self._cluster.now())
+        succeeded = sum(phase(pod) == "Succeeded" for pod in pods)
+        return {"startTime": started, **without_zeros({"active": len(active), "succeeded": succeeded})}
+
+
+_PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
+_TOLERATED = (
+    *((taint, "NoExecute") for taint in (NOT_READY, UNREACHABLE)),
+    *((f"node.kubernetes.io/{pressure}", "NoSchedule") for pressure in _PRESSURES),
+    (UNSCHEDULABLE, "NoSchedule"),
+)
+
+
+class DaemonSets(WorkloadController):
+    """Keeps each DaemonSet's pods."""
+
+    resource = DAEMONSETS
+
+    def node_changed(self, change: Change) -> None:
+        """Look at all DaemonSets again when a node came, went, or changed what decides about its pods."""
+        if change.previous is not None and change.type is not ChangeType.DELETED:
+            before, after = change.previous, change.obj
+            if before.get("spec") == after.get("spec") and labels_of(before) == labels_of(after):
+                return
+        for obj in self._cluster.store.items(DAEMONSETS):
+            metadata = obj["metadata"]
+            self._cluster.agenda.soon(self.reconcile, metadata.get("namespace", ""), metadata["name"])
+
+    @override
+    def _act(self, obj: Json) -> None:
+        present, spec = self._by_node(obj), _daemon_spec(obj)
+        for node in self._cluster.store.items(NODES):
+            name = node["metadata"]["name"]
+            pods = present.pop(name, [])
+            if not pods and _fits(spec, node):
+                self._create(obj, spec={**spec, "affinity": _pinned(spec, name)})
+            elif pods and not _fits(spec, node, ("NoExecute",)):
+                self._delete(pods)
+            else:
+                self._delete([pod for pod in pods if is_finished(pod)])
+        for pods in present.values():
+            self._delete(pods)
+
+    @override
+    def _status(self, obj: Json) -> Json:
+        spec, present = _daemon_spec(obj), self._by_node(obj)
+        wanted = {node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _fits(spec, node)}
+        scheduled = [name for name in wanted if present.get(name)]
+        ready = sum(any(is_ready(pod) for pod in present[name] if is_active(pod)) for name in scheduled)
+        counts = {
+            "numberAvailable": ready,
+            "updatedNumberScheduled": len(scheduled),
+            "numberUnavailable": len(wanted) - ready,
+        }
+        return {
+            "currentNumberScheduled": len(scheduled),
+            "desiredNumberScheduled": len(wanted),
+            "numberMisscheduled": sum(name not in wanted for name in present),
+            "numberReady": ready,
+            **without_zeros(counts),
+        }
+
+    def _by_node(self, obj: Json) -> dict[str, list[Json]]:
+        """The DaemonSet's pods by the node they run on or are meant for."""
+        pods: dict[str, list[Json]] = {}
+        for pod in self._pods(obj):
+            pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
+        return pods
+
+    def _delete(self, pods: list[Json]) -> None:
+        for pod in pods:
+            if not is_deleting(pod):
+                self._cluster.delete_pod(pod)
+
+
+def _daemon_spec(obj: Json) -> Json:
+    """The template's pod spec with the tolerations that the controller adds."""
+    spec = template_spec(obj)
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+    return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
+
+
+def _pinned(spec: Json, node: str) -> Json:
+    """The affinity that binds the pod to one node, as the real controller writes it."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {**(spec.get("affinity") or {}), "nodeAffinity": required}
+
+
+def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoExecute")) -> bool:
+    """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
+    held = node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
+    return held and untolerated(spec, spec_of(node).get("taints") or (), effects) is None

@@ -1,0 +1,216 @@
+"""Answers to hosts that hold a slot: a grant of their reboot, and the release of their slot.
+
+A grant takes a last look at the node, in an order that makes it safe beside a server that gives nodes back: the grant
+is written on the Node first; then the node is looked at, then the slot and the Lease. Whoever gives a node back has
+closed the slot before, and reads the Node's phase after that: one of the two sees the other.
+
+A slot is free once its reboot is proven, which the server that holds the Lease sees. It is told here that the host has
+reported; the answer waits a little for what comes of it.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rollout.errors import ApiNotFoundError, DrainError
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.drain.task import DrainTask
+from rollout.execution.node.context import NodeTask
+from rollout.execution.node.last_look import look_again
+from rollout.execution.node.marking import mark_granted
+from rollout.gather.cluster.snapshot import read_node, read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
+from rollout.model.node_marks import last_result, misunderstanding
+from rollout.model.progress import Phase
+from rollout.model.text import timestamp
+from rollout.planning.pools import pools_of
+from rollout.server.nodes import Machines, by_id, planned, the_one, version_of
+from rollout.server.protocol import Answer, Ask, Denied, Kind
+from rollout.server.state import Leadership, ServerSettings, SlotBook, World
+
+_PATIENCE = 10.0
+_GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
+_WAIT = 10.0
+_PAUSE = 0.5
+_UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
+NOT_HELD = Answer(Kind.NOT_HELD, "no slot is held by this host")
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Answers the holders of slots."""
+
+    settings: ServerSettings
+    world: World
+    book: SlotBook
+    leadership: Leadership
+
+    def answer(self, slot: Slot, detail: str) -> Answer:
+        """Grant, or raise `Denied`; `detail` tells of the drain. `ApiError`, `FencedError`: never a grant."""
+        api = self.world.api.within(_PATIENCE)
+        node = read_node(api, slot.node)
+        check_slot(slot, node)
+        phase = node.annotations.get(marks.PHASE, "")
+        if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
+            raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
+        if the_one(by_id(read_nodes(api)).get(slot.id, ())) != slot.node:
+            raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
+        self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
+        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
+
+    def _held_until(self, slot: Slot) -> float:
+        """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
+        until = self.leadership.safe_until
+        with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
+            lease = beside.submit(self.leadership.check)
+            self._check_still_held(slot)
+            lease.result()
+        return until
+
+    def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
+        """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
+        policy = self.settings.policy
+        report, entry = Reporter(Observers(()), self.world.clock), planned(node, slot, policy)
+        rules = pools_of(policy).rules(entry.pool).drain
+        try:
+            mark_granted(NodeTask(entry, slot.run, cluster, self.leadership, report))
+            task = DrainTask(slot.node, slot.node_uid, slot.run, rules, cluster, self.leadership, report)
+            look_again(task, cluster.deadline())
+        except DrainError as error:
+            raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
+
+    def _check_still_held(self, slot: Slot) -> None:
+        held = self.book.read().of_run(slot.run)
+        if held is None or _is_ending(held) or held.state is not slot.state:
+            raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+
+
+def check_slot(slot: Slot, node: Node) -> None:
+    """`Denied` where the slot is none by which this node could be granted a reboot now."""
+    if node.uid != slot.node_uid:
+        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was deleted and created again; its slot is about to be free")
+    if is_given_back(slot, node):
+        raise Denied(Kind.WAITING_FOR_SETTLING, f"{slot.node} is back, and the cluster settles from its last reboot")
+    if node.boot_id != slot.boot_id:
+        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} has rebooted, and is not proven to be back yet")
+    if slot.state is not SlotState.HELD:
+        raise Denied(Kind.NODE_FAILED, f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}")
+    if _is_ending(slot):
+        raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
+
+
+def _is_ending(slot: Slot) -> bool:
+    """Whether a node in the boot from before is about to be given back."""
+    return slot.closing or slot.released or slot.returned
+
+
+def is_given_back(slot: Slot, node: Node) -> bool:
+    """Whether this slot's reboot is over and done with on the Node itself."""
+    return marks.RUN not in node.annotations and last_result(node).get("run") == slot.run
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """Answers hosts that are done. `wait` is how many seconds an answer may wait for the proof."""
+
+    world: World
+    book: SlotBook
+    machines: Machines
+    wait: float = _WAIT
+
+    def answer(self, ask: Ask) -> Answer:
+        """Tell that the slot is free, or was never held; `Denied` while the node is not proven to be back."""
+        name = self._name(ask)
+        slot = self._held(ask, name) or self._left_over(ask, name)
+        if slot is None:
+            return NOT_HELD
+        if slot.id != ask.id:
+            way_out = f"rollout fleetlock release {slot.node}"
+            raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
+        node = self._node(slot)
+        if node is not None and not is_given_back(slot, node):
+            self._note(slot, node)
+        return self._awaited(slot)
+
+    def _held(self, ask: Ask, name: str) -> Slot | None:
+        """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
+        slot = _slot_of(self.book.seen(1.0), ask, name)
+        return _slot_of(self.book.read(), ask, name) if slot is None and name else slot
+
+    def _name(self, ask: Ask) -> str:
+        """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
+        try:
+            return self.machines.name_of(ask.id)
+        except Denied as denied:
+            if denied.answer.kind in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
+                return ""
+            raise
+
+    def _left_over(self, ask: Ask, name: str) -> Slot | None:
+        """Return a slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
+
+        It takes nobody's place, and nothing is ever granted by it.
+        """
+        if not name or not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
+            return None
+        node = read_node(self.world.api.within(_PATIENCE), name)
+        run = node.annotations.get(marks.RUN, "")
+        if not is_fleetlock_run(run) or misunderstanding(node):
+            return None
+        at = timestamp(self.world.api.server_time() or self.world.clock.now())
+        boot_id = node.annotations[marks.BOOT_ID_BEFORE]
+        slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
+        return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+
+    def _node(self, slot: Slot) -> Node | None:
+        """Return the Node, or None where it is gone: then the slot is about to be free."""
+        try:
+            node = read_node(self.world.api.within(_PATIENCE), slot.node)
+        except ApiNotFoundError:
+            return None
+        return node if node.uid == slot.node_uid else None
+
+    def _note(self, slot: Slot, node: Node) -> None:
+        """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
+        phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
+        if slot.released:
+            return
+        if node.boot_id == slot.boot_id and phase in _UNGRANTED:
+            self.book.change(lambda slots: slots.changed(slot.run, released=True))
+        elif slot.state is SlotState.ABSENT:
+            # its place may be another's by now: it is proven and given back without one
+            self.book.change(lambda slots: slots.changed(slot.run, returned=True, released=True))
+        else:
+            self.book.change(lambda slots: slots.changed(slot.run, returned=True, state=SlotState.HELD))
+
+    def _awaited(self, slot: Slot) -> Answer:
+        end = self.world.clock.monotonic() + self.wait
+        while self.world.clock.monotonic() < end:
+            node = self.machines.nodes.get(slot.node)
+            if self.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
+                return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
+            self.world.clock.sleep(_PAUSE)
+        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
+
+
+def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
+    """Return the slot that the host has taken; of several, as after a move of its disk, that of its Node now."""
+    slot = slots.of_node(name) if name else None
+    return slot if slot is not None and slot.id == ask.id else slots.of_id(ask.id)
+
+
+def _unmoved(slot: Slot, node: Node | None) -> str:
+    """Tell that a reboot has brought no other version, as far as the host's kubelet tells."""
+    if node is None or node.boot_id == slot.boot_id or version_of(node) != slot.version:
+        return ""
+    return f", and runs {slot.version} as before: no update has taken, or none was staged"
+
+
+def _missing(slot: Slot, node: Node | None) -> str:
+    if node is None:
+        return "its Node is gone, and its slot is about to be free"
+    if node.boot_id == slot.boot_id:
+        return "its kubelet still reports the boot from before: without a reboot it is given back in a minute"
+    return "its checks have not passed yet" if node.is_ready else f"it is not Ready {node.ready_message}".rstrip()

@@ -1,0 +1,217 @@
+"""One slot's turn: its node's whole way, told to whoever watches, and what the cluster needs to settle from it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+from rollout.errors import ApiError, ApiNotFoundError, SshError
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
+from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.steps import process_node
+from rollout.execution.record.memory import RunMemory, Terms, change_memory
+from rollout.execution.record.standing import Health
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.settle import Settler
+from rollout.gather.cluster.snapshot import read_identity, read_node, read_nodes
+from rollout.model import marks
+from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.fleetlock import Slot
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
+from rollout.planning.memory import Ended, noted
+from rollout.planning.pools import pools_of
+from rollout.ports import CommandResult
+from rollout.server.admission import Limits, SlotAdmission
+from rollout.server.holders import is_given_back
+from rollout.server.nodes import plan_of, planned, staged_on, version_of
+from rollout.server.state import ServerSettings, SlotBook, World
+from rollout.server.steps import HeldSlot, steps_of
+
+
+class NoShell:
+    """Hosts that ask by themselves are not asked anything."""
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:  # noqa: ARG002 - the protocol's
+        """Raise `SshError`."""
+        raise SshError("a FleetLock server asks no host")
+
+    def run_if(
+        self,
+        host: Host,
+        question: str,  # noqa: ARG002 - the protocol's
+        agreed: Callable[[CommandResult], bool],  # noqa: ARG002 - the protocol's
+        command: str,
+        *,
+        timeout: float,
+    ) -> CommandResult | None:
+        """Raise `SshError`."""
+        return self.run(host, command, timeout=timeout)
+
+
+@dataclass(slots=True)
+class Details:
+    """What was told last of each node."""
+
+    by_node: dict[str, str] = field(default_factory=dict)
+
+    def notify(self, event: StepEvent) -> None:
+        """Keep what a step says."""
+        if isinstance(event, NodeStep):
+            self.by_node[event.node] = event.detail
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What one turn has at hand, once it is known that there is something to do."""
+
+    slot: Slot
+    node: Node
+    plan: RolloutPlan
+    guard: Guard
+    stop: StopRequest
+    cluster: PatientApi
+    report: Reporter
+
+    @property
+    def is_taken_up(self) -> bool:
+        return self.node.annotations.get(marks.RUN) == self.slot.run
+
+
+class SlotRunner:
+    """Runs turns, each in a thread of its own."""
+
+    def __init__(self, settings: ServerSettings, world: World, book: SlotBook, ending: StopRequest) -> None:
+        self._settings = settings
+        self._world = world
+        self._book = book
+        self._ending = ending
+        self._details = Details()
+
+    def detail(self, node: str) -> str:
+        """Return what was told last of this node; empty where nothing was."""
+        return self._details.by_node.get(node, "")
+
+    @cached_property
+    def _cluster(self) -> ClusterIdentity:
+        return read_identity(self._world.api)
+
+    def run(self, slot: Slot, guard: Guard, stop: StopRequest) -> NodeResult | None:
+        """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
+        node = self._node(slot)
+        if node is None or self._is_over(slot, node):
+            if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
+                self._rest(slot)
+            return None
+        entry = planned(node, slot, self._settings.policy)
+        now, settings = self._world.clock.now(), self._settings
+        plan = plan_of(entry, slot, self._cluster, settings.selection, settings.policy, now)
+        with self._world.watched(plan) as observer:
+            report = Reporter(Observers((observer, self._details)), self._world.clock)
+            with PhaseEvents(self._world.api, plan, report) as events:
+                report = Reporter(Observers((observer, self._details, events)), self._world.clock)
+                cluster = self._patient(report)
+                return self._told(_Stage(slot, node, plan, guard, stop, cluster, report))
+
+    def _patient(self, report: Reporter) -> PatientApi:
+        return PatientApi(self._world.api, self._world.clock, OutageNotice(report), self._settings.api_patience)
+
+    def _node(self, slot: Slot) -> Node | None:
+        """Return the Node, or None where it was deleted."""
+        try:
+            node = read_node(self._world.api, slot.node)
+        except ApiNotFoundError:
+            return None
+        return node if node.uid == slot.node_uid else None
+
+    def _is_over(self, slot: Slot, node: Node) -> bool:
+        """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
+        if node.annotations.get(marks.RUN) == slot.run:
+            return False
+        return is_given_back(slot, node) or slot.released or node.boot_id != slot.boot_id
+
+    def _rest(self, slot: Slot) -> None:
+        """Remember that a slot was taken and given up before anything was done to its node."""
+        end = Ended(slot.node, "", Outcome.ABORTED, Phase.PENDING, slot.run, 1)
+        now = self._world.api.server_time() or self._world.clock.now()
+        with suppress(ApiError):
+            change_memory(self._world.api, self._settings.namespace, partial(noted, end=end, now=now))
+
+    def _told(self, stage: _Stage) -> NodeResult:
+        report, plan = stage.report, stage.plan
+        report.plan(plan)
+        report.wave(plan.waves[0], 1)
+        settler = Settler(stage.cluster, report, plan.policy)
+        before = None if stage.is_taken_up else settler.baseline([stage.slot.node])
+        result = self._processed(stage)
+        if result.outcome is Outcome.FENCED:
+            return result
+        report.node_finished(result)
+        if result.succeeded and before is not None:
+            self._settle(stage, settler, before)
+        ledger = Ledger()
+        ledger.take(result)
+        report.finished(RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started)))
+        return result
+
+    def _processed(self, stage: _Stage) -> NodeResult:
+        plan, world = stage.plan, self._world
+        nodes = {node.name: node for node in stage.cluster.ask(read_nodes)}
+        limit = Limits(nodes, plan.selection, plan.policy).failures
+        terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
+        memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
+        around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
+        gates = PolicyGates(around, world.gates)
+        entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
+
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase, unmoved: int = 0) -> None:
+            if ended := self._remembered(stage, entry):
+                memory.note(ended, outcome, phase, unmoved)
+
+        context = NodeContext(
+            NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
+            NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
+            pools_of(plan.policy).rules(entry.pool),
+            gates,
+            SlotAdmission(gates, self._settings),
+            stage.stop,
+            is_taken_up=stage.is_taken_up,
+            remember=remember,
+        )
+        result = process_node(context, steps_of(HeldSlot(stage.slot, self._book, self._settings.slot_timeout)))
+        remember(entry, result.outcome, result.phase, result.unmoved)
+        memory.report_held()
+        return result
+
+    def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
+        """Return the node with the version that it has booted, which had waited; of one that is not back, FLUO's word.
+
+        None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
+        """
+        try:
+            node = self._node(stage.slot)
+        except ApiError:
+            return entry
+        if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
+            return replace(entry, staged_version=staged_on(node)) if node else None
+        version = version_of(node)
+        return entry if version == stage.slot.version else replace(entry, staged_version=version)
+
+    def _settle(self, stage: _Stage, settler: Settler, before: Health) -> None:
+        """Hold the slot until the cluster is as well as before, within --settle-timeout; then for the soak."""
+        away = self._book.latest.nodes - {stage.slot.node}
+        try:
+            missing = settler.wait(before, 1, away, self._ending)
+        except ApiError as error:
+            missing = error.message
+        if missing and not self._ending.requested:
+            timeout = stage.plan.policy.settle_timeout
+            stage.report.notice(f"after {stage.slot.node} the cluster did not settle within {timeout}: {missing}")
+        if soak := stage.plan.policy.gates.soak:
+            stage.cluster.deadline(soak).wait_for(self._ending)

@@ -1,0 +1,182 @@
+"""What the parts of a server share: its settings and its world, the slots as it knows them, and who holds the Lease."""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rollout.errors import ApiError, FencedError
+from rollout.execution.gates.gates import GatePorts
+from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lock import LeaseLock
+from rollout.execution.lock_holder import Holder, LeaseWatch, await_sign
+from rollout.execution.record.rewriting import change_slots
+from rollout.gather.cluster.slots import read_slots
+from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.model.quantity import Duration
+from rollout.ports import Clock, ClusterApi, Observer
+
+_FRESH = 2.0
+# An answer takes milliseconds from its last look to the wire; more than this many seconds is no delay of a network.
+_SOON = 5.0
+
+
+class Tally(Protocol):
+    """Who counts."""
+
+    def count(self, request: str, kind: str) -> None:
+        """One answer of this kind to a request: `pre-reboot` or `steady-state`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """All that a server goes by. `holder` is how it calls itself in the Lease; times are in seconds.
+
+    `slot_timeout` is how long a host may take to ask again once it is drained, and to come back once it was granted.
+    """
+
+    groups: Groups
+    selection: Selection
+    policy: Policy
+    namespace: str
+    holder: str
+    lease_seconds: int
+    slot_timeout: Duration
+    api_patience: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a server needs of the world. `watched` gives whoever hears of one node's way, for as long as that takes."""
+
+    api: ClusterApi
+    clock: Clock
+    notice: Callable[[str], None]
+    watched: Callable[[RolloutPlan], AbstractContextManager[Observer]]
+    tally: Tally
+    gates: GatePorts = field(default_factory=GatePorts)
+
+
+class SlotBook:
+    """For many threads at once. Raises `ApiError` where the slots cannot be read, written or understood."""
+
+    def __init__(self, api: ClusterApi, clock: Clock, namespace: str) -> None:
+        self._api = api
+        self._clock = clock
+        self._namespace = namespace
+        self._turn = threading.Lock()
+        self._seen = NO_SLOTS
+        self._seen_at = float("-inf")
+        self._problem = "the slots have not been read yet"
+
+    def seen(self, age: float) -> Slots:
+        """As they stood at most `age` seconds ago: good for saying no, never for a yes."""
+        with self._turn:
+            if self._clock.monotonic() - self._seen_at <= age:
+                return self._seen
+        return self.read()
+
+    @property
+    def latest(self) -> Slots:
+        """As they were seen last, however long ago."""
+        with self._turn:
+            return self._seen
+
+    def read(self) -> Slots:
+        """As they stand now."""
+        began = self._clock.monotonic()
+        try:
+            slots = read_slots(self._api, self._namespace).slots
+        except ApiError as error:
+            self._problem = error.message
+            raise
+        self._problem = ""
+        return self._keep(slots, began)
+
+    def why_unread(self, age: float) -> str:
+        """Why the last look at them failed, or that there was none for `age` seconds; empty where they are known."""
+        seconds = self._clock.monotonic() - self._seen_at
+        return self._problem or ("" if seconds <= age else f"the slots were read {seconds:.0f} s ago")
+
+    def change(self, change: Callable[[Slots], Slots]) -> Slots:
+        """Change them as they stand now; what `change` raises leaves them as they are."""
+        changed = change_slots(self._api, self._namespace, change)
+        # what was read meanwhile may be from before it
+        return self._keep(changed, self._clock.monotonic())
+
+    def _keep(self, slots: Slots, began: float) -> Slots:
+        with self._turn:
+            if began >= self._seen_at:
+                self._seen, self._seen_at = slots, began
+        return slots
+
+
+class Leadership:
+    """What is known of the Lease, and by which `watch`; for many threads at once.
+
+    `lock` is this server's own while it holds it.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Clock, namespace: str, holder: str) -> None:
+        self._api = api
+        self._holder = holder
+        self._clock = clock
+        self._namespace = namespace
+        self.watch = LeaseWatch(clock)
+        self._turn = threading.Lock()
+        self._seen = StandingLease("", "", 0.0)
+        self._seen_at = float("-inf")
+        self.lock: LeaseLock | None = None
+
+    def look(self, age: float = _FRESH) -> Holder:
+        """Tell what is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
+
+        Whoever has waited for another's look, which began after this was called, needs none of their own.
+        """
+        oldest = self._clock.monotonic() - age
+        with self._turn:
+            if self._seen_at < oldest:
+                began = self._clock.monotonic()
+                self._seen = read_lease(self._api, self._namespace)
+                self._seen_at = began
+            return self.watch.look(self._seen)
+
+    @property
+    def other(self) -> str:
+        """Who holds it that is no server, and may be alive; empty where none is."""
+        state = self.look()
+        if state in (Holder.NOBODY, Holder.GONE) or is_fleetlock_run(self._seen.run):
+            return ""
+        return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
+
+    @property
+    def safe_until(self) -> float:
+        """Until when what is about to be checked holds: before another can take the Lease and free what was held by it.
+
+        Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and another may have
+        been under way.
+        """
+        return self._clock.monotonic() + min(_SOON, self._seen.renewal)
+
+    def check(self) -> None:
+        """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`.
+
+        It is read anew: what was taken by force a moment ago is still ours by the clock.
+        """
+        state, lock = self.look(age=0.0), self.lock
+        is_own = lock is not None and self._seen.holder == self._holder
+        if lock is not None and is_own:
+            lock.check()
+        if state is Holder.UNKNOWN and not is_own:
+            # who has just begun to watch waits for the next renewal
+            state = await_sign(self.watch, self._read_anew, lambda _message: None)
+        if not is_fleetlock_run(self._seen.run) or not (is_own or state is Holder.ALIVE):
+            raise FencedError("no FleetLock server is known to hold the Lease")
+
+    def _read_anew(self) -> StandingLease:
+        self.look(age=0.0)
+        return self._seen
