@@ -14,7 +14,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas"
-LINES = frozenset({"apply", "check-update", "journal"})
+LINES = frozenset({"apply", "journal"})
 # What a command prints with `-o json` where it is not the document of its own name.
 _OTHER_NAMES: Mapping[str, str] = {"resume": "apply", "operate": "apply"}
 

@@ -26,7 +26,7 @@ class Reader:
 
 
 def current_reader() -> Reader:
-    """The user of this process."""
+    """Return the user of this process."""
     uid, gid = os.geteuid(), os.getegid()
     return Reader(uid, frozenset({_ROOT, gid} if _is_private(uid, gid) else {_ROOT}))
 

@@ -4,12 +4,13 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from rollout.adapters.child_environment import child_environment
-from rollout.adapters.scratch import anonymous_file
+from rollout.adapters.scratch import scratch_for
+from rollout.adapters.secrets import child_environment
 from rollout.errors import UsageError
 
 _TICK = 0.2
@@ -18,7 +19,7 @@ _MOST_OUTPUT = 4096
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """The words of a written command; `UsageError` where there are none, or a quote is not closed."""
+    """Return the words of a written command; `UsageError` where there are none, or a quote is not closed."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -36,7 +37,7 @@ class LocalCommand:
 
     def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
         """Why it does not let pass: its exit status with the last line that it wrote; empty where it does."""
-        with anonymous_file() as output:
+        with scratch_for("a gate command"), tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
                     self._words,

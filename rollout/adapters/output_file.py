@@ -34,7 +34,7 @@ class OutputPlace:
     path: Path
 
     def state(self) -> os.stat_result | None:
-        """What is there, None for nothing; `PermissionError` where another user has laid it."""
+        """Look what is there, None for nothing; `PermissionError` where another user has laid it."""
         try:
             state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_kernels)
         except FileNotFoundError:
@@ -46,7 +46,7 @@ class OutputPlace:
         return state
 
     def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
-        """The file, opened, then judged; it is not to be truncated by `flags`. What is another's is not waited for."""
+        """Open the file, then judge it; `flags` may not truncate it. What is another's is not waited for."""
         self.state()
         # a pipe that is put in its place meanwhile would hold this process up
         waiting = os.O_NONBLOCK if self._is_shared else 0
@@ -67,7 +67,7 @@ class OutputPlace:
             raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def entered(self, *, make: bool) -> int:
-        """The folder of this name, opened; made before, where there is none."""
+        """Open the folder of this name; make it before, where there is none."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
@@ -135,6 +135,6 @@ def _instead(folder: int, other: int) -> int:
 
 
 def open_output(path: Path, flags: int, *, make_folders: bool = False) -> int:
-    """A file of its owner's alone to write to, made where there is none; see `OutputPlace.open`."""
+    """Open a file of its owner's alone to write to, made where there is none; see `OutputPlace.open`."""
     with output_place(path, make_folders=make_folders) as place:
         return place.open(flags | os.O_CREAT)

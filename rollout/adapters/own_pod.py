@@ -19,7 +19,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def own_pod(environ: Mapping[str, str] = os.environ) -> OwnPod | None:
-    """What is known of it; None outside a pod. A pod's hostname is its name, unless it says otherwise."""
+    """Return what is known of it; None outside a pod. A pod's hostname is its name, unless it says otherwise."""
     if not any(environ.get(name) for name in _IN_POD):
         return None
     return OwnPod(

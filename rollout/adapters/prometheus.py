@@ -8,7 +8,7 @@ import msgspec
 import urllib3
 
 from rollout.adapters.foreign_http import Answer, Bounds, ExchangeError, exchange, request_to
-from rollout.adapters.masking import header_value, masked, without_userinfo
+from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.decoders import decoder_of
 

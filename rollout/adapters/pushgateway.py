@@ -13,8 +13,8 @@ from prometheus_client import Metric, push_to_gateway, pushadd_to_gateway
 from prometheus_client.registry import Collector
 
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
-from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.prometheus import parsed_url
+from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import RolloutError, UsageError
 
 JOB = "node-rollout"

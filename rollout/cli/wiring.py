@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rollout.cli.settings.schema import Executor, Settings, Ssh
-from rollout.cli.terminal import say
+from rollout.cli.terminal import say, shown_meanwhile
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
-    from rollout.report.metrics.exposition import Metrics
+    from rollout.report.metrics.instruments import Metrics
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
@@ -89,16 +89,14 @@ def _ansible_settings(options: Ssh) -> "AnsibleSettings":
 
 
 def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
-    """The inventory that is named, as the executor reads it; None where the Nodes are the inventory."""
+    """The inventory that is named; None where the Nodes are the inventory."""
     if options.inventory is None:
         return None
-    if options.executor is Executor.ANSIBLE:
-        from rollout.adapters.ansible.inventory import read_inventory as ask_ansible
+    from rollout.adapters.ansible.inventory import read_inventory
 
-        return ask_ansible(options.inventory, _ansible_settings(options))
-    from rollout.gather.inventory.reading import read_inventory
-
-    return read_inventory(options.inventory, defaults)
+    by_ansible = options.executor is Executor.ANSIBLE
+    with shown_meanwhile("asking ansible-inventory for the hosts"):
+        return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
 
 
 def _ssh(options: Ssh) -> HostExecutor:

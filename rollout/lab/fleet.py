@@ -3,9 +3,8 @@
 import asyncio
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Final
 
 import asyncssh
@@ -14,23 +13,14 @@ from rollout.lab.clock import LabClock
 from rollout.lab.credentials import InventoryHost, public_line
 from rollout.lab.hostplan import HostPlan
 from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
-from rollout.lab.hosts.faults import HostKeyFault
+from rollout.lab.hosts.faults import HEALTHY, HostKeyFault
 from rollout.lab.hosts.machine import UPDATE_ENGINE, HostTimings, Machine
+from rollout.lab.hosts.release import System
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 from rollout.lab.scenario import Update, UpdateState
 
-_OPERATIONS: Final[Mapping[UpdateState, UpdateOperation]] = MappingProxyType(
-    {
-        UpdateState.IDLE: UpdateOperation.IDLE,
-        UpdateState.CHECKING: UpdateOperation.CHECKING,
-        UpdateState.AVAILABLE: UpdateOperation.AVAILABLE,
-        UpdateState.DOWNLOADING: UpdateOperation.DOWNLOADING,
-        UpdateState.VERIFYING: UpdateOperation.VERIFYING,
-        UpdateState.FINALIZING: UpdateOperation.FINALIZING,
-        UpdateState.REPORTING_ERROR: UpdateOperation.REPORTING_ERROR,
-    }
-)
+_VERSION: Final = "4081.2.0"
 _LAST_CHECK: Final = timedelta(minutes=15)
 
 
@@ -53,16 +43,16 @@ class Fleet:
         self.machines: dict[str, Machine] = {}
         self.servers: dict[str, HostServer] = {}
         self.agents: dict[str, Zincati] = {}
-        self._groups = {plan.name: plan.zincati.group for plan in plans if plan.zincati is not None}
+        self._groups = {plan.name: plan.settings.zincati.group for plan in plans if plan.settings.zincati is not None}
         self._inventory: list[InventoryHost] = []
-        self._moving = [plan.name for plan in plans if plan.update.moves]
+        self._moving = [plan.name for plan in plans if plan.settings.update and plan.settings.update.moves]
         for plan, listening in zip(plans, sockets, strict=True):
             machine = _machine(plan, listening, clock=clock, rng=rng, timings=timings)
             key = new_host_key()
             self.machines[plan.name] = machine
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
             self._inventory.append(_inventory_host(plan, listening, key))
-            if plan.zincati is not None:
+            if plan.settings.zincati is not None:
                 self.agents[plan.name] = Zincati(machine, rng=rng)
 
     @property
@@ -105,25 +95,26 @@ class Fleet:
 def _machine(
     plan: HostPlan, listening: socket.socket, *, clock: LabClock, rng: random.Random, timings: HostTimings
 ) -> Machine:
+    settings = plan.settings
     machine = Machine(
         plan.name,
         listening.getsockname()[0],
-        version=plan.version,
+        version=settings.version or _VERSION,
         clock=clock,
         rng=rng,
-        engine=_engine(plan.update, clock.now()),
-        faults=plan.faults,
+        engine=_engine(settings.update or Update(), clock.now()),
+        faults=settings.faults or HEALTHY,
         timings=timings,
-        group=plan.group,
-        locksmithd=plan.locksmithd,
-        system=plan.system,
-        files=plan.files,
-        boot_files=plan.boot_files,
-        commands=plan.commands,
-        zincati=plan.zincati is not None,
+        group=settings.group or "stable",
+        locksmithd=bool(settings.locksmithd),
+        system=settings.system or System.FLATCAR,
+        files=settings.files,
+        boot_files=settings.boot_files,
+        commands=settings.commands,
+        zincati=settings.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)
-    if plan.engine_stopped and engine_unit is not None:
+    if settings.engine_stopped and engine_unit is not None:
         engine_unit.active = False
     return machine
 
@@ -135,12 +126,12 @@ def _engine(update: Update, now: datetime) -> UpdateEngine:
         if update.state is UpdateState.STAGED_FORGOTTEN:
             engine.restart()
         return engine
-    operation = _OPERATIONS.get(update.state, UpdateOperation.IDLE)
+    operation = UpdateOperation.__members__[update.state.name]
     progress = update.progress if operation is UpdateOperation.DOWNLOADING else 0.0
     return UpdateEngine(operation=operation, progress=progress, available=update.to, last_checked=checked)
 
 
 def _inventory_host(plan: HostPlan, listening: socket.socket, key: asyncssh.SSHKey) -> InventoryHost:
     address, port = listening.getsockname()[:2]
-    known = new_host_key() if plan.faults.host_key is HostKeyFault.OTHER else key
+    known = new_host_key() if plan.settings.faults and plan.settings.faults.host_key is HostKeyFault.OTHER else key
     return InventoryHost(plan.name, plan.role, address, port, public_line(known))

@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from rollout.errors import ScenarioError
-from rollout.lab.hosts.faults import HEALTHY, HostFaults
-from rollout.lab.hosts.machine import HostCommand
-from rollout.lab.hosts.release import System
-from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update, ZincatiHost
+from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, ZincatiHost
 from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
@@ -28,24 +25,18 @@ _DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """Everything about one host before it exists."""
+    """One host before it exists: what its group and the overrides say of it, and its Node."""
 
     name: str
-    role: Role
+    group: NodeGroup
     zone: str
-    version: str
-    update: Update
-    group: str
-    locksmithd: bool
-    engine_stopped: bool
-    faults: HostFaults
-    node: NodeSetting
-    address_of: str = ""
-    system: System = System.FLATCAR
-    files: Mapping[str, str] = field(default_factory=dict)
-    boot_files: Mapping[str, str] = field(default_factory=dict)
-    commands: Mapping[str, HostCommand] = field(default_factory=dict)
-    zincati: ZincatiHost | None = None
+    settings: HostSettings
+    node: NodeSetting = NodeSetting()  # noqa: RUF009 - frozen
+
+    @property
+    def role(self) -> Role:
+        """What it is for."""
+        return self.group.role
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
@@ -83,22 +74,12 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
                 hint="ask for more nodes",
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
-    return tuple(_plan(draft) for draft in drafts)
+    return tuple(replace(draft, node=_node_setting(draft)) for draft in drafts)
 
 
 def hostname(node: str) -> str:
     """What a label can hold of a node's name: of a long one the end, which tells nodes of one group apart."""
     return node[-_LONGEST_LABEL:].lstrip("-.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A host while overrides are being laid over its group's settings."""
-
-    name: str
-    group: NodeGroup
-    zone: str
-    settings: HostSettings
 
 
 def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
@@ -116,13 +97,13 @@ def _shares(groups: list[NodeGroup], total: int) -> list[tuple[NodeGroup, int]]:
     return list(zip(groups, counts, strict=True))
 
 
-def _draft(group: NodeGroup, index: int) -> _Draft:
+def _draft(group: NodeGroup, index: int) -> HostPlan:
     zone = group.zones[index % len(group.zones)] if group.zones else ""
     fields = {name: getattr(group, name) for name in HostSettings.__struct_fields__}
-    return _Draft(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
+    return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
 
 
-def _selected(drafts: Sequence[_Draft], selection: Selection) -> frozenset[str]:
+def _selected(drafts: Sequence[HostPlan], selection: Selection) -> frozenset[str]:
     names = [draft.name for draft in drafts if _matches(draft, selection)]
     if selection.share is None or not names:
         return frozenset(names)
@@ -136,7 +117,7 @@ def _described(selection: Selection) -> str:
     return "; ".join(f"{name} {value}" for name, value in said.items()) or "any host"
 
 
-def _matches(draft: _Draft, selection: Selection) -> bool:
+def _matches(draft: HostPlan, selection: Selection) -> bool:
     return (
         (not selection.names or draft.name in selection.names)
         and selection.role in (None, draft.group.role)
@@ -145,9 +126,9 @@ def _matches(draft: _Draft, selection: Selection) -> bool:
     )
 
 
-def _overridden(draft: _Draft, override: HostOverride) -> _Draft:
+def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
     merged = {name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__}
-    return _Draft(draft.name, draft.group, draft.zone, HostSettings(**merged))
+    return replace(draft, settings=HostSettings(**merged))
 
 
 def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
@@ -158,29 +139,7 @@ def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
     return lower if upper is None else upper
 
 
-def _plan(draft: _Draft) -> HostPlan:
-    settings = draft.settings
-    return HostPlan(
-        name=draft.name,
-        role=draft.group.role,
-        zone=draft.zone,
-        version=settings.version or "4081.2.0",
-        update=settings.update or Update(),
-        group=settings.group or "stable",
-        locksmithd=bool(settings.locksmithd),
-        engine_stopped=bool(settings.engine_stopped),
-        faults=settings.faults or HEALTHY,
-        node=_node_setting(draft),
-        address_of=settings.address_of or "",
-        system=settings.system or System.FLATCAR,
-        files=settings.files,
-        boot_files=settings.boot_files,
-        commands=settings.commands,
-        zincati=settings.zincati,
-    )
-
-
-def _node_setting(draft: _Draft) -> NodeSetting:
+def _node_setting(draft: HostPlan) -> NodeSetting:
     settings, control_plane = draft.settings, draft.group.role is Role.CONTROL_PLANE
     own_taints = (_CONTROL_PLANE_TAINT,) if control_plane else ()
     return NodeSetting(
@@ -194,7 +153,7 @@ def _node_setting(draft: _Draft) -> NodeSetting:
     )
 
 
-def _labels(draft: _Draft) -> dict[str, str]:
+def _labels(draft: HostPlan) -> dict[str, str]:
     labels = {
         "kubernetes.io/hostname": hostname(draft.name),
         "kubernetes.io/os": "linux",

@@ -25,7 +25,7 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
-from rollout.lab.scenario import Budget, FleetLease, Role, Workload, WorkloadKind
+from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
 from rollout.lab.world.objects import LAB_PREFIX, MIRROR_ANNOTATION
 
 _CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
@@ -120,12 +120,6 @@ def _labels(workload: Workload) -> dict[str, str]:
 def _metadata(workload: Workload) -> Json:
     annotations = {"annotations": dict(workload.marks)} if workload.marks else {}
     return {"name": workload.name, "namespace": workload.namespace, "labels": _labels(workload), **annotations}
-
-
-def fleet_lease(lease: FleetLease, holder: str) -> Json:
-    """A Lease as poseidon's FleetLock server makes them: without any time."""
-    metadata = {"name": lease.name, "namespace": "default"}
-    return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseTransitions": 1}}
 
 
 def _controller(workload: Workload, replicas: int) -> Json:

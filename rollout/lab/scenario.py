@@ -194,13 +194,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     owner: Mapping[str, str] = {}
 
 
-class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Lease of a FleetLock server in the namespace default, held for the host of that node, or free."""
-
-    name: Name
-    node: str = ""
-
-
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
 
@@ -217,7 +210,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host_timings: HostTimings = HostTimings()
     hosts: tuple[HostOverride, ...] = ()
     workloads: tuple[Workload, ...] = ()
-    leases: tuple[FleetLease, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0

@@ -21,7 +21,7 @@ import msgspec
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.lab import credentials
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import LEASES, NAMESPACES, NODES
+from rollout.lab.api.resources import NAMESPACES, NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
@@ -30,12 +30,11 @@ from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
-from rollout.lab.manifests import copies_of, fleet_lease, workload_objects
+from rollout.lab.manifests import copies_of, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.world import World
-from rollout.model.fleetlock import zincati_id
 
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
 _FILES_PER_HOST: Final = 4
@@ -190,19 +189,17 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
             running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
         for kind, obj in workload_objects(workload, plans, node_uids):
             running.store.create(kind, with_defaults(kind, obj))
-    for lease in scenario.leases:
-        holder = zincati_id(running.fleet.machines[lease.node].machine_id) if lease.node else ""
-        running.store.create(LEASES, with_defaults(LEASES, fleet_lease(lease, holder)))
     running.world.settle()
 
 
 def _as_reported(plan: HostPlan, fleet: Fleet) -> NodeSetting:
     """What the kubelet registers, with the address of another host where it is to report that."""
-    if not plan.address_of:
+    other = plan.settings.address_of
+    if not other:
         return plan.node
-    if plan.address_of not in fleet.machines:
-        raise ScenarioError(f"{plan.name} is to report the address of {plan.address_of}, which is no host")
-    return msgspec.structs.replace(plan.node, address=fleet.machines[plan.address_of].address)
+    if other not in fleet.machines:
+        raise ScenarioError(f"{plan.name} is to report the address of {other}, which is no host")
+    return msgspec.structs.replace(plan.node, address=fleet.machines[other].address)
 
 
 def _prepared(directory: Path) -> LabFiles:

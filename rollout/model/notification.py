@@ -150,13 +150,3 @@ class TrialNote(Note):
 
 
 AnyNote = StartedNote | WaveDoneNote | HeldNote | NodeFailedNote | VersionHeldNote | FinishedNote | TrialNote
-
-NOTES: Mapping[NotifyEvent, type[AnyNote]] = {
-    NotifyEvent.STARTED: StartedNote,
-    NotifyEvent.WAVE_DONE: WaveDoneNote,
-    NotifyEvent.HELD: HeldNote,
-    NotifyEvent.NODE_FAILED: NodeFailedNote,
-    NotifyEvent.VERSION_HELD: VersionHeldNote,
-    NotifyEvent.FINISHED: FinishedNote,
-}
-"""By event of a rollout, the type of its notification."""

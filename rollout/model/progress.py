@@ -1,12 +1,24 @@
-"""What happens during a rollout, as values that observers turn into progress, JSON lines and reports."""
+"""What happens during a rollout, as values that observers turn into progress, JSON lines and reports.
+
+Events that are Structs are JSON lines as they stand: their fields are published, and read again from journals.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, RolloutPlan, kind_of
+
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339, UTC")]
+_Node = Annotated[str, Meta(description="the Node's name")]
+_Pod = Annotated[str, Meta(description="namespace/name")]
+_Budget = Annotated[str, Meta(description="namespace/name; empty where no budget is the reason, all where several are")]
+_Since = Annotated[datetime, Meta(tz=True, description="when it was first held back")]
 
 
 class Phase(StrEnum):
@@ -198,71 +210,69 @@ class PlanReady:
     plan: RolloutPlan
 
 
-@dataclass(frozen=True, slots=True)
-class WaveStarted:
-    """A wave begins: its nodes side by side, or, following one another, at most `in_flight` of them at once."""
+class WaveStarted(Struct, frozen=True, tag_field="type", tag="wave_started"):
+    """A wave begins."""
 
-    at: datetime
-    index: int
-    waves: int
-    nodes: tuple[str, ...]
-    because: str
-    in_flight: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WaveSettling:
-    """A wave's nodes are done; the owners of the moved pods are not all as available as before yet."""
-
-    at: datetime
-    index: int
-    waiting_for: str
+    at: Moment
+    index: Annotated[int, Meta(description="from 1")]
+    waves: Annotated[int, Meta(description="how many there are")]
+    nodes: Annotated[tuple[str, ...], Meta(description="their names")]
+    because: Annotated[str, Meta(description="why these nodes are together")] = ""
+    in_flight: Annotated[
+        int | None, Meta(description="the most that are under way at once; null: all, side by side")
+    ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStep:
-    """A node entered a phase, or something worth telling happened within it.
+class WaveSettling(Struct, frozen=True, tag_field="type", tag="wave_settling"):
+    """A wave's nodes are done, its moved pods are not all available again."""
 
-    `endings` are, of one that was drained, the most seconds that a pod of each owner took to end once it might go.
-    """
-
-    at: datetime
-    node: str
-    phase: Phase
-    detail: str = ""
-    endings: tuple[tuple[str, float], ...] = ()
+    at: Moment
+    index: Annotated[int, Meta(description="of the wave")]
+    waiting_for: Annotated[str, Meta(description="what is not available again")]
 
 
-@dataclass(frozen=True, slots=True)
-class PodBlocked:
-    """An eviction that is not allowed now; `message` is the server's, `seconds_left` until the deadline.
+class NodeStep(Struct, frozen=True, tag_field="type", tag="step"):
+    """A node entered a phase, or something worth telling happened within it."""
 
-    `budget` is namespace/name; empty where no budget is the reason, several where the pod is under more than one.
-    `needs` and `has` are the healthy pods that the budget demands and counts, None where it does not say; `owner` is
-    the pod's controller as Kind/name, empty where it has none.
-    """
-
-    at: datetime
-    node: str
-    pod: str
-    budget: str
-    since: datetime
-    message: str
-    seconds_left: float
-    needs: int | None = None
-    has: int | None = None
-    owner: str = ""
+    at: Moment
+    node: _Node
+    phase: Annotated[Phase, Meta(description="where it stands")]
+    detail: Annotated[str, Meta(description="what happened within it; may be empty")] = ""
+    endings: (
+        Annotated[
+            Mapping[str, float],
+            Meta(
+                description="only of a node that was drained: by owner, as kind/namespace/name, the most seconds that "
+                "a pod took to end once it might go"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
-@dataclass(frozen=True, slots=True)
-class PodReleased:
-    """A pod that was held back no longer is: it is on its way, or gone."""
+class PodBlocked(Struct, frozen=True, tag_field="type", tag="blocked"):
+    """An eviction that is not allowed now."""
 
-    at: datetime
-    node: str
-    pod: str
-    budget: str
-    since: datetime
+    at: Moment
+    node: _Node
+    pod: _Pod
+    budget: _Budget
+    since: _Since
+    message: Annotated[str, Meta(description="the API server's, or what else the reason is")]
+    seconds_left: Annotated[float, Meta(description="until the drain's deadline")]
+    needs: Annotated[int | None, Meta(description="healthy pods that the budget demands")] = None
+    has: Annotated[int | None, Meta(description="healthy pods that it counts")] = None
+    owner: Annotated[str, Meta(description="Kind/name of the pod's controller; empty where it has none")] = ""
+
+
+class PodReleased(Struct, frozen=True, tag_field="type", tag="released"):
+    """A pod that was held back may go, or is gone."""
+
+    at: Moment
+    node: _Node
+    pod: _Pod
+    budget: _Budget
+    since: _Since
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,22 +283,20 @@ class NodeFinished:
     result: NodeResult
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease."""
+class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
+    """Something about the whole run: an outage, a stop request, a protection given up."""
 
-    at: datetime
-    message: str
+    at: Moment
+    message: Annotated[str, Meta(description="a sentence")]
 
 
-@dataclass(frozen=True, slots=True)
-class VersionHeld:
-    """A version has failed on as many nodes as may fail, over all rollouts: no further one is taken to it."""
+class VersionHeld(Struct, frozen=True, tag_field="type", tag="version_held"):
+    """A version failed on as many nodes as may fail: no other is started with it."""
 
-    at: datetime
-    version: str
-    nodes: tuple[str, ...]
-    message: str
+    at: Moment
+    version: Annotated[str, Meta(description="that they have staged")]
+    nodes: Annotated[tuple[str, ...], Meta(description="on which it failed, in that order")]
+    message: Annotated[str, Meta(description="the same as a sentence, with what ends it")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import msgspec
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
-from rollout.model.plan import Estimate
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
 from rollout.planning.sharing import Rate
@@ -233,21 +232,6 @@ def past_run(node: Node) -> float | None:
     except (msgspec.MsgspecError, RecursionError, UsageError):
         return None
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
-
-
-def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float = 0) -> Estimate:
-    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds.
-
-    `delay` are the seconds that each reboot waits. How long it settles is added by `settled`.
-    """
-    drain, soaking = max(drains, default=0), round(soak)
-    reboot = round(delay) + pace.reboot(drain + round(delay), len(drains))
-    return Estimate(drain + reboot + soaking, drain, reboot, 0, soaking)
-
-
-def settled(estimate: Estimate, seconds: int) -> Estimate:
-    """The same with so many seconds until its pods are well again."""
-    return replace(estimate, seconds=estimate.seconds + seconds - estimate.settle, settle=seconds)
 
 
 def slowest_node_seconds(policy: Policy) -> float:

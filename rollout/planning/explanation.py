@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drainable import Drainable
-from rollout.planning.packing import Piece
 from rollout.planning.plan import Decisions
-from rollout.planning.sharing import Limits
+from rollout.planning.sharing import Limits, Piece
 from rollout.planning.verdicts import Action, VerdictReason
 from rollout.planning.waves import Layout, Placed, obstacles
 

@@ -15,10 +15,9 @@ from itertools import groupby
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, Rolling, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.packing import Piece
 from rollout.planning.rolling import together
 from rollout.planning.scheduler import Rooms, places_for
-from rollout.planning.sharing import Limits
+from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
 # What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
@@ -87,7 +86,7 @@ class Simulation:
             return piece
         load = Counter(piece.load)
         load.update(key for pod in come for key in guards(pod, self._index))
-        return replace(piece, load=load, pods=piece.pods + len(come))
+        return replace(piece, load=load)
 
     def seen(self) -> Foresight:
         """What it has shown so far."""
@@ -242,11 +241,6 @@ def _returning(move: _Move) -> PlanWarning:
 
 
 Leaving = Mapping[str, Sequence[Pod]]
-
-
-def near(name: str, leaving: Leaving, rooms: Rooms) -> frozenset[str]:
-    """The nodes that the pods of this one could go to, room or not."""
-    return frozenset[str]().union(*_matching((name,), leaving, rooms))
 
 
 def _matching(names: Iterable[str], leaving: Leaving, rooms: Rooms) -> Iterable[frozenset[str]]:

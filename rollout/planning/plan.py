@@ -33,17 +33,16 @@ from rollout.planning.budgets import BudgetIndex
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
-from rollout.planning.estimates import NO_PAST, Pace, Past
-from rollout.planning.fitting import Foresight, near, simulate, uncrowded
+from rollout.planning.estimates import NO_PAST, Pace, Past, past_run
+from rollout.planning.fitting import Foresight, simulate, uncrowded
 from rollout.planning.memory import Rules, memory_warnings
-from rollout.planning.packing import Piece
 from rollout.planning.pool_layout import Quotas, lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import Near, rolled
-from rollout.planning.scheduler import Rooms, scored
-from rollout.planning.sharing import Limits, Owners, Rates, free_room, sum_of, weight_of
-from rollout.planning.simulation import Setting, Timing, slowest_ending, timeout
+from rollout.planning.rolling import rolled, slow_first
+from rollout.planning.scheduler import Rooms
+from rollout.planning.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
+from rollout.planning.simulation import Simulator, slowest_ending, timeout
 from rollout.planning.waves import Layout, Placed
 
 _DEFERRED = ExclusionReason.DEFERRED
@@ -95,7 +94,7 @@ class Decisions:
     layout: Layout
     owners: Owners
     foresight: Foresight
-    timing: Timing
+    simulator: Simulator
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
@@ -130,8 +129,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
-        parts = _rolled(waves, pools, limits, partial(near, leaving=leaving, rooms=rooms))
-        waves = tuple(uncrowded(part, leaving, rooms) for part in parts)
+        nodes = {item.node.name: item.node for item in drainable}
+        parts = _rolled(waves, pools, limits)
+        waves = tuple(_slow_first(uncrowded(part, leaving, rooms), limits.rates, pace, nodes) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
@@ -145,25 +145,33 @@ def decide(inputs: PlanInputs) -> Decisions:
         replace(layout, waves=waves),
         owners,
         foresight,
-        _timing(inputs, pace, limits, index, drainable, tainted),
+        _simulator(inputs, pace, limits, index, drainable, tainted),
     )
 
 
-def _timing(
+def _simulator(
     inputs: PlanInputs,
     pace: Pace,
     limits: Limits,
     index: BudgetIndex,
     drainable: Sequence[Drainable],
     tainted: Sequence[str],
-) -> Timing:
-    """What estimates go by."""
-    policy, nodes = inputs.policy, {item.node.name: item.node for item in drainable}
+) -> Simulator:
+    nodes = {item.node.name: item.node for item in drainable}
     leaving = {item.node.name: item.leaving for item in drainable}
-    permits = {key: rate.permits for key, rate in limits.rates.by_key.items()}
-    rooms, slowest = partial(scored, inputs.snapshot), partial(slowest_ending, rules=policy.drain, pace=pace)
-    setting = Setting(policy, pace, permits, index, nodes, leaving, tainted, rooms, slowest)
-    return Timing(policy, inputs.pools, pace, limits, nodes, leaving, setting)
+    return Simulator(inputs.snapshot, inputs.policy, inputs.pools, pace, limits.rates, index, nodes, leaving, tainted)
+
+
+def _slow_first(part: Placed, rates: Rates, pace: Pace, nodes: Mapping[str, Node]) -> Placed:
+    """A part that rolls, with those nodes first that are away for much longer than most."""
+    if part.rolling is None:
+        return part
+    reboot, pieces = pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
+    seconds = {
+        name: rates.drain_alone(piece) + max(reboot, round(past_run(nodes[name]) or 0))
+        for name, piece in pieces.items()
+    }
+    return replace(part, pieces=tuple(pieces[name] for name in slow_first(seconds)))
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -171,11 +179,11 @@ def _is_rolling(wave: Placed, pools: Pools) -> bool:
     return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
 
 
-def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits, near: Near) -> Iterator[Placed]:
+def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits) -> Iterator[Placed]:
     """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
     for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
         group = list(alike)
-        yield from rolled(group, limits, near) if is_rolling else group
+        yield from rolled(group, limits) if is_rolling else group
 
 
 def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
@@ -232,7 +240,7 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
 def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
     layout = decisions.layout.waves
     untimed = [Wave(index, _nodes(placed, decisions), placed.because) for index, placed in enumerate(layout, start=1)]
-    return decisions.timing.timed(untimed, layout)
+    return decisions.simulator.timed(untimed, layout)
 
 
 def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:
@@ -337,7 +345,6 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         sum_of((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
         sum_of((item.holds, own)),
-        len(item.leaving),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
     )

@@ -108,7 +108,7 @@ class _Sequence:
 
 
 @dataclass(slots=True)
-class Flow:
+class PodFlow:
     """The pods of the rollout's nodes as they move. `permits` are those of each budget; `residents` are by node.
 
     `away` counts the pods that are not ready again, by the UID of their owner. `on_ready` hears of each that is.

@@ -15,9 +15,9 @@ from rollout.model.cluster import Node
 from rollout.model.plan import Blocker
 from rollout.model.policy import Strategy
 from rollout.planning.away import used_up_by
-from rollout.planning.packing import Piece, joining
+from rollout.planning.packing import joining
 from rollout.planning.pools import Pools, own_limits, predecessors
-from rollout.planning.sharing import Limits
+from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, pool_key
 
 

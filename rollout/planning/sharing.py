@@ -8,7 +8,6 @@ pods no budget covers is treated like a budget that allows all replicas but one.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlanWarning, WarningKind
@@ -29,36 +28,25 @@ Weight = tuple[int, ...]
 """What taking one node away costs of the room of the whole: the pods it sends elsewhere, and its own free room."""
 
 
-class Draining(Protocol):
-    """A node to empty. `pods` is how many leave, and `ending` the seconds that the slowest of them takes to end.
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
 
-    `load` is what they take of each budget, `holds` the part of it that comes back only with the node.
+    `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `ending`
+    is the seconds that the slowest of them takes to end. `price` is how many pods its drain
+    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
+    of its nodes takes one: see `pool_key`.
     """
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def load(self) -> Mapping[str, int]:
-        """Pods by budget."""
-        ...
-
-    @property
-    def holds(self) -> Mapping[str, int]:
-        """Pods by budget."""
-        ...
-
-    @property
-    def pods(self) -> int:
-        """All of them."""
-        ...
-
-    @property
-    def ending(self) -> int:
-        """Seconds."""
-        ...
+    name: str
+    group: str
+    control_plane: bool
+    load: Load
+    weight: Weight = ()
+    holds: Load = field(default_factory=dict)
+    ending: int = 0
+    price: tuple[int, int] = (0, 0)
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +102,14 @@ class Rates:
         """How often each budget's permits may be given within the patience."""
         return {key: rate.rounds_within(self.patience) for key, rate in self.by_key.items()}
 
-    def drains(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
-        """When each of these nodes, drained side by side, is empty: seconds by name."""
-        going = sorted(nodes, key=lambda node: (node.pods, node.name))
-        if len(going) == 1:
-            return {going[0].name: self.drain_alone(going[0])}
-        held = sum_of(node.holds for node in going)
-        gone: dict[str, int] = {}
-        seconds: dict[str, int] = {}
-        for node in going:
-            seconds[node.name] = node.ending
-            for key, need in node.load.items():
-                if (rate := self.by_key.get(key)) is None:
-                    continue
-                passing = need - node.holds.get(key, 0)
-                gone[key] = passed = gone.get(key, 0) + passing
-                waited = rate.seconds(passed, held.get(key, 0)) if passing else rate.ending
-                seconds[node.name] = max(seconds[node.name], waited)
-        return seconds
-
-    def drain(self, nodes: Iterable[Draining]) -> int:
+    def drain(self, nodes: Iterable[Piece]) -> int:
         """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
         side_by_side = list(nodes)
         longest = max((node.ending for node in side_by_side), default=0)
         load, holds = sum_of(node.load for node in side_by_side), sum_of(node.holds for node in side_by_side)
         return self._lasting(load, holds, longest)
 
-    def drain_alone(self, node: Draining) -> int:
+    def drain_alone(self, node: Piece) -> int:
         """When this node is empty with no other beside it."""
         return self._lasting(node.load, node.holds, node.ending)
 
@@ -158,38 +127,7 @@ class Rates:
             seconds = max(seconds, waited)
         return seconds
 
-    def waits(self, nodes: Sequence[Draining], at_once: int) -> Mapping[str, int]:
-        """How many seconds longer each of these nodes drains in company than alone: so many at once, in their order."""
-        alone = self._alone(nodes)
-        companies = (nodes[first : first + at_once] for first in range(0, len(nodes), at_once))
-        return self._waits(companies, alone)
-
-    def waits_beside(
-        self, nodes: Iterable[Draining], begins: Mapping[str, int], waits: Mapping[str, int]
-    ) -> Mapping[str, int]:
-        """The same where they begin at these times: a node has for company those that begin while the first drains.
-
-        `waits` is how long each may wait at most, so that the company is rather too large than too small.
-        """
-        order = sorted(nodes, key=lambda node: (begins[node.name], node.name))
-        alone = self._alone(order)
-        companies: list[list[Draining]] = []
-        end = -1
-        for node in order:
-            if begins[node.name] >= end:
-                companies.append([])
-                end = begins[node.name] + max(1, alone[node.name] + waits[node.name])
-            companies[-1].append(node)
-        return {name: min(waits[name], seconds) for name, seconds in self._waits(companies, alone).items()}
-
-    def _alone(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
-        return {node.name: self.drain_alone(node) for node in nodes}
-
-    def _waits(self, companies: Iterable[Sequence[Draining]], alone: Mapping[str, int]) -> Mapping[str, int]:
-        together = (self.drains(company).items() for company in companies)
-        return {name: max(0, seconds - alone[name]) for drains in together for name, seconds in drains}
-
-    def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
+    def price(self, nodes: Sequence[Piece]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
         users, load = Counter(key for node in nodes for key in node.load), sum_of(node.load for node in nodes)
         shared = (key for key, number in users.items() if number > 1)
@@ -257,40 +195,6 @@ class Limits:
         return not any(used) or all(
             filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
         )
-
-
-@dataclass(slots=True)
-class SharedDrain:
-    """Nodes that drain side by side, as they become more. `seconds`: until the last of them is empty."""
-
-    rates: Rates
-    seconds: int = 0
-    _passing: dict[str, int] = field(default_factory=dict)
-    _held: dict[str, int] = field(default_factory=dict)
-
-    def seconds_with(self, node: Draining) -> int:
-        """How long it would be with this node too."""
-        seconds, by_key = max(self.seconds, node.ending), self.rates.by_key
-        for key, need in node.load.items():
-            if (rate := by_key.get(key)) is None:
-                continue
-            held = node.holds.get(key, 0)
-            passing = self._passing.get(key, 0) + need - held
-            waited = rate.seconds(passing, self._held.get(key, 0) + held) if passing else rate.ending
-            seconds = max(seconds, waited)
-        return seconds
-
-    def add(self, node: Draining) -> None:
-        """One more."""
-        self.seconds = self.seconds_with(node)
-        for key, need in node.load.items():
-            held = node.holds.get(key, 0)
-            self._held[key] = self._held.get(key, 0) + held
-            self._passing[key] = self._passing.get(key, 0) + need - held
-
-    def copy(self) -> "SharedDrain":
-        """The same, to be changed on its own."""
-        return SharedDrain(self.rates, self.seconds, self._passing.copy(), self._held.copy())
 
 
 def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -16,24 +16,9 @@ from rollout.model.names import natural_key
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
-from rollout.planning.packing import (
-    Piece,
-    budget_bound,
-    by_name,
-    by_price,
-    fastest,
-    filled_by,
-    items_of,
-    joining,
-    lower_bound,
-    thin_first,
-    used_by,
-)
-from rollout.planning.sharing import Limits, Weight, is_owner
+from rollout.planning.packing import budget_bound, by_name, by_price, fastest, filled_by, joining, lower_bound, used_by
+from rollout.planning.sharing import Limits, Piece, Weight, is_owner
 
-# The part of the rollout whose pods have only nodes to go to that wait for their own turn.
-_FEW_FIRST = "few nodes first"
-_MOVING_AGAIN = "their pods move again"
 _POOL = "pool:"
 CANARY = "canary"
 NO_ROOM = "with more nodes, their pods would not fit on the others"
@@ -265,24 +250,10 @@ def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequ
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
             packed, rounds = fastest(groups[group], narrower)
-            is_first = policy.prefer_no_schedule_taint and not waves
-            if is_first:
-                packed, rounds = thin_first(packed, rounds, narrower)
-            placed = _explained(packed, narrower.up_to(rounds), label, rounds)
-            waves += _few_first(placed, narrower.up_to(rounds)) if is_first else placed
-            bound += lower_bound(items_of(groups[group], narrower), narrower)
-    uses = [item.load for item in items_of(pieces, limits)]
+            waves += _explained(packed, narrower.up_to(rounds), label, rounds)
+            bound += lower_bound(groups[group], narrower)
+    uses = [limits.use(piece.load, piece.holds) for piece in pieces]
     return waves, max(bound, budget_bound(uses, limits.capacity))
-
-
-def _few_first(waves: list[Placed], limits: Limits) -> list[Placed]:
-    """The first wave with the reason for its being small; one of two is a part, so that what rolls on waits for it."""
-    first, *others = waves
-    if not others or len(first.pieces) >= min(first.most, *(len(wave.pieces) for wave in others)):
-        return waves
-    part = ", ".join(word for word in (first.part, _FEW_FIRST) if word) if len(others) == 1 else first.part
-    why = _MOVING_AGAIN if len(others) == 1 else f"{_FEW_FIRST}: {_MOVING_AGAIN}"
-    return [_placed(first.pieces, why, replace(first, part=part), limits), *others]
 
 
 def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:

@@ -1,6 +1,6 @@
-"""The JSON documents of commands that print one object each, and the lines of `check-update`, a type each.
+"""The JSON documents of commands that print one object each, a type each.
 
-The schemas that the documents publish are made from these types, as from those of `line_types`. Fields may be added
+The schemas that the documents publish are made from these types, as from those of `lines`. Fields may be added
 within a major version; what stands here stays. Times are RFC 3339 in UTC.
 """
 
@@ -9,10 +9,8 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
-from rollout.gather.updates.check import CheckOutcome
-from rollout.model.host import UpdateOperation
+from rollout.gather.updates import CheckOutcome
 from rollout.model.progress import Phase
-from rollout.report.line_types import VersionLine
 
 _Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
 
@@ -80,25 +78,11 @@ class ReleaseReport(TypedDict):
     unknown: Annotated[Sequence[str], Meta(description="versions and names that nothing was held against")]
 
 
-class UpdateLine(TypedDict):
-    """A host does something else now, or is further with it."""
-
-    type: Literal["update"]
-    at: str
-    node: str
-    operation: Annotated[UpdateOperation, Meta(description="update_engine's word")]
-    progress: Annotated[float, Meta(description="of the operation, from 0 to 1")]
-    version: Annotated[str, Meta(description="that is loaded; empty where that is not known")]
-    problem: Annotated[str, Meta(description="why the host does not answer now; else empty")]
-
-
-class ResultLine(TypedDict):
+class CheckedHost(TypedDict):
     """The end of one host's check."""
 
-    type: Literal["result"]
-    at: str
     node: str
-    outcome: Annotated[CheckOutcome, Meta(description="how it ended")]
+    outcome: Annotated[CheckOutcome, Meta(description="how it ended; `asked`: it took the question, without `--wait`")]
     version: Annotated[str, Meta(description="that is staged; empty where that is not known")]
     message: Annotated[str, Meta(description="what went wrong; else empty")]
     last_checked: Annotated[
@@ -106,19 +90,8 @@ class ResultLine(TypedDict):
     ]
 
 
-class CheckSummaryLine(TypedDict):
-    """Always the last line: each node in one list."""
+class CheckReport(TypedDict):
+    """What became of the checks for updates."""
 
-    type: Literal["summary"]
-    at: str
-    asked: Annotated[Sequence[str], Meta(description="names: without `--wait`, hosts that took the question")]
-    staged: Annotated[Sequence[str], Meta(description="names: an update waits for a reboot")]
-    up_to_date: Annotated[Sequence[str], Meta(description="names: nothing was found")]
-    unreachable: Annotated[Sequence[str], Meta(description="names: no answer over SSH")]
-    refused: Annotated[Sequence[str], Meta(description="names: the question was not taken")]
-    failed: Annotated[Sequence[str], Meta(description="names: update_engine failed")]
-    stalled: Annotated[Sequence[str], Meta(description="names: no progress within `--stall-timeout`")]
-    timed_out: Annotated[Sequence[str], Meta(description="names: not at an end within `--timeout`")]
-
-
-CheckLine = VersionLine | UpdateLine | ResultLine | CheckSummaryLine
+    format_version: str
+    hosts: Sequence[CheckedHost]

@@ -1,16 +1,15 @@
 """What journals tell of how long things took: drains, reboots, the turns of budgets, and until a wave had settled."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from rollout.errors import UsageError
+from rollout.model.progress import NodeStep, Outcome, Phase, PodReleased, WaveStarted
 from rollout.model.quantity import Duration
 from rollout.planning.estimates import Past
-
-Record = Mapping[str, Any]
+from rollout.report.lines import AnyLine, NodeFinishedLine, Record, RunRecord, entries
 
 # A permit that is back sooner was not waited for.
 _AT_ONCE = 1.0
@@ -52,23 +51,22 @@ class _JournalReader:
     delayed: bool = False
     owners: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def hear(self, record: Record) -> None:
-        """Take in one record."""
-        at = _moment(record)
-        if at is None:
-            return
-        self._hold_to_order(str(record.get("node")), at)
-        match record.get("type"):
-            case "run":
+    def hear(self, line: AnyLine) -> None:
+        """Take in one line."""
+        match line:
+            case RunRecord():
                 self._forget()
-            case "step":
-                self._step(str(record.get("node")), record, at)
-            case "released":
-                self._released(str(record.get("node")), record, at)
-            case "node_finished":
-                self._finished(record, at)
-            case "wave_started":
-                self._settled(at)
+            case NodeStep():
+                self._hold_to_order(line.node, line.at)
+                self._step(line)
+            case PodReleased():
+                self._hold_to_order(line.node, line.at)
+                self._released(line)
+            case NodeFinishedLine():
+                self._hold_to_order(line.node, line.at)
+                self._finished(line)
+            case WaveStarted():
+                self._settled(line.at)
             case _:
                 pass
 
@@ -85,39 +83,36 @@ class _JournalReader:
         for waits in (self.waited, self.granted, self.whole, self.freed):
             waits.clear()
 
-    def _step(self, node: str, record: Record, at: datetime) -> None:
-        if record.get("phase") == "drained":
-            self.drained.setdefault(node, at)
-        elif record.get("phase") != "cordoned":  # waits between cordon and drain are reckoned by their flags
-            self.begun.setdefault(node, at)
-        if record.get("phase") == "rebooting":
-            self.asked.setdefault(node, at)
-        if record.get("phase") == "draining" and record.get("detail"):
-            self.emptied.add(node)
-        endings = record.get("endings")
-        for owner, seconds in endings.items() if isinstance(endings, Mapping) else ():
-            if isinstance(seconds, int | float):
-                self.owners[owner].append(seconds)
+    def _step(self, line: NodeStep) -> None:
+        if line.phase is Phase.DRAINED:
+            self.drained.setdefault(line.node, line.at)
+        elif line.phase is not Phase.CORDONED:  # waits between cordon and drain are reckoned by their flags
+            self.begun.setdefault(line.node, line.at)
+        if line.phase is Phase.REBOOTING:
+            self.asked.setdefault(line.node, line.at)
+        if line.phase is Phase.DRAINING and line.detail:
+            self.emptied.add(line.node)
+        for owner, seconds in (line.endings or {}).items():
+            self.owners[owner].append(seconds)
 
-    def _released(self, node: str, record: Record, at: datetime) -> None:
-        budget, since = str(record.get("budget") or ""), _moment(record, "since")
-        if budget and since is not None:
-            last = self.granted.get(budget, since)
-            seconds = (at - max(since, last)).total_seconds()
+    def _released(self, line: PodReleased) -> None:
+        if line.budget:
+            last = self.granted.get(line.budget, line.since)
+            seconds = (line.at - max(line.since, last)).total_seconds()
             # of several permits that were used together the later ones come back sooner after the one before
-            whole = seconds if last <= since else self.whole.get(budget, seconds)
+            whole = seconds if last <= line.since else self.whole.get(line.budget, seconds)
             if seconds >= _NEARLY * whole:
-                self.waited[node].append(seconds)
-            self.whole[budget] = whole
-            self.granted[budget] = self.freed[node] = at
+                self.waited[line.node].append(seconds)
+            self.whole[line.budget] = whole
+            self.granted[line.budget] = self.freed[line.node] = line.at
 
-    def _finished(self, record: Record, at: datetime) -> None:
-        node, counted = str(record.get("node")), record.get("seconds")
+    def _finished(self, line: NodeFinishedLine) -> None:
+        node, at = line.node, line.at
         began, empty = self.begun.get(node), self.drained.get(node)
         self.last_ended = at
-        if began and isinstance(counted, int | float) and (at - began).total_seconds() > counted + _SLACK:
+        if began and line.seconds and (at - began).total_seconds() > line.seconds + _SLACK:
             return
-        if record.get("outcome") == "succeeded" and began and empty and began < empty:
+        if line.outcome is Outcome.SUCCEEDED and began and empty and began < empty:
             self.drains.append((empty - began).total_seconds())
             self.reboots.append((at - (self.asked.get(node, empty) if self.delayed else empty)).total_seconds())
             self._drained_by(node, began, empty)
@@ -157,8 +152,9 @@ def _of_one(records: Iterator[Record], cluster: str) -> _JournalReader | None:
         return None
     policy = first.get("policy") or {}
     reader = _JournalReader(delayed=_waits_before_reboots(policy), longest_settle=_longest_settle(policy))
-    for record in records:
-        reader.hear(record)
+    for line in entries(records):
+        if line is not None:
+            reader.hear(line)
     if _waits_between_waves(policy):
         reader.settles.clear()
     return reader
@@ -182,10 +178,3 @@ def _waits_before_reboots(policy: Record) -> bool:
     """Whether drained nodes waited, for a while or for users: what is reckoned by flags, or cannot be foreseen."""
     courtesy = policy.get("courtesy") or {}
     return any(courtesy.get(name, "0s") != "0s" for name in ("reboot_delay", "wait_for_users"))
-
-
-def _moment(record: Record, key: str = "at") -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(record.get(key, "")))
-    except ValueError:
-        return None

@@ -1,17 +1,36 @@
 """What journals tell: each folded, record by record, into the history of a run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from typing import assert_never
 
-import msgspec
-
-from rollout.model.progress import Findings
-from rollout.model.text import elapsed, shortened
+from rollout.model.progress import (
+    NodeStep,
+    Notice,
+    Outcome,
+    Phase,
+    PodBlocked,
+    PodReleased,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.model.text import elapsed, shortened, timestamp
+from rollout.report.lines import (
+    AbortedRecord,
+    AnyLine,
+    DryRunLine,
+    NodeFinishedLine,
+    PlanLine,
+    Record,
+    RunRecord,
+    SummaryLine,
+    ToldPlan,
+    VersionLine,
+    entries,
+)
 from rollout.report.summary import findings_text
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,65 +95,60 @@ def with_state(history: RunHistory, *, is_being_written: bool) -> RunHistory:
 
 
 def replay(records: Iterable[Record]) -> RunHistory:
-    """The history that these records tell; those of unknown types are passed over."""
-    history = tuple(records)
-    moments = tuple(moment for record in history if (moment := _moment(record)) is not None)
-    return replace(reduce(_after, history, RunHistory()), moments=moments)
+    """The history that these records tell; those that are not understood are passed over."""
+    lines = tuple(line for line in entries(records) if line is not None)
+    moments = tuple(moment for line in lines if (moment := _moment(line)) is not None)
+    return replace(reduce(_after, lines, RunHistory()), moments=moments)
 
 
-def _after(history: RunHistory, record: Record) -> RunHistory:
-    history = replace(history, heard_at=_text(record, "at") or history.heard_at)
-    match record.get("type"):
-        case "run":
-            return _begun(history, record)
-        case "plan":
-            return _planned(history, record)
-        case "node_finished":
-            outcomes = {**dict(history.outcomes), _text(record, "node"): _text(record, "outcome")}
+def _after(history: RunHistory, line: AnyLine) -> RunHistory:
+    history = replace(history, heard_at=timestamp(line.at))
+    match line:
+        case RunRecord():
+            return _begun(history, line)
+        case PlanLine():
+            return _planned(history, line.document)
+        case NodeFinishedLine():
+            outcomes = {**dict(history.outcomes), line.node: line.outcome.value}
             return replace(history, outcomes=tuple(outcomes.items()))
-        case "summary":
-            return _ended(history, record)
-        case "aborted":
-            return replace(history, aborted=_text(record, "at"), commands=(*history.commands, "abort"))
+        case SummaryLine():
+            return _ended(history, line)
+        case AbortedRecord():
+            return replace(history, aborted=timestamp(line.at), commands=(*history.commands, "abort"))
         case _:
             return history
 
 
-def _ended(history: RunHistory, record: Record) -> RunHistory:
+def _ended(history: RunHistory, line: SummaryLine) -> RunHistory:
     return replace(
         history,
-        ended=_text(record, "at"),
-        not_started=_not_started(record),
-        not_done=_not_done(record),
-        left_out=_left_out(record),
-        evictions=history.evictions + _number(record, "evictions"),
-        moved_twice=history.moved_twice + _number(record, "moved_twice"),
+        ended=timestamp(line.at),
+        not_started=_not_started(line),
+        not_done=_not_done(line),
+        left_out=line.left_out,
+        evictions=history.evictions + line.evictions,
+        moved_twice=history.moved_twice + line.moved_twice,
     )
 
 
-def _begun(history: RunHistory, record: Record) -> RunHistory:
-    commands = (*history.commands, _text(record, "command"))
-    history = replace(history, cluster_name=history.cluster_name or _text(record, "cluster_name"))
+def _begun(history: RunHistory, line: RunRecord) -> RunHistory:
+    commands = (*history.commands, line.command)
+    history = replace(history, cluster_name=history.cluster_name or line.cluster_name or "")
     if history.run:
         return replace(history, commands=commands, ended="", aborted="", not_started={}, not_done={}, left_out={})
-    cluster = record.get("cluster")
     return replace(
         history,
-        run=_text(record, "run"),
-        started_at=_text(record, "at"),
-        by=_text(record, "by"),
-        version=_text(record, "version"),
-        cluster=_text(cluster, "server") if isinstance(cluster, dict) else "",
-        policy=record.get("policy"),
+        run=line.run,
+        started_at=timestamp(line.at),
+        by=line.by,
+        version=line.version,
+        cluster=str(line.cluster.get("server", "")),
+        policy=line.policy,
         commands=commands,
     )
 
 
-def _planned(history: RunHistory, record: Record) -> RunHistory:
-    try:
-        plan = msgspec.convert(record.get("plan"), _Plan)
-    except msgspec.ValidationError:
-        return history
+def _planned(history: RunHistory, plan: ToldPlan) -> RunHistory:
     names = frozenset(node.name for wave in plan.waves for node in wave.nodes)
     return replace(
         history,
@@ -144,141 +158,69 @@ def _planned(history: RunHistory, record: Record) -> RunHistory:
     )
 
 
-class _Node(msgspec.Struct, frozen=True):
-    name: str
-
-
-class _Wave(msgspec.Struct, frozen=True):
-    nodes: tuple[_Node, ...]
-
-
-class _PlanSummary(msgspec.Struct, frozen=True):
-    pods_to_move: int = 0
-
-
-class _Plan(msgspec.Struct, frozen=True):
-    """As much of a plan as is told of it."""
-
-    waves: tuple[_Wave, ...]
-    summary: _PlanSummary = _PlanSummary()
-
-
-class _NotDone(msgspec.Struct, frozen=True):
-    node: str
-    reason: str = ""
-    message: str = ""
-
-
-def _not_done(record: Record) -> Mapping[str, str]:
+def _not_done(line: SummaryLine) -> Mapping[str, str]:
     """By node, why it was not done; nothing in the journals of versions that did not tell."""
-    try:
-        entries = msgspec.convert(record.get("not_done") or [], tuple[_NotDone, ...])
-    except msgspec.ValidationError:
-        return {}
-    return {entry.node: f"{entry.reason}, {entry.message}" for entry in entries}
+    return {node.node: f"{node.reason}, {node.message}" for node in line.not_done}
 
 
-def _not_started(record: Record) -> Mapping[str, str]:
+def _not_started(line: SummaryLine) -> Mapping[str, str]:
     """By node, why it was not begun; without those that are told of as not done."""
-    reasons, not_done = record.get("reasons"), _not_done(record)
-    if not isinstance(reasons, dict):
-        return {}
-    return {node: str(why) for node, why in reasons.items() if node not in not_done}
+    not_done = {node.node for node in line.not_done}
+    return {node: why for node, why in line.reasons.items() if node not in not_done}
 
 
-def _left_out(record: Record) -> Mapping[str, int]:
-    counts = record.get("left_out")
-    if not isinstance(counts, dict):
-        return {}
-    return {reason: number for reason, number in counts.items() if isinstance(number, int)}
-
-
-def _number(record: Record, name: str) -> int:
-    number = record.get(name)
-    return number if isinstance(number, int) else 0
-
-
-def _text(record: Record, name: str) -> str:
-    return str(record.get(name, ""))
-
-
-def _moment(record: Record) -> Moment | None:
-    what = _what(record)
-    if not what:
-        return None
-    kind = record.get("type")
-    is_detail = kind == "step" and bool(record.get("detail") or record.get("phase") in ("pending", "done"))
-    repeats = kind in ("blocked", "released", "wave_settling")
-    return Moment(_text(record, "at"), _text(record, "node"), what, _further(record), is_detail, repeats)
-
-
-def _what(record: Record) -> str:
-    """What a record says in words; empty where it is nothing to tell."""
-    parts = _WORDS.get(_text(record, "type"), ())
-    words = _Forgiving({**record, **_prepared(record)})
-    return ": ".join(text for part in parts if (text := part.format_map(words).strip()))
-
-
-def _prepared(record: Record) -> Record:
-    """Values that are no words yet."""
-    nodes, seconds = record.get("nodes"), record.get("seconds")
-    ends = _ENDS if "not_done" in record else _ENDS_BEFORE
-    groups = ((name.replace("_", " "), record.get(name)) for name in ends)
-    counts = (f"{len(group)} {word}" for word, group in groups if isinstance(group, list) and group)
-    return {
-        "nodes": ", ".join(str(name) for name in nodes) if isinstance(nodes, list) else "",
-        "took": f" after {elapsed(seconds)}" if isinstance(seconds, int | float) else "",
-        "now_on": f", now on {record.get('version')}" if record.get("outcome") == "succeeded" else "",
-        "counts": ", ".join(counts),
-        "given_back": _given_back(record),
-    }
-
-
-def _given_back(record: Record) -> str:
-    groups = ((record.get("reverted"), "given back"), (record.get("left"), "left as they are"))
-    return "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if isinstance(nodes, list) and nodes)
-
-
-def _further(record: Record) -> tuple[str, ...]:
-    """What stands below: of a failed node what was seen of it, of the end who was left."""
-    match record.get("type"):
-        case "node_finished":
-            hint = _text(record, "hint")
-            return (*_seen(record), *((f"hint: {hint}",) if hint else ()))
-        case "summary":
-            not_done = (f"{node} was not done: {why}" for node, why in _not_done(record).items())
-            return (*not_done, *(f"{node} was left: {why}" for node, why in _not_started(record).items()))
+def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return a type of line
+    """What a line says in words; None where it is nothing to tell."""
+    at = timestamp(line.at)
+    match line:
+        case RunRecord():
+            return Moment(at, "", f"{line.command} by {line.by}")
+        case WaveStarted():
+            return Moment(at, "", f"wave {line.index} of {line.waves}: {', '.join(line.nodes)}")
+        case WaveSettling():
+            return Moment(at, "", f"wave {line.index} settles: {line.waiting_for}", repeats=True)
+        case NodeStep():
+            is_detail = bool(line.detail) or line.phase in (Phase.PENDING, Phase.DONE)
+            return Moment(at, line.node, _joined(line.phase, line.detail), detail=is_detail)
+        case PodBlocked():
+            return Moment(at, line.node, f"{line.pod} is held back by {line.budget}", repeats=True)
+        case PodReleased():
+            return Moment(at, line.node, f"{line.pod} may go", repeats=True)
+        case NodeFinishedLine():
+            return _finished(at, line)
+        case VersionHeld() | Notice():
+            return Moment(at, "", line.message)
+        case AbortedRecord():
+            groups = ((line.reverted, "given back"), (line.left, "left as they are"))
+            given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
+            return Moment(at, "", _joined(f"aborted by {line.by}", given_back))
+        case SummaryLine():
+            return _end(at, line)
+        case PlanLine() | VersionLine() | DryRunLine():
+            return None
         case _:
-            return ()
+            assert_never(line)
 
 
-def _seen(record: Record) -> tuple[str, ...]:
-    try:
-        return tuple(findings_text(msgspec.convert(record, Findings)))
-    except msgspec.ValidationError:
-        return ()
+def _finished(at: str, line: NodeFinishedLine) -> Moment:
+    now_on = f", now on {line.version}" if line.outcome is Outcome.SUCCEEDED else ""
+    took = f" after {elapsed(line.seconds)}" if line.seconds else ""
+    further = (*findings_text(line.findings), *((f"hint: {line.hint}",) if line.hint else ()))
+    return Moment(at, line.node, _joined(f"{line.outcome}{took}{now_on}", line.message), further)
 
 
-class _Forgiving(dict[str, Any]):
-    """Words of a record; one that it has not is empty."""
+def _end(at: str, line: SummaryLine) -> Moment:
+    groups = (
+        (line.succeeded, "succeeded"),
+        (line.failed, "failed"),
+        (line.not_done, "not done"),
+        (line.not_started, "not started"),
+    )
+    counts = ", ".join(f"{len(group)} {word}" for group, word in groups if group)
+    not_done = (f"{node} was not done: {why}" for node, why in _not_done(line).items())
+    left = (f"{node} was left: {why}" for node, why in _not_started(line).items())
+    return Moment(at, "", _joined("the end", counts), (*not_done, *left))
 
-    def __missing__(self, _key: str) -> str:
-        return ""
 
-
-_WORDS: Mapping[str, Sequence[str]] = {
-    "run": ("{command} by {by}",),
-    "wave_started": ("wave {index} of {waves}", "{nodes}"),
-    "wave_settling": ("wave {index} settles", "{waiting_for}"),
-    "step": ("{phase}", "{detail}"),
-    "blocked": ("{pod} is held back by {budget}",),
-    "released": ("{pod} may go",),
-    "node_finished": ("{outcome}{took}{now_on}", "{message}"),
-    "version_held": ("{message}",),
-    "notice": ("{message}",),
-    "aborted": ("aborted by {by}", "{given_back}"),
-    "summary": ("the end", "{counts}"),
-}
-_ENDS = ("succeeded", "failed", "not_done", "not_started")
-# of the versions whose journals do not tell what was not done
-_ENDS_BEFORE = ("succeeded", "failed", "skipped", "not_started")
+def _joined(what: str, further: str) -> str:
+    return f"{what}: {further}" if further else what

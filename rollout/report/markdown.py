@@ -5,7 +5,7 @@ no reference to an issue, whoever shows it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -36,9 +36,11 @@ def _parts(plan: RolloutPlan, zones: Mapping[str, str]) -> Iterator[str]:
     yield f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are spans of code."""
-    cells = [[_cell(text) for text in row] for row in rows]
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Container[str] = ()) -> str:
+    """A table whose cells are spans of code, but for columns with our `own` words alone."""
+    cells = [
+        [text if heading in own else _cell(text) for heading, text in zip(headers, row, strict=True)] for row in rows
+    ]
     return tabulate(
         cells, headers=[heading.capitalize() for heading in headers], tablefmt="github", disable_numparse=True
     )

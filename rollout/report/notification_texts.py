@@ -1,19 +1,13 @@
-"""A notification's title and body in plain words; or in those of the operator's template."""
+"""A notification's title and body in plain words."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from string import Template
-from typing import Any, assert_never
+from dataclasses import replace
+from typing import assert_never
 
-from rollout.errors import UsageError
 from rollout.model.notification import (
-    NOTES,
     AnyNote,
     FinishedNote,
     HeldNote,
     NodeFailedNote,
-    Note,
-    NotifyEvent,
     StartedNote,
     TrialNote,
     VersionHeldNote,
@@ -21,9 +15,6 @@ from rollout.model.notification import (
 )
 from rollout.model.text import counted, elapsed, printable, shortened
 from rollout.report.summary import tallied
-
-_PARTS = ("title", "body")
-_COMMON = frozenset({"event", *(item.name for item in fields(Note))})
 
 
 def worded(note: AnyNote) -> AnyNote:
@@ -97,61 +88,3 @@ def _finished(note: FinishedNote) -> tuple[str, str]:
     lines += [f"Not done: {shortened(note.not_done_nodes)}."] if note.not_done_nodes else []
     lines += [f"Left out: {tallied(note.left_out)}."] if note.left_out else []
     return f"rollout {note.state}" + (f": {', '.join(figures)}" if figures else ""), "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Templates:
-    """The operator's own words: `title` and `body` by event, those under None for every event that has none."""
-
-    words: Mapping[NotifyEvent | None, Mapping[str, str]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> "Templates":
-        """What a file says, all of it checked; `UsageError` names the first key that is wrong."""
-        general = {key: value for key, value in content.items() if not isinstance(value, dict)}
-        words: dict[NotifyEvent | None, Mapping[str, str]] = {None: _checked(general, "", _COMMON)}
-        for name, table in content.items():
-            if isinstance(table, dict):
-                event = _event(name)
-                words[event] = _checked(table, f"[{name}] ", frozenset(item.name for item in fields(NOTES[event])))
-        return cls(words)
-
-    def worded(self, note: AnyNote) -> AnyNote:
-        """The note with title and body; in a template `$title` and `$body` are those that it would have without one."""
-        note = worded(note)
-        own = {**self.words.get(None, {}), **self.words.get(NotifyEvent(note.event), {})}
-        values = {item.name: _text(getattr(note, item.name)) for item in fields(note)}
-        texts = {part: Template(text).substitute(values) for part, text in own.items()}
-        return replace(note, title=texts.get("title", note.title), body=texts.get("body", note.body))
-
-
-def _event(name: str) -> NotifyEvent:
-    try:
-        return NotifyEvent(name)
-    except ValueError:
-        known = ", ".join(NotifyEvent)
-        raise UsageError(f"[{name}] is not an event", hint=f"The events are {known}.") from None
-
-
-def _checked(table: Mapping[str, Any], place: str, known: frozenset[str]) -> Mapping[str, str]:
-    for key, text in table.items():
-        if key not in _PARTS or not isinstance(text, str):
-            raise UsageError(f"{place}{key} is neither a title nor a body", hint='Write title = "…" and body = "…".')
-        template = Template(text)
-        if not template.is_valid():
-            raise UsageError(f"{place}{key}: a $ that is no field's", hint="Write $$ for a dollar sign.")
-        for name in template.get_identifiers():
-            if name not in known:
-                raise UsageError(f"{place}{key}: unknown field ${name}", hint=f"Fields: {', '.join(sorted(known))}.")
-    return table
-
-
-def _text(value: object) -> str:
-    """A field in a text: made safe, but for the texts that are so already and have lines."""
-    if isinstance(value, str):
-        return "\n".join(printable(line) for line in value.splitlines())
-    if isinstance(value, tuple):
-        return ", ".join(printable(str(part)) for part in value)
-    if isinstance(value, Mapping):
-        return tallied(value)
-    return "" if value is None else str(value)

@@ -12,7 +12,6 @@ from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
 from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab
@@ -31,7 +30,10 @@ def lab(start_lab: StartLab) -> Lab:
 
 @pytest.fixture
 def hosts(lab: Lab) -> dict[str, Host]:
-    return {host.name: host for host in read_inventory(lab.inventory, SshDefaults()).hosts}
+    return {
+        name: Host(name, machine.address, lab.ssh_port or 0, key_file=str(lab.key))
+        for name, machine in lab.machines.items()
+    }
 
 
 def executor(lab: Lab, **said: object) -> AnsibleExecutor:

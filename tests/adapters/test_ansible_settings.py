@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rollout.adapters.ansible.inventory import TARGETS, _host, is_reachable_by_name, write_inventory, write_variables
+from rollout.adapters.ansible.inventory import TARGETS, is_reachable_by_name, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
-from rollout.errors import InventoryError
 from rollout.model.host import Host
 
 
@@ -93,9 +92,3 @@ def test_no_address_becomes_an_option_of_ssh(address: str) -> None:
 
 def test_the_playbooks_are_found() -> None:
     assert {"probe.yml", "reboot.yml", "prepare.yml"} <= {path.name for path in playbooks().iterdir()}
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "99999999999"])
-def test_ports_that_are_none(port: str) -> None:
-    with pytest.raises(InventoryError, match=f"the inventory gives host a port {port}"):
-        _host("a", {"ansible_port": port}, AnsibleSettings())

@@ -283,7 +283,7 @@ def test_rights_that_were_there_before_may_be_again_and_for_a_minute(
             ApiUnavailableError,
         )
         later = time.monotonic() + 61
-        monkeypatch.setattr("rollout.adapters.kube.recovery.time.monotonic", lambda: later)
+        monkeypatch.setattr("rollout.adapters.kube.access.time.monotonic", lambda: later)
         assert refused("/known") is ApiError
         granted = True
         api.patch("/known", {})
@@ -363,7 +363,7 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         assert "still refuses: nodes is forbidden" in early.message
         assert refused(api).has_cause("NamespaceTerminating")
         later = time.monotonic() + 61
-        monkeypatch.setattr("rollout.adapters.kube.recovery.time.monotonic", lambda: later)
+        monkeypatch.setattr("rollout.adapters.kube.access.time.monotonic", lambda: later)
         assert not isinstance(refused(api), ApiUnavailableError)
         assert api.get("/x") == b"{}"
 

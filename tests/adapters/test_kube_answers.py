@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rollout.adapters.clock import ServerTime
 from rollout.adapters.kube.answers import continue_token
-from rollout.adapters.kube.server_time import ServerTime
 from rollout.errors import ApiUnavailableError
 from rollout.ports import ClusterApi
 from tests.adapters.kube_client import client

@@ -5,7 +5,7 @@ from base64 import b64decode
 import pytest
 
 from rollout.adapters.pushgateway import Pushgateway, PushgatewayError
-from rollout.report.metrics.exposition import Metrics
+from rollout.report.metrics.instruments import Metrics
 from tests.apply.test_metrics import gateway
 
 

@@ -6,7 +6,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,9 +14,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.sockets import connect, resolve
+from rollout.adapters.ssh.sockets import connect
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.host import Host
 from rollout.model.text import printable
 from tests.adapters.conftest import Process, shell, trusting
 from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
@@ -195,22 +193,6 @@ def test_channel_that_is_never_closed(servers: Any, client_key: asyncssh.SSHKey,
         shell(server, key_file).run(server.host(), "x", timeout=1.5)
 
 
-@pytest.mark.exhaustive
-def test_name_whose_resolver_hangs(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-
-    def hang(*_: object, **__: object) -> list[object]:
-        released.wait(60)
-        return []
-
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    started = time.monotonic()
-    with pytest.raises(SshTimeoutError, match=r"no answer within 0.5 s while connecting"):
-        trusting(key_file, connect_timeout=0.5).run(Host("a", "a.example"), "true", timeout=60)
-    assert time.monotonic() - started < 20
-    released.set()
-
-
 def addresses(*targets: tuple[str, int]) -> list[Any]:
     return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, p)) for a, p in targets]
 
@@ -231,13 +213,9 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() - started < 12
 
 
-def test_addresses_need_no_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = threading.active_count()
-    for address in ("127.0.0.1", "::1"):
-        assert [found[4][0] for found in resolve(address, 22, time.monotonic() + 5)] == [address]
-    assert threading.active_count() == threads
+def test_a_name_that_cannot_be_one_is_said_not_to_resolve() -> None:
     with pytest.raises(socket.gaierror):
-        resolve("a" * 70 + ".example", 22, time.monotonic() + 20)
+        connect("a" * 70 + ".example", 22, time.monotonic() + 20, 1)
 
 
 # Asks good and bad hosts at once, as a poll does, and says what it cost.

@@ -96,11 +96,6 @@ def test_durations_cross_as_flags_give_them(server: Any, key_file: Path) -> None
     assert asked(shell, hosts, Duration(60)) == dict.fromkeys(hosts, greeting)
 
 
-def test_what_cannot_cross_is_told_at_once() -> None:
-    with pytest.raises(TypeError, match="object cannot be sent to a worker"):
-        workers.message_of(object())
-
-
 @pytest.mark.usefixtures("three", "nothing_here")
 def test_failures_are_what_they_are_here(servers: Any, server: Any, key_file: Path) -> None:
     other = servers.serve(authorized=[asyncssh.generate_private_key("ssh-ed25519")])

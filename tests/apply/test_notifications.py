@@ -243,12 +243,6 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         (["--set", "notify.file=none"], "cannot read none: No such file or directory"),
         (["--set", "notify.on=everything"], "'everything' is not an event"),
         (["--set", "notify.held-after=0s"], "0s leaves no time"),
-        (["--set", "notify.template=field.toml"], "field.toml: [held] title: unknown field $outcome"),
-        (["--set", "notify.template=general.toml"], "general.toml: body: unknown field $node"),
-        (["--set", "notify.template=dollar.toml"], "dollar.toml: title: a $ that is no field's"),
-        (["--set", "notify.template=event.toml"], "event.toml: [nothing] is not an event"),
-        (["--set", "notify.template=key.toml"], "key.toml: [held] text is neither a title nor a body"),
-        (["--set", "notify.template=torn.toml"], "torn.toml is not TOML"),
         (["--config", "list.toml"], "list.toml:2: notify.url: it takes texts"),
     ],
 )
@@ -257,12 +251,6 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
 ) -> None:
     files = {
         "urls": TOKEN,
-        "field.toml": '[held]\ntitle = "$outcome"',
-        "general.toml": 'body = "$node"',
-        "dollar.toml": 'title = "$"',
-        "event.toml": '[nothing]\ntitle = ""',
-        "key.toml": '[held]\ntext = ""',
-        "torn.toml": "title = ",
         "list.toml": f'[notify]\nurl = [["https://h/{TOKEN}"]]',
     }
     for name, content in files.items():

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.adapters.ansible.executor import AnsibleExecutor
+from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.gather.hosts.polling import CONCURRENCY, poll
 from rollout.gather.hosts.probe import PROBE_COMMAND
-from rollout.gather.inventory.reading import SshDefaults, read_inventory
+from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.host import Host, HostFacts
 
 
@@ -72,10 +73,15 @@ def lab(folder: Path, hosts: int) -> Iterator[Site]:
             serving.terminate()
 
 
+def hosts_of(site: Site) -> dict[str, Host]:
+    """The lab's hosts, by name."""
+    inventory = read_inventory(site.inventory, AnsibleSettings(), SshDefaults(), by_ansible=False)
+    return {host.name: host for host in inventory.hosts}
+
+
 def our_poll(site: Site) -> Cost:
     """Ask every host, in this process and those that it starts."""
-    inventory = read_inventory(site.inventory, SshDefaults())
-    hosts: dict[str, Host] = {host.name: host for host in inventory.hosts}
+    hosts = hosts_of(site)
     shell = ParamikoShell(known_hosts=site.known_hosts)
     next(iter(poll(dict(list(hosts.items())[:1]), shell, timeout=30).values()))  # imports and key loading
     cpu, wall = time.process_time() + children_cpu(), time.monotonic()
@@ -89,8 +95,7 @@ def our_poll(site: Site) -> Cost:
 def executor_poll(site: Site, count: int) -> Cost:
     """Ask the first hosts by the Ansible executor; what it costs this process is counted as well."""
     settings = AnsibleSettings(inventory=site.inventory, known_hosts=site.known_hosts)
-    inventory = read_inventory(site.inventory, SshDefaults())
-    hosts = {host.name: host for host in inventory.hosts[:count]}
+    hosts = dict(list(hosts_of(site).items())[:count])
     executor = AnsibleExecutor(settings)
     before, wall = time.process_time() + children_cpu(), time.monotonic()
     found = poll(hosts, executor, timeout=60, concurrency=CONCURRENCY)

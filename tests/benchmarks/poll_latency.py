@@ -34,10 +34,9 @@ from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import SshError
 from rollout.gather.hosts.polling import CONCURRENCY, poll
 from rollout.gather.hosts.side_by_side import side_by_side
-from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from rollout.model.host import Host, HostFacts
 from rollout.ports import CommandResult
-from tests.benchmarks.poll import lab
+from tests.benchmarks.poll import hosts_of, lab
 
 Target = tuple[str, int]
 _FILES = 16_000
@@ -142,11 +141,13 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_FILES, hard) if hard > 0 else _FILES, hard))
     kind = OneProcess if options.one_process else ParamikoShell
-    with tempfile.TemporaryDirectory() as folder, lab(Path(folder), options.hosts) as site:
-        inventory = read_inventory(site.inventory, SshDefaults())
-        with behind_links({host.name: host for host in inventory.hosts}, options.delay / 1000) as hosts:
-            figures = measure(hosts, kind(known_hosts=site.known_hosts), options.concurrency)
-            print(json.dumps({"processes": 1 if options.one_process else workers_for(len(hosts)), **figures}))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        lab(Path(folder), options.hosts) as site,
+        behind_links(hosts_of(site), options.delay / 1000) as hosts,
+    ):
+        figures = measure(hosts, kind(known_hosts=site.known_hosts), options.concurrency)
+        print(json.dumps({"processes": 1 if options.one_process else workers_for(len(hosts)), **figures}))
 
 
 def client_cpu() -> float:

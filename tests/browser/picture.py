@@ -8,7 +8,7 @@ from tests.docs.example import EXAMPLE
 from tests.docs.pages import DOCS
 
 PICTURE = DOCS / "example-report.png"
-_WIDTH, _FROM, _TO = 1180, "h2#where-the-time-went", "h2#held-evictions-by-budget"
+_WIDTH, _FROM, _TO = 1180, "h2#timeline", "h2#held-evictions"
 
 
 def take() -> None:

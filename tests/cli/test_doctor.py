@@ -14,7 +14,7 @@ from rollout.gather.cluster.rights import apply_rights
 from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, LEASES
+from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.hosts.machine import Unit
@@ -262,24 +262,6 @@ def test_what_the_server_would_not_store_is_named(
     standing = lab.call(lambda: lab.store.get(CONFIGMAPS, name, "kube-system"))
     assert standing is not None
     assert "data" not in standing
-
-
-def test_a_lock_that_the_server_would_not_store_is_named(start_lab: StartLab, command: Command) -> None:
-    """A quota of the namespace (count/leases.coordination.k8s.io) refuses what is not there yet, and nothing else."""
-    lab = start_lab("idle", nodes=3, speed=1)
-    assert not [entry for entry in findings(command, lab)[1] if "cannot be" in entry["message"]]
-    assert lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system")) is None
-    lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="create", resource="leases"))
-    code, checks = findings(command, lab)
-    (entry,) = (entry for entry in checks if "cannot be" in entry["message"])
-    assert (code, entry["check"], entry["verdict"]) == (ExitCode.ERROR, "lock", "fail")
-    assert entry["subject"] == "Lease kube-system/node-rollout"
-    assert "cannot be created, so no rollout can begin" in entry["message"]
-    assert "admission webhook" in entry["fix"]
-    # one that stands is taken, not created
-    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": {}}
-    lab.call(lambda: lab.store.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}))
-    assert not [entry for entry in findings(command, lab)[1] if "cannot be" in entry["message"]]
 
 
 def test_hundreds_of_hosts_take_few_lines(start_lab: StartLab, command: Command) -> None:

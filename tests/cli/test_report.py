@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -63,8 +64,10 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     assert "shop/ledger" in words
 
     markdown = command("report", told["run"][:6])
-    assert markdown.stdout.startswith(f"## Rollout `{told['run']}`: incomplete: ")
-    assert "`worker-2` `rolled-back`" in markdown.stdout
+    assert re.match(r"## `127\.0\.0\.1:\d+, \w{3} [\d-]+`: incomplete: ", markdown.stdout)
+    assert f"- Run: `{told['run']}`\n" in markdown.stdout
+    assert "`worker-2`" in markdown.stdout
+    assert "`rolled-back in phase ready`" in markdown.stdout
 
 
 def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -> None:

@@ -120,12 +120,6 @@ def test_a_review_asks_one_thing(cluster: Cluster) -> None:
     assert statuses == [422, 422, 201]
 
 
-def test_a_configmap_as_large_as_they_get(cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
-    made = cluster.make(path, {"metadata": {"name": "c"}, "data": {"plan.json": "x" * 1024 * 1024}})
-    assert cluster.send("POST", path, {**made, "metadata": {**made["metadata"], "name": "d"}}).status >= 400
-
-
 def test_events_lie_beside_their_objects(cluster: Cluster) -> None:
     namespace = cluster.namespace()
     name = cluster.name("contract")
@@ -201,18 +195,3 @@ def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> 
 def test_queries_that_are_bad_requests(cluster: Cluster, query: dict[str, Any]) -> None:
     answer = cluster.get("/api/v1/pods", **query)
     assert (answer.status, answer.reason) == (400, "BadRequest")
-
-
-def test_options_that_are_none(cluster: Cluster) -> None:
-    node = f"{NODES}/{cluster.node()}"
-    answers = (
-        cluster.patch(node, {}, MERGE, dryRun="Some"),
-        cluster.get(NODES, resourceVersionMatch="Exact"),
-        cluster.get(NODES, resourceVersion="1", resourceVersionMatch="Nonsense"),
-    )
-    assert [answer.status for answer in answers] == [422] * 3
-
-
-@pytest.mark.parametrize("field", ["spec.nodeName", "status.phase", "metadata.name", "metadata.namespace"])
-def test_fields_that_select_pods(cluster: Cluster, field: str) -> None:
-    assert cluster.get(f"/api/v1/namespaces/{cluster.namespace()}/pods", fieldSelector=f"{field}=x").items == []

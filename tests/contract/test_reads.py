@@ -105,11 +105,6 @@ def test_remaining_items_are_not_counted_under_a_selector(cluster: Cluster) -> N
     assert "remainingItemCount" not in page
 
 
-def test_a_limit_below_nothing_is_none(cluster: Cluster) -> None:
-    names = {cluster.node() for _ in range(2)}
-    assert set(cluster.get(NODES, limit=-1, labelSelector=f"{LABEL}={cluster.run}").items) == names
-
-
 def test_a_broken_continue_token_is_a_bad_request(cluster: Cluster) -> None:
     assert cluster.get(NODES, limit=2, **{"continue": "abc"}).status == 400
 

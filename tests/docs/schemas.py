@@ -21,11 +21,11 @@ from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.explanation import Explanation
 from rollout.planning.status import NodeStatus
-from rollout.report import document_types, fleetlock, line_types
+from rollout.report import document_types, fleetlock
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
     AbortReport,
-    CheckLine,
+    CheckReport,
     PauseReport,
     ReleaseReport,
     UnfinishedRun,
@@ -34,7 +34,7 @@ from rollout.report.document_types import (
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import RunHistory
 from rollout.report.host_keys import HostKeyRow
-from rollout.report.line_types import JournalLine, RunLine
+from rollout.report.lines import AnyLine, JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
 from tests.docs.field_meanings import MEANINGS
@@ -49,7 +49,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "journal": get_args(JournalLine),
     "abort": AbortReport | None,
     "doctor": DoctorReport,
-    "check-update": get_args(CheckLine),
+    "check-update": CheckReport,
     "history": list[RunHistory] | RunHistory,
     "report": RunReport,
     "pause": PauseReport,
@@ -77,7 +77,6 @@ TITLES: Mapping[str, str] = {
     "explain": "`rollout plan --explain NODE -o json`",
     "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
-    "check-update": "a line of `rollout check-update -o json`",
     "inventory": "`rollout inventory --list`",
     "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
@@ -97,7 +96,7 @@ _WITH_PLAN = frozenset({"apply", "journal"})
 _KEPT = frozenset({"plan", "journal"})
 _ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
     "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions", "moved_twice"),
-    "WaveStartedLine": ("in_flight",),
+    "WaveStarted": ("in_flight",),
 }
 ADDED = "always written now; missing where a version from before it was added has saved the document"
 # Words that the code has fixed, in fields that are mere text to it.
@@ -161,6 +160,9 @@ def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[s
     if "required" not in component:
         return whole
     required = component["required"] if name in _WITH_OPTIONAL_FIELDS else list(properties)
+    if name in _LINES:
+        unset = {item.encode_name for item in msgspec.structs.fields(_LINES[name]) if item.default is msgspec.UNSET}
+        required = [field for field in properties if field not in unset]
     added = _added(name, component) & {*required} if is_kept else frozenset()
     for field in added:
         explained[field] = {"$comment": ADDED, **explained[field]}
@@ -169,7 +171,7 @@ def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[s
 
 def _added(name: str, component: Mapping[str, Any]) -> frozenset[str]:
     """The fields that a kept document of this type may lack: of lines the listed, else what the reader has without."""
-    if name in _TYPED_DICTS:
+    if name in _TYPED_DICTS or name in _LINES:
         return frozenset(_ADDED_TO_LINES.get(name, ()))
     return frozenset(component["properties"]) - {*component["required"]}
 
@@ -178,23 +180,21 @@ def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict
     kept = {key: value for key, value in content.items() if key != "default"}
     if words := _FIXED.get((name, field)):
         kept["enum"] = [word.value if isinstance(word, Enum) else word for word in words]
-    if field == "at" and _is_line(name):
+    if field == "at" and name.endswith("Line"):
         kept |= {"format": "date-time", "description": "RFC 3339, UTC"}
     return {**kept, "description": meaning} if meaning else kept
 
 
-def _is_line(name: str) -> bool:
-    return name.endswith(("Line", "Record"))
-
-
 # msgspec sorts the fields of these by name.
-_MODULES = (document_types, fleetlock, line_types, written_types)
+_MODULES = (document_types, fleetlock, written_types)
 _TYPED_DICTS = {
     kind.__name__: kind
     for kind in (*(kind for module in _MODULES for kind in vars(module).values()), DoctorReport)
     if is_typeddict(kind)
 }
 _ORDER = {name: list(kind.__annotations__) for name, kind in _TYPED_DICTS.items()}
+# What is not always written of these has no value where it is not.
+_LINES = {kind.__name__: kind for kind in get_args(AnyLine)}
 # Every other type writes each of its fields, whether or not it may be left out when it is made.
 _WITH_OPTIONAL_FIELDS = frozenset(name for name, kind in _TYPED_DICTS.items() if kind.__optional_keys__)
 

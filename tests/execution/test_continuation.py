@@ -53,6 +53,14 @@ def test_those_that_are_tried_again_do_not_count() -> None:
     assert counted_failures(FOUND, 9, retry_failed=True) == 0
 
 
+def test_what_failed_before_is_told_with_where_to_look() -> None:
+    situation = Situation(inputs([node("a")]).snapshot, {}, {}, NOW, NO_PAST)
+    inherited = continuation(FOUND, situation, retry_failed=False, skip_blocked=False).inherited
+    told = {left.node: left.message for left in inherited.failed}
+    assert told["a"] == "failed before and was left cordoned; see: kubectl describe node a"
+    assert told["e"] == "failed before and was given back; see: kubectl describe node e"
+
+
 def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     canary = Pool("canary", "tier=canary", canary=2, max_unavailable=Count(50, percent=True))
     web = Pool("web", "tier=web", canary=0, ramp=(Count(1), Count(3)))

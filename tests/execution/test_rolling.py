@@ -11,8 +11,9 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.rolling import may_begin, schedule, slow_first
+from rollout.planning.rolling import slow_first
 from tests.execution.simulated import World
+from tests.planning.builders import may_begin
 
 KEYS = ("shop/web", "shop/db", "replicaset/shop/api", "room:cpu")
 
@@ -182,14 +183,3 @@ def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Map
             if begun[other] < begun[name] and needs & rules.holds.get(other, {}).keys()
         ]
         assert len(passing) <= rules.in_flight, f"{passing} went before {name}"
-
-
-@settings(max_examples=200, deadline=None)
-@given(cases())
-def test_the_estimate_is_what_the_dispatcher_does_where_nodes_take_as_long_as_estimated(case: Cases) -> None:
-    seconds, rules, _ = case
-    begins, whole = schedule(rules, {name: int(each) for name, each in seconds.items()})
-    world = World(seconds, policy=quick())
-    world.run(rules, limit=rules.in_flight)
-    assert begins == world.begun
-    assert whole == world.makespan

@@ -192,7 +192,7 @@ def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, w
     (hidden / "ansible_runner.py").write_text("raise ModuleNotFoundError('no ansible_runner')\n")
     ended = ansible.run(lab, "status", PYTHONPATH=str(hidden))
     assert ended.code == 1
-    assert "--executor ansible needs Ansible" in ended.stderr
+    assert "--executor ansible and --inventory need Ansible" in ended.stderr
     assert "-m pip install ansible-core ansible-runner" in ended.stderr
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.cluster import server_checks
-from rollout.gather.doctor.command import HostHealth, UnitState, parse_health
-from rollout.gather.doctor.doctor import Examination
+from rollout.gather.doctor.examination import Examination, HostHealth, UnitState, parse_health
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.cluster import ClusterIdentity

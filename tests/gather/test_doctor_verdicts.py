@@ -3,7 +3,7 @@
 import pytest
 
 from rollout.gather.doctor.checks import Verdict
-from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
+from rollout.gather.doctor.cluster import LockState, lock_check, unseen_lock_check
 
 LEFT = ("the rollout 3f9a was interrupted", "`rollout resume` goes on with it")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.gather.hosts.sudo_rules import wants_password
+from rollout.gather.hosts.sudo import wants_password
 
 START = """Matching Defaults entries for ops on node:
     env_reset, mail_badpass,

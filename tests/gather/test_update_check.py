@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.gather.updates.check import CheckOutcome, CheckResult, Limits, Watched, asked, concluded, seen, watched
-from rollout.gather.updates.command import check_refusal
-from rollout.gather.updates.following import first_results
+from rollout.gather.updates import CheckOutcome, CheckResult, begun_check, check_refusal, concluded, heard
 from rollout.model.host import (
     Host,
     HostFacts,
@@ -20,7 +18,7 @@ from rollout.model.quantity import Duration
 from rollout.ports import CommandResult
 
 HOST = Host("worker-1", "192.0.2.1")
-LIMITS = Limits(Duration(600), Duration(120))
+TIMEOUT = Duration(600)
 IDLE, CHECKING, AVAILABLE = UpdateOperation.IDLE, UpdateOperation.CHECKING, UpdateOperation.AVAILABLE
 DOWNLOADING, NEED_REBOOT = UpdateOperation.DOWNLOADING, UpdateOperation.NEED_REBOOT
 REPORTING = UpdateOperation.REPORTING_ERROR
@@ -44,14 +42,14 @@ def facts(operation: UpdateOperation, progress: float = 0.0, checked: int = 100,
 
 def ends(*answers: tuple[float, HostObservation], start: HostFacts | None = None) -> CheckResult | None:
     """The end after these answers, each `(seconds, answer)`; only the last may be one."""
-    item = watched("worker-1", start or facts(IDLE))
-    if not item.asked:
-        item = asked(item, 0.0)
+    check = begun_check("worker-1", start or facts(IDLE))
+    if check.may_be_asked:
+        check = replace(check, asked_at=0.0)
     result = None
     for at, answer in answers:
         assert result is None, f"ended before {at}: {result}"
-        item = seen(item, answer, at)
-        result = concluded(item, answer, at, LIMITS)
+        check = heard(check, answer)
+        result = concluded(check, at, TIMEOUT)
     return result
 
 
@@ -88,7 +86,7 @@ def test_nothing_is_found_where_the_server_has_answered() -> None:
         ([(2, facts(DOWNLOADING, 0.4, 200)), (4, facts(IDLE, 0, 200))], "given up"),
         # restarted meanwhile, the engine has forgotten when it last asked
         ([(2, facts(CHECKING)), (4, facts(IDLE, checked=0))], "not reached"),
-        ([(2, facts(IDLE)), (91, facts(IDLE))], "did not answer in 90 s"),
+        ([(2, facts(IDLE)), (91, facts(IDLE))], "not reached"),
         ([(2, facts(CHECKING)), (4, AWAY), (60, facts(IDLE, boot="b2"))], "rebooted meanwhile"),
         ([(2, facts(NEED_REBOOT, boot="b2"))], "rebooted meanwhile"),
     ],
@@ -101,66 +99,35 @@ def test_failures(answers: list[tuple[float, HostObservation]], said: str) -> No
     assert not result.settled
 
 
-def test_a_host_frozen_in_its_download_is_not_waited_for_forever() -> None:
-    frozen = facts(DOWNLOADING, 0.4, 200)
-    result = ends((2, frozen), (100, frozen), (121, frozen), (122, frozen))
-    assert outcome(result) is CheckOutcome.STALLED
-    # a clock that goes on is no progress
-    ticking = [(float(at), facts(DOWNLOADING, 0.4, 200 + at)) for at in range(2, 121, 20)]
-    assert outcome(ends(*ticking, (123, facts(DOWNLOADING, 0.4, 400)))) is CheckOutcome.STALLED
-    # as long as it moves, only the timeout ends it
-    moving = [(float(at), facts(DOWNLOADING, at / 1000, 200)) for at in range(50, 600, 50)]
-    result = ends(*moving, (600, facts(DOWNLOADING, 0.6, 200)))
-    assert outcome(result) is CheckOutcome.TIMED_OUT
-    assert result is not None
-    assert "--timeout 10m" in result.message
-
-
 def test_a_host_that_is_away_may_come_back_in_time() -> None:
     loading = facts(DOWNLOADING, 0.4, 200)
     assert outcome(ends((2, loading), (60, AWAY), (110, facts(NEED_REBOOT, 0, 200)))) is CheckOutcome.STAGED
-    gone = ends((2, loading), (60, AWAY), (122, AWAY))
-    assert outcome(gone) is CheckOutcome.UNREACHABLE
-    assert gone is not None
-    assert "no answer" in gone.message
+
+
+@pytest.mark.parametrize(("last", "said"), [(facts(DOWNLOADING, 0.4, 200), "DOWNLOADING"), (AWAY, "no answer")])
+def test_only_the_timeout_ends_what_does_not_move(last: HostObservation, said: str) -> None:
+    result = ends((2, facts(DOWNLOADING, 0.4, 200)), (599, last), (600, last))
+    assert outcome(result) is CheckOutcome.TIMED_OUT
+    assert result is not None
+    assert "--timeout 10m" in result.message
+    assert said in result.message
 
 
 def test_a_failure_from_before_is_not_the_answer() -> None:
     """The engine takes a question only once it has reported the last failure."""
-    item = watched("worker-1", facts(REPORTING))
-    assert not item.asked
+    check = begun_check("worker-1", facts(REPORTING))
     for at, answer in ((2, facts(REPORTING)), (4, facts(IDLE))):
-        item = seen(item, answer, at)
-        assert concluded(item, answer, at, LIMITS) is None
-    answer = facts(IDLE, checked=200)
-    assert outcome(concluded(seen(asked(item, 5), answer, 7), answer, 7, LIMITS)) is CheckOutcome.UP_TO_DATE
+        assert not check.may_be_asked
+        check = heard(check, answer)
+        assert concluded(check, at, TIMEOUT) is None
+    assert check.may_be_asked
+    check = heard(replace(check, asked_at=5.0), facts(IDLE, checked=200))
+    assert outcome(concluded(check, 7, TIMEOUT)) is CheckOutcome.UP_TO_DATE
 
 
 def test_a_host_that_is_at_it_is_followed_without_a_question() -> None:
-    item = watched("worker-1", facts(DOWNLOADING, 0.4))
-    assert item == Watched("worker-1", item.before, item.before.update, asked=True, begun=True, past_checking=True)
-
-
-def test_without_waiting_only_those_that_listen_are_asked() -> None:
-    observations: dict[str, HostObservation] = {
-        "idle": facts(IDLE),
-        "staged": facts(NEED_REBOOT),
-        "loading": facts(DOWNLOADING, 0.4),
-        "failing": facts(REPORTING),
-        "away": AWAY,
-        "unknown": replace(facts(IDLE), update=UpdateStatus(UpdateOperation.UNKNOWN, message="denied")),
-    }
-    nodes = (*observations, "nameless")
-    results, others = first_results(nodes, observations, wait=False)
-    assert set(others) == {"idle", "unknown"}
-    assert {result.node: result.outcome.value for result in results} == {
-        "staged": "staged",
-        "loading": "asked",
-        "failing": "refused",
-        "away": "unreachable",
-        "nameless": "unreachable",
-    }
-    assert set(first_results(nodes, observations, wait=True)[1]) == {"idle", "unknown", "loading", "failing"}
+    assert not begun_check("worker-1", facts(DOWNLOADING, 0.4)).may_be_asked
+    assert outcome(ends((2, facts(REPORTING)), start=facts(DOWNLOADING, 0.4))) is CheckOutcome.FAILED
 
 
 @pytest.mark.parametrize(

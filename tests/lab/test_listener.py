@@ -14,7 +14,6 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from tests.standalone_api import standalone_api
 
 Place = tuple[str, int]
 
@@ -97,15 +96,3 @@ def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path)
             closed.enter_context(connection)
         assert all(hung_up(connection) for connection in kept)
     gc.collect()  # a connection that asyncio has forgotten is told of here, as a warning
-
-
-def test_an_outage_ends_handshakes_too(tmp_path: Path) -> None:
-    with standalone_api(tmp_path) as api, ExitStack() as closed:
-        place = api.server.host, api.server.port
-        silent, begun = (closed.enter_context(socket.create_connection(place)) for _ in range(2))
-        begun.sendall(b"\x16\x03\x01")
-        for _ in range(3):
-            api.call(lambda: None)  # a turn of the loop, in which it accepts
-        api.outage(0.1)
-        assert hung_up(silent)
-        assert hung_up(begun)

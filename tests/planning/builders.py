@@ -1,6 +1,6 @@
 """Small clusters for tests, written down as briefly as their point allows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,8 +20,10 @@ from rollout.model.cluster import (
     SelectorOperator,
 )
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
+from rollout.model.plan import Rolling
 from rollout.model.policy import Policy, Selection
 from rollout.planning.plan import PlanInputs
+from rollout.planning.rolling import candidates
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IDENTITY = ClusterIdentity("cluster-uid", "https://127.0.0.1:6443", "v1.36.2")
@@ -123,3 +125,8 @@ def inputs(
         policy=policy or Policy(),
         created_at=NOW,
     )
+
+
+def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
+    """Whether a node may be away beside those in flight."""
+    return name in candidates(rules, {name: 0}, [name], in_flight)

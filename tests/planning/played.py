@@ -254,14 +254,10 @@ class _Rolling(_Wave):
 
     def _admit(self) -> None:
         self._free()
-        walk = candidates(self._wave.rolling or Rolling(1), self._order, self._waiting, list(self._measured))
-        begun, name = list[str](), next(walk, None)
-        while name is not None:
+        rules, begun, waiting = self._wave.rolling or Rolling(1), list[str](), list(self._waiting)
+        while name := next(candidates(rules, self._order, waiting, [*self._measured, *begun]), None):
             begun.append(name)
-            try:
-                name = walk.send(True)
-            except StopIteration:
-                name = None
+            waiting.remove(name)
         earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())
         there = {name: self._well(name) for name in begun}
         # as the engine has it: of the owners that have pods on the node

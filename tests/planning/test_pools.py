@@ -18,9 +18,8 @@ from rollout.planning.away import Room
 from rollout.planning.document import _identity_as_written, decode_plan, encode_plan, sealed
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, ordered, pools_of, predecessors
-from rollout.planning.rolling import may_begin
 from rollout.planning.staleness import changes
-from tests.planning.builders import control_plane, facts, inputs, node
+from tests.planning.builders import control_plane, facts, inputs, may_begin, node
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
 WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))

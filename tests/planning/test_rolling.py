@@ -11,8 +11,7 @@ from rollout.model.policy import Policy, Sharing, Strategy
 from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan, sealed
 from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.rolling import may_begin
-from tests.planning.builders import budget, control_plane, inputs, node, pod
+from tests.planning.builders import budget, control_plane, inputs, may_begin, node, pod
 from tests.planning.test_playing import small_pool
 
 ROLLING = Policy(max_unavailable=Count(3), strategy=Strategy.ROLLING)

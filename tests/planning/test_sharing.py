@@ -10,7 +10,7 @@ import pytest
 from rollout.model.cluster import PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm, Placement, PodTerm
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.policy import DrainPolicy, Policy, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.document import decode_plan, encode_plan, identify
@@ -52,20 +52,6 @@ def test_six_ordinary_nodes_share_waves() -> None:
     assert sizes(build_plan(six(6, Sharing.EXCLUSIVE))) == [1] * 6
     assert sizes(build_plan(six(2))) == [2, 2, 2]
     assert sizes(build_plan(six(6))) == [3, 3]
-
-
-def test_with_the_soft_taint_few_nodes_go_first_where_the_others_take_the_rest() -> None:
-    """Their pods move again, for all others wait for their own turn; the whole takes no longer."""
-    plain = build_plan(six(6))
-    for strategy in Strategy:
-        given = six(6)
-        once = replace(given.policy, prefer_no_schedule_taint=True, strategy=strategy)
-        few = build_plan(replace(given, policy=once))
-        assert sizes(few) == [1, 5]
-        assert few.waves[0].because.startswith("few nodes first: ")
-        assert few.estimate.seconds <= plain.estimate.seconds
-        # 3 pods on each node
-        assert few.summary.expected_evictions == few.summary.pods_to_move + 3 < plain.summary.expected_evictions
 
 
 def test_a_hundred_nodes_with_chart_budgets_take_as_many_waves_as_the_limit_demands() -> None:

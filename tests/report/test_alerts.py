@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rollout.model.progress import Outcome, Phase
-from rollout.report.metrics.state import NO_FAILURES, PassResult
+from rollout.report.metrics.instruments import NO_FAILURES, PassResult
 from tests.report.promql import answered, selected
 
 PROMTOOL = shutil.which("promtool")

@@ -8,7 +8,8 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
 from rollout.model.progress import Moves, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
-from rollout.report.json_lines import JsonLines, summary
+from rollout.report.json_lines import JsonLines
+from rollout.report.lines import record_of, summary
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
 from tests.docs import reference
@@ -174,7 +175,7 @@ def test_only_a_run_that_owes_nothing_is_complete(result: RunResult, *, complete
 
 def test_programs_are_told_the_same() -> None:
     skipped = NotStarted("node-2", "not started: no sudo", ExclusionReason.NO_SUDO)
-    told = summary(RunResult((DONE,), (skipped,), excluded=(AWAY, PAUSED, IDLE)))
+    told = record_of(summary(AT, RunResult((DONE,), (skipped,), excluded=(AWAY, PAUSED, IDLE))))
     assert told["skipped"] == ["node-2"]
     assert told["not_done"] == [
         {"node": "node-7", "reason": "unreachable", "message": AWAY.message},

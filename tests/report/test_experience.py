@@ -15,7 +15,12 @@ def at(seconds: int) -> str:
 
 
 def run(cluster: str = "here", gates: object = None) -> Record:
-    return {"type": "run", "at": at(0), "cluster": {"uid": cluster}, "policy": {"gates": gates}}
+    who = {"format_version": "1.0", "run": "0123456789abcdef", "command": "apply", "by": "ann@laptop", "version": "1"}
+    return {"type": "run", "at": at(0), **who, "cluster": {"uid": cluster}, "policy": {"gates": gates}}
+
+
+def wave(index: int, seconds: int) -> Record:
+    return {"type": "wave_started", "at": at(seconds), "index": index, "waves": 3, "nodes": []}
 
 
 def step(node: str, phase: str, seconds: int) -> Record:
@@ -23,18 +28,18 @@ def step(node: str, phase: str, seconds: int) -> Record:
 
 
 def finished(node: str, outcome: str, seconds: int) -> Record:
-    return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome}
+    return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome, "phase": "done"}
 
 
 STORY = [
-    {"type": "wave_started", "at": at(0), "index": 1},
+    wave(1, 0),
     step("w-1", "draining", 1),
     step("w-2", "draining", 1),
     step("w-1", "drained", 11),
     step("w-2", "drained", 21),
     finished("w-1", "succeeded", 71),
     finished("w-2", "not-back", 90),
-    {"type": "wave_started", "at": at(95), "index": 2},
+    wave(2, 95),
     step("w-3", "draining", 96),
     step("w-3", "drained", 100),
     finished("w-3", "succeeded", 200),
@@ -71,7 +76,7 @@ def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> 
 
 
 def test_moments_that_cannot_be_read_are_passed_over() -> None:
-    story = [{**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:], {"type": "wave_started", "at": at(212)}]
+    story = [{**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:], wave(3, 212)]
     assert past_of([[run(), *story]], "here") == Past((4,), (100,), (12,))
 
 
@@ -129,10 +134,9 @@ def test_permits_that_come_back_one_by_one_are_no_turns_of_their_own() -> None:
 
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     first = {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}}
-    second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80, "ReplicaSet/shop/cart": "soon"}}
-    garbled: tuple[object, ...] = (None, "quick", [])
-    others = [{**step("w-3", "drained", 13), "endings": endings} for endings in garbled]
-    story = [run(), first, second, *others]
+    second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80}}
+    garbled = {**step("w-3", "drained", 13), "endings": "quick"}
+    story = [run(), first, second, garbled]
     expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
     again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]
     assert past_of([story, again, [run("there"), first]], "here").owners == expected
@@ -142,13 +146,13 @@ def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
     """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
     on, back = 3600, -3600
     story = [
-        {"type": "wave_started", "at": at(0), "index": 1},
+        wave(1, 0),
         *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
         {**finished("w-1", "succeeded", 71 + on), "seconds": 71.0},
-        {"type": "wave_started", "at": at(80 + on), "index": 2},
+        wave(2, 80 + on),
         *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
         {**finished("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
-        {"type": "wave_started", "at": at(180 + on), "index": 3},
+        wave(3, 180 + on),
         *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
         {**finished("w-3", "succeeded", 200 + on), "seconds": 19.5},
     ]

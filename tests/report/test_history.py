@@ -20,10 +20,11 @@ from rollout.model.progress import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
-from rollout.report.history import Record, replay
-from rollout.report.json_lines import line
+from rollout.report.history import replay
+from rollout.report.lines import Record, line, record_of
 from rollout.report.timeline import history_text, timeline_text
 from tests.report.builders import AT
+from tests.report.journals import ended, record
 from tests.report.test_json_lines import EVENTS, FAILED
 
 BEGUN = {
@@ -33,6 +34,7 @@ BEGUN = {
     "command": "apply",
     "by": "ann@laptop/12",
     "version": "1.2.3",
+    "format_version": "1.0",
     "cluster": {"server": "https://127.0.0.1:6443"},
     "policy": policy_document(
         Policy(max_unavailable=Count(3), reboot_timeout=Duration(60), prefer_no_schedule_taint=True)
@@ -50,7 +52,7 @@ STEPS = (
 RUN: tuple[Record, ...] = (
     BEGUN,
     *(
-        json.loads(msgspec.json.encode(line(event)))
+        json.loads(msgspec.json.encode(record_of(line(event))))
         for event in (*EVENTS[:2], *STEPS, NodeFinished(AT, FAILED), *EVENTS[2:])
     ),
 )
@@ -120,7 +122,7 @@ ENDED = RunResult(
 
 
 def test_the_end_tells_of_nodes_that_no_plan_had() -> None:
-    records = (BEGUN, json.loads(msgspec.json.encode(line(RunFinished(AT, ENDED)))))
+    records = (BEGUN, json.loads(msgspec.json.encode(record_of(line(RunFinished(AT, ENDED))))))
     told = replay(records)
     assert told.not_done == {
         "node-5": "no-sudo, sudo asks for a password",
@@ -136,14 +138,6 @@ def test_the_end_tells_of_nodes_that_no_plan_had() -> None:
     ]
 
 
-def test_the_end_of_an_older_version_is_told_as_it_was() -> None:
-    """Its journals count the skipped, and say nothing of what was not done."""
-    new = {"not_done", "left_out"}
-    older = tuple({name: value for name, value in record.items() if name not in new} for record in RUN)
-    assert replay(older).not_started == {"node-3": "cordoned since", "node-4": "a failure"}
-    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 skipped, 1 not started") for row in rows(older))
-
-
 def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
     resumed = replay((*RUN, again))
@@ -153,8 +147,8 @@ def test_a_run_that_was_gone_on_with_is_one_run() -> None:
 
 
 def test_moves_of_all_commands_are_summed_up() -> None:
-    ends = [{"type": "summary", "evictions": 20, "moved_twice": 3}, {"type": "summary", "evictions": 4}]
-    told = replay([BEGUN, {"type": "plan", "plan": {"waves": [], "summary": {"pods_to_move": 21}}}, *ends])
+    ends = [ended(5, evictions=20, moved_twice=3), ended(6, evictions=4, moved_twice=0)]
+    told = replay([BEGUN, record("plan", 1, plan={"waves": [], "summary": {"pods_to_move": 21}}), *ends])
     assert (told.pods_to_move, told.evictions, told.moved_twice) == (21, 24, 3)
     assert "pods   21 pods had to move: 24 evictions, 3 of them of pods that came during the run" in timeline_text(told)
     assert "evictions" not in timeline_text(replay(RUN))
@@ -190,6 +184,7 @@ ABORTED = {
     "type": "aborted",
     "at": "2026-03-04T05:09:00Z",
     "by": "bob@ops/7",
+    "run": "0123456789abcdef",
     "reverted": ["node-1"],
     "left": ["node-2"],
 }

@@ -1,7 +1,8 @@
 import io
 import json
 import threading
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.progress import (

@@ -22,9 +22,8 @@ from rollout.model.progress import (
     VersionHeld,
 )
 from rollout.report.metrics.delivery import Delivery
-from rollout.report.metrics.exposition import Metrics
 from rollout.report.metrics.families import FAMILIES
-from rollout.report.metrics.state import PassResult
+from rollout.report.metrics.instruments import Metrics, PassResult
 from tests.report.builders import AT, plan, planned
 
 

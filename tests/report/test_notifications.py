@@ -1,22 +1,19 @@
 """Which events of a run are worth a notification, and in which words."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 import pytest
 
-from rollout.errors import BlockedError, InterruptedRunError, LockedError, UsageError
+from rollout.errors import BlockedError, InterruptedRunError, LockedError
 from rollout.execution.gates.gates import Later
 from rollout.model.notification import (
-    NOTES,
     AnyNote,
     FinishedNote,
     Level,
     NodeFailedNote,
-    NotifyEvent,
     RolloutState,
-    StartedNote,
     VersionHeldNote,
     WaveDoneNote,
 )
@@ -37,7 +34,7 @@ from rollout.model.progress import (
     VersionHeld,
     WaveStarted,
 )
-from rollout.report.notification_texts import Templates, worded
+from rollout.report.notification_texts import worded
 from rollout.report.notifications import Noteworthy
 from tests.report.builders import AT, plan
 
@@ -63,12 +60,6 @@ def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) 
 def done(*events: StepEvent) -> list[tuple[int, int, int]]:
     """Of each notification of waves: the wave, its nodes that ended, and those of the whole."""
     return [(note.wave, note.wave_ended, note.ended) for note in notes(*events) if isinstance(note, WaveDoneNote)]
-
-
-def test_every_event_has_its_notification_and_its_word() -> None:
-    assert set(NOTES) == set(NotifyEvent)
-    for event, kind in NOTES.items():
-        assert next(item.default for item in fields(kind) if item.name == "event") == event
 
 
 def test_each_names_when_where_and_which_rollout() -> None:
@@ -250,44 +241,8 @@ def test_a_version_that_is_held() -> None:
     assert strange.next == "rollout release '1; reboot'"
 
 
-def test_text_of_others_is_made_safe_in_titles_bodies_and_templates() -> None:
+def test_text_of_others_is_made_safe_in_bodies() -> None:
     failed = NodeFinished(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
     (note,) = notes(failed)
-    own = Templates.read({"node-failed": {"title": "$message"}}).worded(note)
     assert "\x1b" not in worded(note).body
-    assert own.title == "\\x1b[2Jgone\nfor good"
     assert msgspec.json.decode(msgspec.json.encode(note))["message"] == "\x1b[2Jgone\nfor good"
-
-
-def test_a_template_of_all_events_and_one_of_its_own() -> None:
-    templates = Templates.read({"title": "[$cluster] $title", "started": {"body": "$versions, $resumed, $nodes"}})
-    start, hold = map(templates.worded, notes(PlanReady(AT, plan()), blocked("shop/cart-1", 600)))
-    assert (start.title, start.body) == ("[prod] prod: rollout started: 3 nodes to 4081.2.1", "4081.2.1, False, 3")
-    assert hold.title.startswith("[prod] prod: node-1 is held")
-    assert hold.body == worded(hold).body
-
-
-@pytest.mark.parametrize("event", list(NotifyEvent))
-def test_a_template_may_name_every_field_of_its_event_and_no_other(event: NotifyEvent) -> None:
-    names = [item.name for item in fields(NOTES[event])]
-    Templates.read({event: {"body": " ".join(f"${name}" for name in names)}})
-    with pytest.raises(UsageError, match="unknown field"):
-        Templates.read({event: {"body": "$nothing"}})
-
-
-def test_a_template_fills_every_field_of_each_event() -> None:
-    known: dict[NotifyEvent, AnyNote] = {
-        NotifyEvent(note.event): note
-        for note in (
-            *notes(PlanReady(AT, plan()), wave(1, "node-1"), ended("node-1"), blocked("shop/cart-1", 600)),
-            *notes(ended("node-1", Outcome.FAILED), RunFinished(AT, RunResult((FAILED,)))),
-            VersionHeldNote(version="1", failed_nodes=("a",), message="so"),
-        )
-    }
-    assert set(known) == set(NotifyEvent)
-    assert isinstance(known[NotifyEvent.STARTED], StartedNote)
-    for event, note in known.items():
-        names = [item.name for item in fields(note)]
-        body = Templates.read({event: {"body": "|".join(f"${name}" for name in names)}}).worded(note).body
-        assert "$" not in body
-        assert body.count("|") == len(names) - 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyte
 import pytest
+from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
@@ -329,7 +330,9 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
 def test_a_held_pod_never_loses_how_much_time_is_left(width: int) -> None:
     held = EVENTS[3]
     assert isinstance(held, PodBlocked)
-    named = replace(held, node="ip-10-20-30-40.eu-1.compute.internal", pod="a-long-namespace/cart-7d9f8b6c5-x2x4z")
+    named = structs.replace(
+        held, node="ip-10-20-30-40.eu-1.compute.internal", pod="a-long-namespace/cart-7d9f8b6c5-x2x4z"
+    )
     assert "9m00s left" in screen(
         EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width
     )
@@ -340,7 +343,7 @@ def test_nor_where_the_names_are_short(width: int) -> None:
     """The longest form that fits is chosen by what the other columns leave."""
     held = EVENTS[3]
     assert isinstance(held, PodBlocked)
-    named = replace(held, node="worker-3", pod="shop/ledger-7d9f8b6c5-x2x4z", budget="shop/ledger")
+    named = structs.replace(held, node="worker-3", pod="shop/ledger-7d9f8b6c5-x2x4z", budget="shop/ledger")
     shown = screen(EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width)
     assert "9m00s left" in shown
     assert "7 pods left" in shown

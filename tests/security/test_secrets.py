@@ -24,6 +24,7 @@ from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
 from rollout.adapters.ssh.sockets import through
 from rollout.errors import ExitCode
+from rollout.gather.inventory.reading import SshDefaults
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -215,7 +216,7 @@ def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
     program.write_text(f"#!/bin/sh\nenv > {home}/environment\ncat <<END\n{json.dumps(told)}\nEND\n")
     program.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **SECRETS}
-    read_inventory(program, AnsibleSettings(inventory=program, folder=home, environment=environment))
+    read_inventory(program, AnsibleSettings(folder=home, environment=environment), SshDefaults(), by_ansible=False)
     assert SECRET not in (home / "environment").read_text()
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -139,24 +138,6 @@ def test_a_host_that_reports_from_its_old_boot_after_its_grant_may_still_go_down
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-@pytest.mark.exhaustive
-def test_servers_of_different_flags_never_hold_more_than_the_larger(started: Start, serve: Serve) -> None:
-    lab = started("default", 8)
-    one, two = (
-        serve(lab, "--slots", "1", "--max-unavailable", "4"),
-        serve(lab, "--slots", "2", "--max-unavailable", "4"),
-    )
-    clients = [Client(lab, name) for name in workers(lab)[:4]]
-    kinds: list[Any] = [client.ask(server).kind for client in clients for server in (one, two)]
-    assert len(slots_of(lab)) == 2
-    assert kinds.count("failed_lock_semaphore_full") >= 4
-    held = [client for client in clients if client.node in {slot["node"] for slot in slots_of(lab)}]
-    for client in held:
-        client.await_grant(one)
-        client.reboot()
-        client.await_release(two)
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -193,19 +174,6 @@ def with_machine_id(lab: Lab, node: str, machine_id: str) -> None:
         lab.store.put(NODES, {**body, "status": {**body["status"], "nodeInfo": info}})
 
     lab.call(change)
-
-
-def test_a_host_that_is_cloned_while_its_node_is_drained_is_two_hosts(started: Start, serve: Serve) -> None:
-    """The server does not hear of it: its watch hangs. Whoever asks by that id may be either."""
-    lab = started("default", 5)
-    lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
-    server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
-    client.await_grant(server)
-    own = lab.machines[clone.node].machine_id
-    with_machine_id(lab, clone.node, lab.machines[client.node].machine_id)
-    assert client.ask(server).kind == "doubled_id"
-    with_machine_id(lab, clone.node, own)
-    client.await_grant(server)
 
 
 def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Start, serve: Serve) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from signal import SIGKILL
 
@@ -18,7 +17,6 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-from tests.apply.conftest import is_ending
 from tests.ended import Ended, HeardProcess
 from tests.server.conftest import (
     CALM,
@@ -29,10 +27,8 @@ from tests.server.conftest import (
     is_cordoned,
     marks_of,
     slots_of,
-    victim,
     workers,
 )
-from tests.server.test_replicas import end_stubborn
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -150,56 +146,3 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
     other.await_grant(servers[0])
     score = lab.scoreboard()
     assert (score.rebooted_undrained, score.most_unavailable <= 2) == ((), True)
-
-
-def test_replicas_whose_clocks_are_days_apart_take_over_from_each_other(
-    started: Start, machine: Callable[..., Machine]
-) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    early, late = machine(lab, -DAY), machine(lab, DAY)
-    client.ask(early)
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
-    leading, other = (early, late) if holder.endswith(f"/{early.process.pid}") else (late, early)
-    # to the other the Lease looks as if it had been renewed days ago, or would be in days; it is alive
-    end = time.monotonic() + 7
-    while time.monotonic() < end:
-        assert holder_of(lab) == holder
-        time.sleep(0.2)
-    leading.end(SIGKILL)
-    killed = time.monotonic()
-    wait_until(lambda: holder_of(lab) != holder)
-    assert time.monotonic() - killed > 1, "the dead one's time had to pass"
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
-    end_stubborn(lab)
-    client.await_grant(other)
-    assert marks_of(lab, client.node)["run"] == run
-    client.reboot()
-    client.await_release(other)
-    assert (is_cordoned(lab, client.node), lab.scoreboard().rebooted_undrained) == (False, ())
-
-
-def test_a_servers_own_clock_steps_while_it_holds_a_slot(started: Start, machine: Callable[..., Machine]) -> None:
-    """Its slots' time, its lock and its grant stand; the window, which is of its own time of day, follows the step."""
-    lab = started("default", 5)
-    begin = datetime.now(UTC).astimezone() - timedelta(minutes=30)
-    flags = ("--window", f"{begin:%H:%M} 2h", "--slot-timeout", "60s", "--slots", "2", "--max-unavailable", "2")
-    server = machine(lab, 0, *flags)
-    client, other = [Client(lab, name) for name in workers(lab)[:2]]
-    client.await_grant(server)
-    run = marks_of(lab, client.node)["run"]
-    for seconds in (6 * HOUR, -6 * HOUR, 400 * DAY + 6 * HOUR):
-        server.set(seconds)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            assert other.ask(server).kind == "outside_window"
-            assert [slot["run"] for slot in slots_of(lab)] == [run]
-            time.sleep(0.3)
-        assert client.ask(server).kind == "granted", "its node was drained within the window"
-    client.reboot()
-    client.await_release(server)
-    assert other.ask(server).kind == "outside_window"
-    server.set(0)
-    other.await_grant(server)
-    assert lab.scoreboard().rebooted_undrained == ()

@@ -5,10 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, slots_of, workers
-from tests.server.test_paused import leading_first
+from tests.server.conftest import Client, Serve, is_cordoned, marks_of, slots_of, workers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -54,33 +52,3 @@ def test_a_host_that_goes_down_as_its_time_is_up_is_waited_for(started: Start, s
     wait_until(lambda: client.boot_id != before)
     client.await_release(server)
     assert outcome_of(client) == "succeeded"
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("asked", ["leading", "other"])
-def test_an_api_server_that_is_slow_but_in_time_for_the_lease_denies_nobody_for_ever(
-    asked: str, started: Start, serve: Serve
-) -> None:
-    """Each read takes more than half of what a renewal may take, and less than the whole."""
-    lab = started("default", 5)
-    pair, client = (serve(lab), serve(lab)), Client(lab, workers(lab)[0])
-    client.await_grant(pair[0])
-    server = dict(zip(("leading", "other"), leading_first(lab, *pair), strict=True))[asked]
-    for resource in ("leases", "configmaps"):
-        lab.inflict(ApiFault(answer=FaultAnswer.SLOW, verb="get", resource=resource, delay=SLOW))
-    assert client.await_grant(server, seconds=120).kind == "granted"
-    lab.behave()
-
-
-@pytest.mark.timeout(240)
-def test_a_lease_of_one_second_is_long_enough(started: Start, serve: Serve) -> None:
-    lab = started("default", 5)
-    pair = [serve(lab, "--set", "lock.duration=1s") for _ in range(2)]
-    client = Client(lab, workers(lab)[0])
-    for server in pair:
-        client.await_grant(server, seconds=120)
-    late = serve(lab, "--set", "lock.duration=1s")
-    assert client.await_grant(late, seconds=120).kind == "granted", "one that has just begun to watch"
-    client.reboot()
-    client.await_release(late)
-    wait_until(lambda: not slots_of(lab) and not holder_of(lab))

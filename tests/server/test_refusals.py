@@ -56,13 +56,6 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
     assert {node for node, count in lab.scoreboard().reboots.items() if count} == {"worker-6"}
 
 
-def test_a_host_is_taken_as_soon_as_what_blocked_its_drain_is_gone(started: Start, serve: Serve) -> None:
-    lab = started("forecast", 12)
-    server, client = serve(lab), Client(lab, "worker-3")
-    assert client.ask(server).kind == "drain_blocked"
-    assert Client(lab, "worker-3").ask(serve(lab, "--force")).kind == "waiting_for_drain"
-
-
 def remember(lab: Lab, **versions: dict[str, Any]) -> None:
     """Versions that have failed, as earlier rollouts leave them."""
     known = {name.replace("_", ".").removeprefix("v"): entry for name, entry in versions.items()}
@@ -112,14 +105,6 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     assert rollout(lab, "release", HELD).code == 0
     assert rollout(lab, "release", "--node", client.node).code == 0, "it has given a reboot up"
     wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
-
-
-def test_a_version_that_is_past_or_has_not_failed_often_enough_holds_nobody(started: Start, serve: Serve) -> None:
-    lab = started("default", 4)
-    remember(lab, v4081_1_0=failed_on("worker-9"), v4152_2_0=failed_on("worker-9", held=False))
-    client = Client(lab, workers(lab)[0])
-    assert client.ask(serve(lab)).kind == "version_held", "one failure is what --max-failures allows"
-    client.await_grant(serve(lab, "--max-failures", "2"))
 
 
 def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(

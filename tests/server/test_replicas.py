@@ -1,14 +1,10 @@
 """Several servers on one cluster: they answer alike, one works, and another goes on where it dies."""
 
 import json
-import random
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-
-import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.api.store import Change
@@ -114,35 +110,6 @@ def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: 
     assert most[0] == 3
     assert kinds.count("failed_lock_semaphore_full") >= 30
     assert {name for name in lab.machines if is_cordoned(lab, name)} <= held
-
-
-@pytest.mark.exhaustive
-def test_replicas_that_are_killed_at_random_break_no_limit(started: Start, serve: Serve) -> None:
-    lab, rng = started("default", 8), random.Random(7)  # noqa: S311 - repeatable on purpose
-    servers = [serve(lab, "--slots", "2", "--max-unavailable", "2") for _ in range(2)]
-    waiting = {name: Client(lab, name) for name in workers(lab)}
-    granted: set[str] = set()
-    deadline, kills = time.monotonic() + 100, 3
-    while waiting and time.monotonic() < deadline:
-        if kills and rng.random() < 0.08:
-            kills -= 1
-            index = rng.randrange(2)
-            servers[index].end(signal.SIGKILL)
-            servers[index] = serve(lab, "--slots", "2", "--max-unavailable", "2")
-        name = rng.choice(sorted(waiting))
-        client, server = waiting[name], rng.choice(servers)
-        if name not in granted and client.ask(server).status == 200:
-            assert is_cordoned(lab, name)
-            granted.add(name)
-            client.reboot()
-        if name in granted and client.report(server).status == 200:
-            granted.discard(name)
-            del waiting[name]
-        assert len([slot for slot in slots_of(lab) if slot["state"] == "held"]) <= 2
-    score = lab.scoreboard()
-    assert (score.rebooted_undrained, score.killed, score.budgets_broken) == ((), (), ())
-    assert len(waiting) < len(workers(lab)) - 1
-    assert score.most_unavailable <= 2
 
 
 def test_while_the_api_server_is_away_nothing_is_granted(started: Start, serve: Serve) -> None:

@@ -107,17 +107,3 @@ def test_time_outs_go_on_while_servers_come_and_go(
     assert not slots_of(lab), "no server lives for long enough by itself"
     assert len(seen) > 1
     assert (outcome_of(lab, client.node), is_cordoned(lab, client.node)) == (outcome, False)
-
-
-@pytest.mark.timeout(240)
-def test_a_host_that_asks_and_reports_in_turn_is_drained_once(started: Start, serve: Serve) -> None:
-    lab = started("default", 5)
-    server = serve(lab, "--max-failures", "3")
-    client, other = [Client(lab, name) for name in workers(lab)[:2]]
-    client.ask(server)
-    client.await_release(server)
-    wait_until(lambda: not slots_of(lab))
-    assert not is_cordoned(lab, client.node)
-    denied = client.ask(server)
-    assert (denied.kind, "rollout release --node" in denied.value) == ("failed_recently", True)
-    assert other.ask(server).kind == "waiting_for_drain", "the others go on"

@@ -15,9 +15,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from rollout.model.memory import Pause
 from tests.apply.conftest import is_ending
-from tests.docs.test_json_schema import check
 from tests.ended import Ended
-from tests.inbox import received
 from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, victim, workers
 from tests.server.serving import left_on
 from tests.server.test_replicas import end_stubborn
@@ -135,23 +133,6 @@ def test_a_pool_has_its_own_limit(started: Start, serve: Serve, tmp_path: Path) 
     denied = two.ask(server)
     assert (denied.kind, "of the pool db is used up" in denied.value) == ("max_unavailable", True)
     assert other.ask(server).kind == "waiting_for_drain"
-
-
-def test_who_wants_notifications_is_told_of_each_reboot(started: Start, serve: Serve) -> None:
-    lab = started("default", 4)
-    client = Client(lab, workers(lab)[0])
-    with received() as inbox:
-        server = serve(lab, "--set", f"notify.url={inbox.url}")
-        client.await_grant(server)
-        client.reboot()
-        client.await_release(server)
-        inbox.wait_for("finished")
-        run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
-        assert inbox.events() == ["started", "wave-done", "finished"]
-        assert {note["run"] for note in inbox.notes} == {run}
-        for note in inbox.notes:
-            check("notification", note)
-        assert not any(inbox.url in line for line in server.said)
 
 
 def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve: Serve, rollout: Rollout) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import resource
-import secrets
 import socket
 import ssl
 import time
@@ -110,21 +109,6 @@ def test_a_small_body_that_unfolds_to_a_large_one_is_not_unfolded(server: Servin
     answer = server.send("pre-reboot", packed, Content_Encoding="gzip")
     assert answer.kind == "decode_error"
     assert memory_of(server) - before < 50
-
-
-def test_requests_that_are_sent_without_waiting_are_answered_in_turn(server: Serving) -> None:
-    one = (HEAD + asking("0" * 32)).replace(b"pre-reboot", b"steady-state")
-    last = (LAST + asking("0" * 32)).replace(b"pre-reboot", b"steady-state")
-    said = said_to(server, one * 200 + last)
-    assert said.count(b'"not_held"') == 201
-
-
-def test_ids_that_are_made_up_do_not_fill_the_log(server: Serving) -> None:
-    before = len(server.said)
-    for _ in range(200):
-        assert server.ask("pre-reboot", secrets.token_hex(16)).kind == "unknown_id"
-    wait_until(lambda: server.has_said("the others are not told"))
-    assert len(server.said) - before < 60
 
 
 @contextmanager

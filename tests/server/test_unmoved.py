@@ -68,10 +68,3 @@ def test_a_version_that_has_not_moved_is_told_wherever_reboots_are(
     assert [(entry["node"], entry["reboots"]) for entry in shown] == [(client.node, 1)]
     metric = re.compile(r"^node_rollout_fleetlock_nodes_unmoved\{.*\} 1\.0$", re.MULTILINE)
     wait_until(lambda: metric.search(server.get("/metrics")[1]))
-
-
-def test_a_version_that_moves_begins_the_count_anew(started: Start, serve: Serve) -> None:
-    lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    assert "unmoved" not in rebooted(server, client)
-    assert rebooted(server, client)["unmoved"] == "1"

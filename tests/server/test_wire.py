@@ -67,10 +67,6 @@ def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: s
     assert not slots_of(lab)
 
 
-def test_an_unknown_path_is_told_in_the_protocols_form(server: Serving) -> None:
-    assert (server.send("no-such", b"").kind, server.get("/v2/")[0]) == ("not_found", 404)
-
-
 def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(server: Serving, lab: Lab) -> None:
     for asked_as in ("0" * 32, "c988d2509fdf5cdcbed39037c56406fb"):
         answer = server.ask("pre-reboot", asked_as, "workers")
@@ -115,12 +111,6 @@ def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
     line = next(line for line in text.splitlines() if 'kind="unknown_id",request="pre-reboot"' in line)
     assert float(line.rpartition(" ")[2]) >= 1
     assert "node_rollout_fleetlock_nodes_in_hand" in text
-
-
-def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
-    with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(lambda _: server.ask("pre-reboot", "0" * 32, "workers").kind, range(100)))
-    assert set(answers) == {"unknown_id"}
 
 
 def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path) -> None:

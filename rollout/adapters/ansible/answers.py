@@ -51,7 +51,7 @@ class HostAnswer:
 
 
 def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
-    """What an event of ansible-runner says of a host's command; None where it is about something else."""
+    """Return what an event of ansible-runner says of a host's command; None where it is about something else."""
     data = event.get("event_data") or {}
     if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
         return None
@@ -63,7 +63,7 @@ def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
 
 
 def answer(host: str, result: Mapping[str, Any]) -> Answer:
-    """The answer in a task's result."""
+    """Return the answer in a task's result."""
     if result.get("unreachable"):
         return unreachable(host, str(result.get("msg", "")))
     if "timedout" in result:

@@ -51,7 +51,7 @@ class CommandQueue:
         self._run: _QueueRun | None = None
 
     def ask(self, host: Host, command: str, *, timeout: float) -> CommandResult:
-        """The answer to the host's next turn; raises `SshError` or one of its subclasses."""
+        """Return the answer to the host's next turn; raise `SshError` or one of its subclasses."""
         with self._lock:
             if self._run is None or self._run.over:
                 self._run = _QueueRun(self._settings, self._hosts)

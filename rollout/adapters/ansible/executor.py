@@ -135,5 +135,5 @@ def _pass_on(event: Mapping[str, Any], answers: "SimpleQueue[HostAnswer | None]"
 
 
 def _only_in(boot_id: str, command: str) -> str:
-    """The command for this boot alone; `boot_id` is hexadecimal digits and dashes, as it was parsed."""
+    """Return the command for this boot alone; `boot_id` is hexadecimal digits and dashes, as it was parsed."""
     return f"if [ \"$(cat {_BOOT_ID})\" = {boot_id} ]; then\n{command}\nelse echo 'this is another boot already'; fi"

@@ -9,15 +9,16 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
-from rollout.errors import InputError, InventoryError
-from rollout.gather.inventory.reading import Inventory
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host, port_of
+from rollout.errors import InventoryError
+from rollout.gather.inventory.reading import Inventory, SshDefaults, inventory_of
+from rollout.model.host import DEFAULT_SSH_USER, Host
 from rollout.model.text import excerpt
 
 TARGETS: Final = "rollout_targets"
@@ -39,7 +40,7 @@ _Dumper.add_representer(_Unsafe, lambda dumper, text: dumper.represent_scalar("!
 
 
 def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Host]) -> Path:
-    """A file with the hosts as one group: their names alone beside a user's inventory, else how to reach them."""
+    """Write a file with the hosts as one group: their names beside a user's inventory, else how to reach them."""
     members = {host.name: {} if settings.inventory else _connection(host, settings) for host in hosts}
     path = folder / "targets.yaml"
     _write(path, {TARGETS: {"hosts": members}})
@@ -47,7 +48,7 @@ def write_inventory(folder: Path, settings: AnsibleSettings, hosts: Iterable[Hos
 
 
 def write_variables(folder: Path, variables: Mapping[str, object]) -> Path:
-    """A file of variables for `-e @FILE`."""
+    """Write a file of variables for `-e @FILE`."""
     path = folder / "variables.yaml"
     _write(path, _unsafe(variables))
     return path
@@ -84,62 +85,36 @@ def _unsafe(value: object) -> object:
     return value
 
 
-def read_inventory(path: Path, settings: AnsibleSettings) -> Inventory:
-    """The hosts of any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise."""
-    command = [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"]
-    environment = {**settings.environment, **settings.variables()}
+def read_inventory(path: Path, settings: AnsibleSettings, defaults: SshDefaults, *, by_ansible: bool) -> Inventory:
+    """Read any inventory that Ansible reads: files, folders, programs, plugins; `InventoryError` otherwise.
+
+    `by_ansible` is whether Ansible will carry the commands as well.
+    """
+    if not path.exists():
+        raise InventoryError(f"inventory {path}: no such file", hint="Name another with --inventory.")
     try:
         ended = subprocess.run(  # noqa: S603 - Ansible's own program
-            command,
+            [str(programs() / "ansible-inventory"), "-i", str(path.absolute()), "--list"],
             cwd=settings.folder,
-            env=environment,
+            env={**settings.environment, **settings.variables()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"inventory {path}: ansible-inventory does not answer: {error}") from error
-    if ended.returncode != 0:
-        raise InventoryError(
-            f"inventory {path}: {excerpt(ended.stderr, 400)}", hint=f"Try: ansible-inventory -i {path} --list"
-        )
-    hosts = _hosts(json.loads(ended.stdout), settings)
-    if not hosts:
-        output = excerpt(ended.stderr, 400)
-        raise InventoryError(f"inventory {path} names no host{': ' + output if output else ''}")
-    return Inventory(hosts)
-
-
-def _hosts(document: Mapping[str, Any], settings: AnsibleSettings) -> tuple[Host, ...]:
-    """Every host of every group, but for this machine itself; variables that are templates are Ansible's business."""
-    variables = document.get("_meta", {}).get("hostvars", {})
-    groups = (group.get("hosts", ()) for name, group in document.items() if name != "_meta")
-    names = dict.fromkeys(name for group in groups for name in group)
-    hosts = (_host(name, variables.get(name, {}), settings) for name in names)
-    return tuple(host for host in hosts if host is not None)
-
-
-def _host(name: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> Host | None:
-    if variables.get("ansible_connection") == "local":
-        return None
-    if not name.isprintable():
-        raise InputError(f"the inventory has a host {name!r}, whose name cannot be printed")
-    address = _text(variables, "ansible_ssh_host", "ansible_host") or name
-    port = _text(variables, "ansible_ssh_port", "ansible_port")
-    user = _text(variables, "ansible_ssh_user", "ansible_user") or settings.user or DEFAULT_SSH_USER
-    if port.isdecimal() and port_of(port) is None:
-        raise InventoryError(f"the inventory gives host {name} port {port}", hint="Ports are from 1 to 65535.")
-    return Host(name, address, port_of(port) or settings.port or DEFAULT_SSH_PORT, user)
-
-
-def _text(variables: Mapping[str, Any], *names: str) -> str:
-    """The first that is set to a plain value; `ansible-inventory` marks what a program said as unsafe."""
-    for name in names:
-        value = variables.get(name)
-        if isinstance(value, dict):
-            value = value.get("__ansible_unsafe")
-        if isinstance(value, str | int) and str(value).isprintable() and "{{" not in str(value):
-            return str(value)
-    return ""
+    by_hand = f"Try: ansible-inventory -i {path} --list"
+    said = excerpt(ended.stderr, 400)
+    try:
+        document = json.loads(ended.stdout) if ended.returncode == 0 else None
+    except ValueError:
+        document = None
+    if document is None:
+        raise InventoryError(f"inventory {path}: {said or 'ansible-inventory prints no JSON'}", hint=by_hand)
+    inventory = inventory_of(document, defaults, by_ansible=by_ansible)
+    if not inventory.hosts:
+        raise InventoryError(f"inventory {path} names no host{': ' + said if said else ''}", hint=by_hand)
+    return replace(inventory, warnings=(*([f"inventory {path}: {said}"] if said else ()), *inventory.warnings))

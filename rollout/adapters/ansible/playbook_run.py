@@ -119,7 +119,7 @@ class PlaybookRun:
             self._ended()
 
     def _program_folder(self) -> Path:
-        """A folder with an `ansible-playbook` that ends when this thread does, however that comes."""
+        """Return a folder with an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
         tie = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.child_environment import is_secret
 from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.scratch import usual_folder
+from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
 from rollout.model.ssh_path import escaped, ssh_path
 from rollout.model.text import printable
 
-_MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
+_MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
 # No connection may outlive a boot, and one whose host is gone must end.
@@ -72,7 +72,7 @@ class AnsibleSettings:
     def variables(
         self, ssh_config: Path | None = None, *, first_on_path: Path | None = None, temporary: Path | None = None
     ) -> dict[str, str]:
-        """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put.
+        """Return what is added to the environment of Ansible's programs; `ssh_config` is where its text was put.
 
         `temporary` is a folder for what Ansible leaves behind when it is killed; None for the usual one.
         """
@@ -94,7 +94,7 @@ class AnsibleSettings:
         return variables
 
     def ssh_config_text(self) -> str:
-        """The client configuration that counts, with the usual user at its end, where nobody names another."""
+        """Return the client configuration that counts, with the usual user at its end, where nobody names another."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
         configured = usual if self.ssh_config is None else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
         files = () if self.ssh_config == _NO_FILE else configured
@@ -112,7 +112,7 @@ class AnsibleSettings:
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
     def _preferences(self, temporary: str) -> dict[str, str]:
-        """Used where neither the environment nor a configuration file says anything."""
+        """Return what is used where neither the environment nor a configuration file says anything."""
         preferred = [
             # Two streams: a terminal would make one of them.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
@@ -120,6 +120,8 @@ class AnsibleSettings:
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
+            # Half an inventory would have hosts of the plan missing.
+            ("inventory", "any_unparsed_is_failed", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED", "True"),
             # Its own choice is the home, which in a container cannot be written to.
             ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
@@ -131,7 +133,7 @@ class AnsibleSettings:
         return unset
 
     def _said(self, section: str, key: str, variable: str) -> str | None:
-        """What the user's environment or configuration file says; None where neither does."""
+        """Return what the user's environment or configuration file says; None where neither does."""
         return self.environment.get(variable) or self._config.get(section, key, fallback=None)
 
     @cached_property

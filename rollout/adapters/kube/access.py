@@ -1,14 +1,28 @@
-"""The way in, kept open: a session that is made anew, once for all threads, when its credentials have expired."""
+"""The way in, kept open: credentials that expire, and refusals by a server that has just come back.
+
+A session is made anew, once for all threads, when its credentials have expired.
+
+An API server that starts refuses everybody for a moment: it listens before it has read who may do what, so that users
+whose rights stand in the cluster are told 403 (and service accounts 401) which they are granted right after.
+
+Credentials that a server has accepted are no mistake of whoever runs this: refused later, they have expired or were
+replaced, or what the server asks about them is away. They may be accepted again, once an operator has seen to that. So
+may be a right that was there: roles and their bindings that are replaced are gone for a moment.
+"""
 
 import threading
 import time
 from collections.abc import Callable
 
 from rollout.adapters.kube.session import Session
-from rollout.errors import ApiUnavailableError, KubeconfigError
+from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 
 _UNAUTHORIZED = 401
 _LOGIN_PAUSE = 5.0
+_SECONDS = 60.0
+_REFUSALS = (_UNAUTHORIZED, 403)
+# How a refusal for want of a right is worded, whoever decides on rights; quotas and webhooks have other words.
+_OF_ROLES = '" cannot '
 
 
 class Access:
@@ -32,14 +46,14 @@ class Access:
         return self._session
 
     def renewed(self, refused: Session) -> Session:
-        """A session with fresh credentials, made once however many threads were refused."""
+        """Return a session with fresh credentials, made once however many threads were refused."""
         with self._renewing:
             if self._session is refused:
                 self._session = self._login_anew()
             return self._session
 
     def _login_anew(self) -> Session:
-        """A new session; a login that has just failed is not repeated for every thread that waits for it."""
+        """Return a new session; a login that has just failed is not repeated for every thread that waits for it."""
         if self._lockout is not None and time.monotonic() < self._locked_out_until:
             raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
         try:
@@ -49,3 +63,47 @@ class Access:
             self._lockout = ApiUnavailableError(message, status=_UNAUTHORIZED, hint=error.hint)
             self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
             raise self._lockout from error
+
+
+class Recovery:
+    """Hears of exchanges that failed; judges refusals by how long ago the last one did. For many threads."""
+
+    def __init__(self) -> None:
+        self._away_at = float("-inf")
+        self._granted: set[str] = set()
+        self._withdrawn_at: dict[str, float] = {}
+
+    def was_accepted(self, right: str) -> None:
+        """Hear that the server knows the caller, and has granted this right."""
+        self._granted.add(right)
+        self._withdrawn_at.pop(right, None)
+
+    def was_away(self) -> None:
+        """Hear that the server did not answer, or broke off, or said that it cannot."""
+        self._away_at = time.monotonic()
+
+    def judge(self, error: ApiError, right: str) -> ApiError:
+        """Return the refusal, or that the server is not to be relied on yet; one with a cause is about the object."""
+        if isinstance(error, ApiUnavailableError):
+            self.was_away()
+            return error
+        if error.status == _UNAUTHORIZED and self._granted:
+            return _passing(error, "what the API server has accepted before, it does not accept now")
+        if error.status not in _REFUSALS or error.causes:
+            return error
+        if time.monotonic() - self._away_at <= _SECONDS:
+            return _passing(error, "the API server was unavailable, and still refuses")
+        if _OF_ROLES in error.message and self._was_just_withdrawn(right):
+            return _passing(error, "what the API server has allowed before, it does not allow now")
+        return error
+
+    def _was_just_withdrawn(self, right: str) -> bool:
+        """Tell whether this right, or others, went just now: one that was not used yet goes with them."""
+        now = time.monotonic()
+        if right in self._granted:
+            self._withdrawn_at.setdefault(right, now)
+        return any(now - at <= _SECONDS for at in self._withdrawn_at.values())
+
+
+def _passing(error: ApiError, why: str) -> ApiUnavailableError:
+    return ApiUnavailableError(f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint)

@@ -30,7 +30,7 @@ class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 def continue_token(body: bytes, method: str, path: str) -> str:
-    """The token of the page that follows, empty where none does.
+    """Return the token of the page that follows, empty where none does.
 
     Raises:
         ApiUnavailableError: The body is no answer of an API server to this request.
@@ -76,7 +76,7 @@ class _Address:
 
 
 def right_for(method: str, path: str) -> str:
-    """The right that a request takes, as far as it can be told apart: on which kind, and on which object by name.
+    """Name the right that a request takes, as far as it can be told apart: on which kind, and on which object.
 
     Rights to Leases and ConfigMaps go by the object; to others, by the kind.
     """
@@ -100,7 +100,7 @@ def _is_answer(read: _Body, method: str, address: _Address) -> bool:
 
 
 def _plural(kind: str) -> str:
-    """The resource of a kind, by the rule that Kubernetes' own clients guess it by."""
+    """Return the resource of a kind, by the rule that Kubernetes' own clients guess it by."""
     word = kind.lower()
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"

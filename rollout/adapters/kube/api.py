@@ -23,12 +23,10 @@ import urllib3
 import urllib3.exceptions
 
 from rollout import __version__
-from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.access import Access
+from rollout.adapters.clock import ServerTime, SystemClock
+from rollout.adapters.kube.access import Access, Recovery
 from rollout.adapters.kube.answers import continue_token, right_for
 from rollout.adapters.kube.errors import exchange_error
-from rollout.adapters.kube.recovery import Recovery
-from rollout.adapters.kube.server_time import ServerTime
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
@@ -71,7 +69,7 @@ class _Request:
         return f"{self.method} {self.path}"
 
     def named(self) -> str:
-        """The request for the log: a page's token is long, and says nothing."""
+        """Return the request for the log: a page's token is long, and says nothing."""
         query = {**self.query, **({"continue": "more"} if "continue" in self.query else {})}
         return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
 
@@ -129,11 +127,11 @@ class KubeApi:
         return self._access.session.server
 
     def server_time(self) -> datetime | None:
-        """The API server's clock, in UTC, late by up to a second or two; None before it has answered."""
+        """Return the API server's clock, in UTC, late by up to a second or two; None before it has answered."""
         return self._time_there.now()
 
     def within(self, seconds: float) -> "KubeApi":
-        """The same server by the same login, each answer awaited for that long and no longer."""
+        """Return the same server by the same login, each answer awaited for that long and no longer."""
         hurried = Timeouts(min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1)
         return KubeApi(self._access, hurried, self._recovery, self._time_there)
 
@@ -206,7 +204,7 @@ class KubeApi:
         return self._believed(request)[0]
 
     def _believed(self, request: _Request) -> tuple[bytes, str]:
-        """The body, and the token of the page that follows, of an answer that an API server may have given."""
+        """Return the body, and the token of the page that follows, of an answer that an API server may have given."""
         response, at = self._answer(request), self._time_there.reading()
         try:
             body = self._read(response)
@@ -220,14 +218,14 @@ class KubeApi:
         return body, token
 
     def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
-        """What a broken exchange means; with a `status` where the server had begun to answer."""
+        """Return what a broken exchange means; with a `status` where the server had begun to answer."""
         self._recovery.was_away()
         failed = exchange_error(error, self.server, str(request))
         failed.status = status
         return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""
+        """Read a whole body, within a deadline of its own: a server may say a byte now and then for ever."""
         try:
             body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * self._timeouts.body_patience))
         except BaseException:
@@ -237,7 +235,7 @@ class KubeApi:
         return body
 
     def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
-        """A successful answer, its body unread; anything else is raised."""
+        """Return a successful answer, its body unread; anything else is raised."""
         session = self._access.session
         response = self._send(session, request)
         if response.status == _UNAUTHORIZED:
@@ -293,7 +291,7 @@ class KubeApi:
 
 
 def _ahead(fetch: Callable[[], T]) -> "Future[T]":
-    """What a thread fetches that nobody waits for at the program's end."""
+    """Fetch in a thread that nobody waits for at the program's end."""
     fetched = Future[T]()
 
     def run() -> None:

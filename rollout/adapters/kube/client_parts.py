@@ -44,7 +44,7 @@ class ClientParts:
 
 
 def client_parts() -> ClientParts:
-    """The parts, imported once."""
+    """Return the parts, imported once."""
     with _TURN:
         return _loaded()
 
@@ -102,7 +102,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _stand_ins() -> dict[str, ModuleType]:
-    """The packages without anything in them but their folders, and what is imported later."""
+    """Return the packages without anything in them but their folders, and what is imported later."""
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("it is no package")

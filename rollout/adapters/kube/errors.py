@@ -45,7 +45,7 @@ _SENTENCES: tuple[tuple[_Kinds, str, str], ...] = (
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
-    """The error that a failed exchange means; `request` is its method and path."""
+    """Return the error that a failed exchange means; `request` is its method and path."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
     sentence, hint = next((sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds))
@@ -72,7 +72,7 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason, without the names of client classes around it."""
+    """Return the innermost reason, without the names of client classes around it."""
     inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__

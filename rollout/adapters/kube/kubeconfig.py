@@ -15,14 +15,12 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from rollout.adapters.masking import without_userinfo
+from rollout.adapters.secrets import without_userinfo
 from rollout.errors import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
 _SHOWN = 20
-# kubectl takes them no more since 1.26
-_REMOVED_PROVIDERS = frozenset({"gcp", "azure"})
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
 _QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -34,28 +32,18 @@ class Program(msgspec.Struct, frozen=True, rename="camel"):
     install_hint: str | None = None
 
 
-class AuthProvider(msgspec.Struct, frozen=True):
-    """What gave credentials before programs did."""
-
-    name: str = ""
-
-
 class User(msgspec.Struct, frozen=True, rename="kebab"):
     """A user entry, as far as files and programs are named in it."""
 
-    client_certificate: str | None = None
-    client_key: str | None = None
     token_file: str | None = msgspec.field(name="tokenFile", default=None)
     token: str | None = None
     exec: Program | None = None
-    auth_provider: AuthProvider | None = None
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     """A cluster entry."""
 
     server: str | None = None
-    certificate_authority: str | None = None
     proxy_url: str | None = None
 
 
@@ -123,13 +111,13 @@ _Read = Sequence[tuple[Path, KubeconfigFile]]
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
     read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    cluster = _check_cluster(read, name, chosen, origin)
+    cluster, _server = _cluster_of(read, name, chosen, origin)
     program = _check_user(read, name, chosen, origin)
     return Login(tuple(path for path, _ in read), name, chosen.user or "", program, cluster.proxy_url or "")
 
 
 def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The context and its server's address, as a client calls it; nothing is asked, and no credentials are needed.
+    """Find the context and its server's address, as a client calls it; nothing is asked, and no login needed.
 
     In a pod without any kubeconfig the context is empty. `KubeconfigError` where there is none of both.
     """
@@ -137,14 +125,14 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
     read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    _path, _cluster, server = _cluster_of(read, name, chosen, origin)
+    _cluster, server = _cluster_of(read, name, chosen, origin)
     return name, without_userinfo(server).rstrip("/")
 
 
 def _chosen(
     kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]
 ) -> tuple[_Read, str, str, Context]:
-    """The files as they were read, their names for messages, and the context that is meant, by its name."""
+    """Return the files as they were read, their names for messages, and the context that is meant, by its name."""
     files = _files(kubeconfig, environ)
     read = [(path, _read(path)) for path in files]
     origin = ", ".join(str(path) for path in files)
@@ -160,7 +148,7 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
 
 
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of all contexts; `KubeconfigError` where a file cannot be read."""
+    """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
     read = (_read(path) for path in _files(kubeconfig, environ))
     return tuple(dict.fromkeys(context.name for file in read for context in file.contexts or ()))
 
@@ -200,7 +188,7 @@ def _read(path: Path) -> KubeconfigFile:
 
 
 def _loaded(text: str) -> Any:
-    """The document, read by libyaml, where it is there, in a tenth of the time; of a fault PyYAML's own words stay."""
+    """Read the document, by libyaml where it is there; of a fault PyYAML's own words stay."""
     with suppress(yaml.YAMLError):
         return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
     return yaml.safe_load(text)
@@ -236,18 +224,12 @@ def _context(read: _Read, name: str, origin: str) -> Context:
 
 
 def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> tuple[Path, E] | None:
-    """The first entry of that name, and the file it stands in."""
+    """Return the first entry of that name, and the file it stands in."""
     return next(((path, entry) for path, section in entries for entry in section or () if entry.name == name), None)
 
 
-def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> Cluster:
-    path, cluster, _server = _cluster_of(read, context, chosen, origin)
-    _check_file(path, "certificate-authority", cluster.certificate_authority)
-    return cluster
-
-
-def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Path, Cluster, str]:
-    """The context's cluster with its address, and the file that it stands in."""
+def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Cluster, str]:
+    """Return the context's cluster, and its address."""
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
     match = _named(((path, file.clusters) for path, file in read), chosen.cluster)
@@ -268,7 +250,7 @@ def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tupl
             f"cluster {chosen.cluster!r} of {path} has no server address",
             hint="Add `server: https://…` to it, or choose another context.",
         )
-    return path, cluster, cluster.server
+    return cluster, cluster.server
 
 
 def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
@@ -282,29 +264,7 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
             hint=_choices(read),
         )
     path, user = match[0], match[1].user or User()
-    _check_file(path, "client-certificate", user.client_certificate)
-    _check_file(path, "client-key", user.client_key)
-    if user.auth_provider and user.auth_provider.name in _REMOVED_PROVIDERS and not (user.token or user.exec):
-        raise KubeconfigError(
-            f"user {chosen.user!r} of {path} logs in by the auth-provider {user.auth_provider.name}, which is no more",
-            hint="Have its cloud write the entry anew, as for a kubectl of 1.26 or newer.",
-        )
-    if not user.token:
-        _check_file(path, "tokenFile", user.token_file)
     return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
-
-
-def _check_file(kubeconfig: Path, field: str, value: str | None) -> None:
-    if not value:
-        return
-    path = kubeconfig.parent / value
-    if not path.is_file():
-        raise KubeconfigError(
-            f"{field} of {kubeconfig} names {path}, which does not exist",
-            hint="Paths in a kubeconfig count from the kubeconfig's own folder.",
-        )
-    if not os.access(path, os.R_OK):
-        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which this user may not read")
 
 
 def _check_program(kubeconfig: Path, program: Program) -> str:

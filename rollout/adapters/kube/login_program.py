@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.client_parts import client_parts
+from rollout.adapters.secrets import without_secrets
 
 _SENTENCE = "no answer within {:.0f}s"
 LOGIN_LIMIT = 30.0
@@ -34,7 +34,7 @@ class Programs:
         self.Popen, self.PIPE = self._started, subprocess.PIPE
 
     def __call__(self, *arguments: Any) -> Any:
-        """The package's own object, which has the whole environment; ours has secrets that are not for programs."""
+        """Make the package's own object, without what of our environment is secret."""
         login = self._make(*arguments)
         login.env = without_secrets(login.env)
         return login

@@ -26,8 +26,8 @@ from urllib3.connection import HTTPConnection
 from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.kube.login_program import bind_programs
-from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
+from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
@@ -48,7 +48,7 @@ class Session:
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def credentials(self) -> Mapping[str, str]:
-        """The headers that log in; renewed first where they are known to expire.
+        """Return the headers that log in; renewed first where they are known to expire.
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
@@ -61,7 +61,7 @@ class Session:
             raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT) from None
 
     def without_credentials(self, body: bytes) -> bytes:
-        """What a server has answered, should it have sent back what it was sent."""
+        """Return what a server has answered, should it have sent back what it was sent."""
         sent = [value.split()[-1] for value in self.configuration.api_key.values() if value.split()]
         return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
@@ -154,7 +154,7 @@ def _check_tls(configuration: Any) -> None:
 
 
 def _take_userinfo(configuration: Any) -> None:
-    """A user and password in the server's address log in where nothing else does, as with kubectl; not part of it."""
+    """Take user and password out of the server's address; they log in where nothing else does, as with kubectl."""
     try:
         parts = urllib3.util.parse_url(configuration.host)
     except urllib3.exceptions.LocationParseError:
@@ -194,7 +194,7 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
 
 
 def _with_scheme(proxy: str | None) -> str | None:
-    """The environment's proxy, which may be a host and a port alone: HTTP's, as for kubectl and curl."""
+    """Return the environment's proxy, which may be a host and a port alone: HTTP's, as for kubectl and curl."""
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
@@ -224,8 +224,9 @@ def _translated(origin: str) -> Iterator[None]:
 
 
 def _is_of_a_temporary_file(error: OSError) -> bool:
-    """The loader writes the certificates that stand in a kubeconfig; a write that fails has no name."""
-    return error.filename is None or str(error.filename).startswith(tempfile.gettempdir())
+    """Tell whether the loader failed to write a certificate of the kubeconfig; a write that fails has no name."""
+    is_missing = isinstance(error, FileNotFoundError)  # one that the kubeconfig names
+    return error.filename is None or (not is_missing and str(error.filename).startswith(tempfile.gettempdir()))
 
 
 class _Listener(logging.Handler):

@@ -54,7 +54,7 @@ class _Certified(HeldKey):
 
 @contextmanager
 def agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
-    """The keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
+    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
     try:
         line = _connected(str(Path(path).expanduser()) if path is not None else os.environ.get(VARIABLE, ""))
     except OSError:

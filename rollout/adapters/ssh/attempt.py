@@ -109,7 +109,7 @@ class Attempt:
             self._connection.close()
 
     def failure(self, error: Exception, started: float) -> SshError:
-        """What an exception of paramiko or the socket means here; the attempt is closed."""
+        """Return what an exception of paramiko or the socket means here; the attempt is closed."""
         if self._connection is not None and self._connection.is_flooded:
             return OutputLimitError(f"the host sent too much data while {self._doing}")
         if isinstance(error, TimeoutError) or self.seconds_left <= 0:
@@ -129,13 +129,13 @@ class Attempt:
         return _cause(error, self._doing, self.host, greeting)
 
     def _complained(self) -> str:
-        """The last that the command said which the host is reached through."""
+        """Return the last that the command said which the host is reached through."""
         said = self._connection.complaint.splitlines() if self._connection is not None else []
         return f": {said[-1].strip()!a}" if said else ""
 
 
 def named(host: Host, sentence: str) -> str:
-    """The sentence with the host in front."""
+    """Return the sentence with the host in front."""
     address = f"[{host.address}]" if ":" in host.address else host.address
     where = f"{host.user}@{host.address}" if host.port == DEFAULT_SSH_PORT else f"{host.user}@{address}:{host.port}"
     return f"{host.name} ({where}): {sentence}"
@@ -149,7 +149,7 @@ def _no_further(methods: Sequence[str]) -> None:
 
 
 def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[str, str]:
-    """A sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
+    """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
     port = f"Is sshd running there, on port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
@@ -167,7 +167,7 @@ def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[s
 
 
 def _incompatible(text: str, greeting: bytes) -> tuple[str, str]:
-    """The software is named: which side is too old is the question."""
+    """Name the software: which side is too old is the question."""
     what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ").strip("()")
     return (
         f"no SSH algorithm in common with {_first_line(greeting)}: {what}",
@@ -176,7 +176,7 @@ def _incompatible(text: str, greeting: bytes) -> tuple[str, str]:
 
 
 def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:
-    """The same for paramiko's one exception for everything else, which only its text tells apart."""
+    """Do the same for paramiko's one exception for everything else, which only its text tells apart."""
     if "banner" in text or "protocol version" in text:
         said = f", but says {_first_line(greeting)}" if greeting else ""
         return f"what answers there does not speak SSH{said or ', or closed at once'}", port

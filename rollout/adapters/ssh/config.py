@@ -10,25 +10,31 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rollout.adapters.ssh.config_blocks import read_blocks
-from rollout.adapters.ssh.config_client import Question, Settings, ask_client
-from rollout.adapters.ssh.config_source import CLIENT, Source, source
-from rollout.adapters.ssh.config_values import expanded
+from rollout.adapters.ssh.config_client import (
+    CLIENT,
+    NOBODY,
+    Client,
+    ConfigFiles,
+    Question,
+    Settings,
+    client_for,
+    config_files,
+)
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
 from rollout.model.host import (
     DEFAULT_SSH_PORT,
     DEFAULT_SSH_USER,
-    HIGHEST_PORT,
     Host,
     HostKeyFiles,
     Identities,
     is_address,
-    port_of,
 )
 
 # Ignored, these would send the connection elsewhere, log in with something else, or trust a key that is not to be.
@@ -41,75 +47,110 @@ _REFUSED = (
     "revokedhostkeys",
     "securitykeyprovider",
 )
+_FOLLOWED = (
+    *("hostname", "port", "user", "hostkeyalias", "connecttimeout", "userknownhostsfile", "globalknownhostsfile"),
+    *("identityfile", "certificatefile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
+)
 _OFF = ("none", "no", "internal")
 _NONE = "none"
-# So many take about a second.
+# So many take a second or two.
 _MANY = 200
-_WAY_OUT = "Give rollout a configuration without it: --ssh-config FILE, or none to go without."
+_WAY_OUT = (
+    "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it: --ssh-config FILE, "
+    "or none."
+)
+_NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 # As `valid_ruser` of OpenSSH's ssh.c, which its older versions lack: a user is a word of local commands, too.
+_TOKEN = re.compile(r"%(.?)|\$\{(\w+)\}")
 _USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
 
 
 def with_ssh_config(
     hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Host]:
-    """The hosts as the file has them reached; `InputError` where it cannot be followed.
+    """Return the hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else all defaults. A wait that takes seconds is announced.
+    configuration's, else all defaults. What takes seconds, or does not count, is announced.
     """
-    files = source(path)
-    if files.says_nothing:
-        return {name: _unconfigured(host) for name, host in hosts.items()}
-    questions = {name: _question(host, files) for name, host in hosts.items() if host.address}
-    if len(questions) >= _MANY:
-        announce(f"asking ssh what {files} means for {len(questions)} hosts, which may take seconds")
-    answers = _answers(questions.values(), files)
-    return {
-        name: _configured(host, questions[name], answers[questions[name]], files)
-        if name in questions
-        else _unconfigured(host)
+    files = config_files(path)
+    unconfigured = {
+        name: replace(host, port=host.port or DEFAULT_SSH_PORT, user=host.user or DEFAULT_SSH_USER)
         for name, host in hosts.items()
     }
+    if files is None:
+        return unconfigured
+    if shutil.which(CLIENT) is None:
+        if files.is_named:
+            raise InputError(f"--ssh-config {path} needs OpenSSH's client, which is not installed", hint=_NO_CLIENT)
+        announce(f"warning: {files} does not count: OpenSSH's client (ssh) is not installed")
+        return unconfigured
+    asked = {name: host for name, host in hosts.items() if host.address}
+    for host in asked.values():
+        _check_words(host)
+    if len(asked) >= _MANY:
+        announce(f"asking ssh what {files} means for {len(asked)} hosts, which may take seconds")
+    with client_for(files) as client:
+        return {**unconfigured, **_configured(asked, client, files)}
 
 
-def _unconfigured(host: Host) -> Host:
-    return replace(host, port=host.port or DEFAULT_SSH_PORT, user=host.user or DEFAULT_SSH_USER)
-
-
-def _question(host: Host, files: Source) -> Question:
-    asked = host.name if files.names(host.name) else host.address
-    if not is_address(asked):
-        raise InputError(f"{host.name}: {asked!a} is not a host name: the SSH configuration is not asked about it")
+def _check_words(host: Host) -> None:
+    if not is_address(host.address):
+        raise InputError(f"{host.name}: {host.address!a} is not a host name: ssh is not asked about it")
     if not _USER.fullmatch(host.user):
         raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
-    return Question(asked, host.user, host.port)
 
 
-def _answers(questions: Iterable[Question], files: Source) -> Mapping[Question, Settings]:
-    return ask_client(questions, files) if shutil.which(CLIENT) else read_blocks(questions, files)
+def _configured(hosts: Mapping[str, Host], client: Client, files: ConfigFiles) -> dict[str, Host]:
+    logins = {(host.user, host.port) for host in hosts.values()}
+    usual = {(user, port): client.ask(Question(NOBODY, user, port)) for user, port in logins}
+
+    def configure(host: Host) -> Host:
+        question, settings = _asked(host, client, usual[host.user, host.port])
+        _check(host, settings, files)
+        try:
+            return _reached(host, question, settings, files)
+        except InputError as error:
+            raise InputError(f"{files}, for {host.name}: {error.message}", hint=error.hint) from error
+
+    with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+        return dict(zip(hosts, pool.map(configure, hosts.values()), strict=True))
 
 
-def _configured(host: Host, question: Question, settings: Settings, files: Source) -> Host:
-    _check(host, settings, files)
-    try:
-        return _reached(host, question, settings, files)
-    except InputError as error:
-        raise InputError(f"{files}, for {host.name}: {error.message}", hint=error.hint) from error
+def _asked(host: Host, client: Client, usual: Settings) -> tuple[Question, Settings]:
+    """Return what counts for this host: a block that speaks of its name goes before one that speaks of its address."""
+    if is_address(host.name) and host.name != host.address:
+        question = Question(host.name, host.user, host.port)
+        # What is wrong with the files is told of the address as well; the name may be one that only the cluster knows.
+        with suppress(InputError):
+            if _differs(settings := client.ask(question), usual, host.name):
+                return question, settings
+    question = Question(host.address, host.user, host.port)
+    return question, client.ask(question)
 
 
-def _reached(host: Host, question: Question, settings: Settings, files: Source) -> Host:
+def _differs(settings: Settings, usual: Settings, name: str) -> bool:
+    """Whether they say of the name what they do not say of one that nobody has."""
+    return any(
+        [value.lower() for value in settings.get(keyword, ())]
+        != [value.replace(NOBODY, name).lower() for value in usual.get(keyword, ())]
+        for keyword in (*_FOLLOWED, *_REFUSED)
+    )
+
+
+def _reached(host: Host, question: Question, settings: Settings, files: ConfigFiles) -> Host:
     address = _value(settings, "hostname", question.name)
+    timeout = _value(settings, "connecttimeout", _NONE)
     reached = replace(
         host,
         # A name of the cluster's without a HostName is no address: the cluster says what is.
         address=host.address if question.name == host.name == address else address,
-        port=host.port or _port(settings),
+        port=host.port or int(_value(settings, "port", str(DEFAULT_SSH_PORT))),
         user=host.user or _value(settings, "user", DEFAULT_SSH_USER),
         known_as=_value(settings, "hostkeyalias").lower(),
-        connect_timeout=_connect_timeout(settings),
+        connect_timeout=None if timeout == _NONE else int(timeout) or None,
     )
     tokens = _tokens(reached, question.name, _value(settings, "proxyjump"))
     return replace(
@@ -124,14 +165,14 @@ def _value(settings: Settings, keyword: str, default: str = "") -> str:
     return settings.get(keyword, (default,))[0]
 
 
-def _check(host: Host, settings: Settings, files: Source) -> None:
+def _check(host: Host, settings: Settings, files: ConfigFiles) -> None:
     refused = next((keyword for keyword in _REFUSED if _value(settings, keyword, _NONE) not in _OFF), None)
     if refused:
         raise InputError(f"{files} sets {refused} for {host.name}, which is not supported", hint=_WAY_OUT)
 
 
 def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
-    """What stands for `%h` and the like."""
+    """Return what stands for `%h` and the like."""
     name = socket.gethostname()
     return {
         "%": "%",
@@ -149,23 +190,8 @@ def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
     }
 
 
-def _port(settings: Settings) -> int:
-    text = _value(settings, "port", str(DEFAULT_SSH_PORT))
-    port = port_of(text)
-    if port is None:
-        raise InputError(f"port {text!a} is not a port: it takes a number from 1 to {HIGHEST_PORT}")
-    return port
-
-
-def _connect_timeout(settings: Settings) -> int | None:
-    text = _value(settings, "connecttimeout", _NONE)
-    if text != _NONE and not (text.isascii() and text.isdecimal()):
-        raise InputError(f"connecttimeout {text!a} is not a number of seconds")
-    return None if text == _NONE else int(text) or None
-
-
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
-    """The files of each kind, or none of it; None where the configuration does not say."""
+    """Return the files of each kind, or none of it; None where the configuration does not say."""
     keywords = ("userknownhostsfile", "globalknownhostsfile")
     if not any(keyword in settings for keyword in keywords):
         return None
@@ -176,8 +202,25 @@ def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles 
     return HostKeyFiles(own, system)
 
 
+def _expanded(text: str, tokens: Mapping[str, str], *, environment: bool = True) -> str:
+    """Return the text with `%h` and the like, and `${VARIABLE}`; `InputError` where one of them stands for nothing."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[2] is None:
+            if match[1] not in tokens:
+                raise InputError(f"{match[0]} in {text!a} is not supported")
+            return tokens[match[1]]
+        if not environment:
+            return match[0]
+        if match[2] not in os.environ:
+            raise InputError(f"${{{match[2]}}} is not set")
+        return os.environ[match[2]]
+
+    return _TOKEN.sub(value, text)
+
+
 def _file(text: str, tokens: Mapping[str, str]) -> str:
-    return str(Path(expanded(text, tokens)).expanduser())
+    return str(Path(_expanded(text, tokens)).expanduser())
 
 
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
@@ -199,11 +242,11 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
         return None
     if value == _NONE:
         return ""
-    return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else expanded(value, tokens)
+    return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else _expanded(value, tokens)
 
 
-def _proxy(host: Host, settings: Settings, files: Source, tokens: Mapping[str, str]) -> tuple[str, ...]:
-    """The local command whose input and output are the connection; none where the host is reached directly."""
+def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the local command whose input and output are the connection; none where the host is reached directly."""
     jump, command = (_value(settings, keyword, _NONE) for keyword in ("proxyjump", "proxycommand"))
     if jump == command == _NONE:
         return ()
@@ -211,7 +254,7 @@ def _proxy(host: Host, settings: Settings, files: Source, tokens: Mapping[str, s
         if not _SAFE.fullmatch(word):
             raise InputError(f"{word!a} may not be part of the command that it is reached by")
     # What else begins with a $ is the shell's.
-    way = expanded(command if jump == _NONE else jump, tokens, environment=False)
+    way = _expanded(command if jump == _NONE else jump, tokens, environment=False)
     if jump == _NONE:
         return ("/bin/sh", "-c", f"exec {way}")
     *through, last = (hop.strip() for hop in way.split(","))
@@ -221,5 +264,5 @@ def _proxy(host: Host, settings: Settings, files: Source, tokens: Mapping[str, s
 
 
 def _hop(hop: str) -> tuple[str, ...]:
-    """A jump host, `[user@]host[:port]` or a URI, as ssh's command line takes it."""
+    """Return a jump host, `[user@]host[:port]` or a URI, as ssh's command line takes it."""
     return ("--", hop if hop.startswith("ssh://") else f"ssh://{hop}")

@@ -66,7 +66,7 @@ class _PromptHandler(AuthOnlyHandler):
 
     @auth_event.setter
     def auth_event(self, _late: threading.Event | None) -> None:
-        """The parent's own, made when the answer may have come already."""
+        """Ignore the parent's own, made when the answer may have come already."""
 
     @override
     def send_auth_request(
@@ -175,7 +175,7 @@ class Connection:
                 channel.close()
 
     def _session(self, window: int) -> paramiko.Channel:
-        """A new session, in which the host may be that many bytes ahead of us.
+        """Return a new session, in which the host may be that many bytes ahead of us.
 
         Under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over.
         """
@@ -247,7 +247,7 @@ def _too_much(limit: int) -> OutputLimitError:
 
 
 def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
-    """The available ones, the wanted among them in front."""
+    """Return the available ones, the wanted among them in front."""
     front = tuple(name for name in wanted if name in available)
     return front + tuple(name for name in available if name not in front)
 

@@ -33,7 +33,7 @@ _WEAK = b"ssh-rsa"
 
 
 def read_certificate(type_: str, blob: bytes) -> SSHCertificate | None:
-    """The certificate of an OpenSSH key blob; None where it is none that can be read."""
+    """Return the certificate of an OpenSSH key blob; None where it is none that can be read."""
     with suppress(ValueError, UnsupportedAlgorithm):
         identity = load_ssh_public_identity(type_.encode() + b" " + b64encode(blob))
         return identity if isinstance(identity, SSHCertificate) else None
@@ -41,7 +41,7 @@ def read_certificate(type_: str, blob: bytes) -> SSHCertificate | None:
 
 
 def authority_of(certificate: SSHCertificate) -> bytes:
-    """The key blob of who signed it."""
+    """Return the key blob of who signed it."""
     line = certificate.signature_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return b64decode(line.split()[1])
 

@@ -144,7 +144,7 @@ def _judged(
 
 
 def read_whole(file: Path | None) -> str:
-    """The file as it stands; empty where there is none, `InputError` where it is none of known hosts."""
+    """Return the file as it stands; empty where there is none, `InputError` where it is none of known hosts."""
     if file is None or not file.exists():
         return ""
     try:
@@ -156,7 +156,7 @@ def read_whole(file: Path | None) -> str:
 
 
 def written(before: str, taken: Sequence[ScannedHost], authority: HostKey | None) -> str:
-    """The file with the taken keys: in place of a host's other ones, at its end, or, certified, by the authority."""
+    """Write the taken keys in: in place of a host's other ones, at the end, or, certified, by the authority."""
     certified = [entry for entry in taken if authority and entry.confirmed_by == "authority"]
     lines = before.splitlines()
     for entry in taken:
@@ -172,7 +172,7 @@ def written(before: str, taken: Sequence[ScannedHost], authority: HostKey | None
 
 
 def _without(line: str, entry: ScannedHost) -> str | None:
-    """A line of the file without this host's old key; None where nothing is left of it. Marked ones stay."""
+    """Return a line of the file without this host's old key; None where nothing is left of it. Marked ones stay."""
     names, _, rest = line.partition(" ")
     key = parsed_key(line)
     if key is None or key not in entry.before or line.startswith("@"):
@@ -189,7 +189,7 @@ def _line(key: HostKey) -> str:
 
 
 def read_authority(file: Path) -> HostKey:
-    """The public key of an authority, as ssh-keygen writes it; `InputError` where it is none."""
+    """Return the public key of an authority, as ssh-keygen writes it; `InputError` where it is none."""
     line = next((line for line in _text(file).splitlines() if line.strip() and not line.startswith("#")), "")
     key = parsed_key(f"* {line}")
     if key is None or key.blob[4:].partition(b"\0")[0] != key.type.encode():
@@ -198,7 +198,7 @@ def read_authority(file: Path) -> HostKey:
 
 
 def read_fingerprints(place: Path, nodes: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """The fingerprints in a file, or, of a folder, in the files named after Nodes; `InputError` where there is none."""
+    """Read the fingerprints in a file, or in a folder's files named after Nodes; `InputError` where there is none."""
     if place.is_dir():
         files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}
         listed = {node: "\n".join(_text(file) for file in named if file.is_file()) for node, named in files.items()}

@@ -26,7 +26,7 @@ class LockedKeyError(Exception):
 
 
 def read_private_key(file: Path, passphrase: str | None) -> paramiko.PKey:
-    """The key; `LockedKeyError` where the passphrase does not open it, `SshAuthError` where nothing would."""
+    """Return the key; `LockedKeyError` where the passphrase does not open it, `SshAuthError` where nothing would."""
     try:
         if _too_open(file):
             raise SshAuthError(
@@ -51,7 +51,7 @@ def _parse(file: Path, passphrase: str | None) -> paramiko.PKey:
 
 
 def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
-    """The key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it, so not it alone."""
+    """Load the key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it."""
     try:
         # Bytes, whatever the annotation says: the library underneath takes nothing else.
         return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def read_public_half(file: Path) -> bytes | None:
-    """The blob of the public key of a key file, without its passphrase; None where it cannot be told.
+    """Return the blob of the public key of a key file, without its passphrase; None where it cannot be told.
 
     The file may be the public key itself, as where only an agent has the private one.
     """
@@ -93,7 +93,7 @@ def _first_public(body: bytes) -> bytes:
 
 
 def read_user_certificate(file: Path) -> PublicBlob:
-    """A `-cert.pub` file; `SshAuthError` where it is none."""
+    """Return a `-cert.pub` file; `SshAuthError` where it is none."""
     try:
         blob = PublicBlob.from_file(file)
     except OSError as error:
@@ -106,7 +106,7 @@ def read_user_certificate(file: Path) -> PublicBlob:
 
 
 def certified_key(blob: PublicBlob) -> bytes | None:
-    """The blob of the key that a certificate is for."""
+    """Return the blob of the key that a certificate is for."""
     certificate = read_certificate(blob.key_type, blob.key_blob)
     if certificate is None:
         return None
@@ -115,7 +115,7 @@ def certified_key(blob: PublicBlob) -> bytes | None:
 
 
 def described(key: paramiko.PKey) -> str:
-    """A key for a message: its fingerprint, and what there is to know of its certificate."""
+    """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
     blob = key.public_blob
     certificate = read_certificate(blob.key_type, blob.key_blob) if blob is not None else None
     if certificate is None:

@@ -56,7 +56,7 @@ class KeyRing:
         return tuple(self._passphrases)
 
     def load(self, file: str, *, may_ask: bool = True) -> paramiko.PKey:
-        """The key in a file; `SshAuthError` says why it cannot be used."""
+        """Return the key in a file; `SshAuthError` says why it cannot be used."""
         # Held while somebody is asked: nobody wants to enter one passphrase for each thread.
         with self._lock:
             if file not in self._loaded or (may_ask and file in self._unasked):
@@ -82,7 +82,7 @@ class KeyRing:
             yield tuple(islice(_distinct(candidates), _MOST_TRIED))
 
     def _open(self, file: str) -> paramiko.PKey | None:
-        """The key where it opens without a question."""
+        """Return the key where it opens without a question."""
         with suppress(SshAuthError):
             return self.load(file, may_ask=False)
         return None
@@ -92,7 +92,7 @@ class KeyRing:
         yield from _certified(key, (*certificates, *_beside(file)))
 
     def _any(self, identities: Identities, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
-        """What needs no question goes first; without any of that, the operator is asked."""
+        """Yield what needs no question first; without any of that, ask the operator."""
         files = tuple(file for file in identities.files or self._usual if file != _NO_FILE)
         has_candidate = False
         for key, file in self._ready(files, held):
@@ -168,7 +168,7 @@ class KeyRing:
 
 
 def _readable(files: tuple[str, ...]) -> tuple[PublicBlob, ...]:
-    """The certificates in these files; a file that cannot be used is told of where no other can."""
+    """Return the certificates in these files; a file that cannot be used is told of where no other can."""
     certificates, failures = list[PublicBlob](), list[SshAuthError]()
     for file in files:
         try:
@@ -181,21 +181,21 @@ def _readable(files: tuple[str, ...]) -> tuple[PublicBlob, ...]:
 
 
 def _held(file: str, held: Keys) -> paramiko.PKey | None:
-    """The agent's key of this file: it needs no passphrase."""
+    """Return the agent's key of this file: it needs no passphrase."""
     if not held or (public := read_public_half(Path(file).expanduser())) is None:
         return None
     return next((key for key in held if key.asbytes() == public), None)
 
 
 def _beside(file: str) -> tuple[PublicBlob, ...]:
-    """The certificate that lies beside a key file, as `ssh` looks for it."""
+    """Return the certificate that lies beside a key file, as `ssh` looks for it."""
     base = file.removesuffix(".pub")
     path = Path(f"{base}-cert.pub").expanduser()
     return (read_user_certificate(path),) if path.is_file() else ()
 
 
 def _certified(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterator[paramiko.PKey]:
-    """The key with each certificate that is for it, and then by itself."""
+    """Return the key with each certificate that is for it, and then by itself."""
     for certificate in certificates:
         if certified_key(certificate) == key.asbytes():
             with_it = _copied(key)

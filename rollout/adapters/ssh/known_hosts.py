@@ -163,7 +163,7 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
 
 
 def name_on_file(host: Host) -> str:
-    """The name that a line for this host has: its alias, or address and port."""
+    """Return the name that a line for this host has: its alias, or address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -171,7 +171,7 @@ def name_on_file(host: Host) -> str:
 
 
 def _names(host: Host) -> tuple[str, ...]:
-    """The name that counts first, and the address without its port, which OpenSSH looks for where that finds none."""
+    """List the name that counts, and the address without its port, which OpenSSH looks for where that finds none."""
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
@@ -208,7 +208,7 @@ def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | 
 
 
 def _place(file: Path | None) -> str:
-    """The file, for a command that is to be copied."""
+    """Return the file, for a command that is to be copied."""
     return shell_word(str(file)) if file else _SOME_FILE
 
 

@@ -9,12 +9,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from rollout.adapters.ssh.patterns import is_match
 from rollout.errors import InputError
 from rollout.model.text import shell_word
 
@@ -106,8 +107,20 @@ class Index:
 
 
 def matches(patterns: str, name: str) -> bool:
-    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches."""
-    return is_match(patterns.lower().split(","), name)
+    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches.
+
+    `*` and `?` stand for something, everything else for itself, brackets too.
+    """
+    listed = patterns.lower().split(",")
+    if any(_glob(pattern[1:]).fullmatch(name) for pattern in listed if pattern.startswith("!")):
+        return False
+    return any(_glob(pattern).fullmatch(name) for pattern in listed if not pattern.startswith("!"))
+
+
+@lru_cache(maxsize=4096)
+def _glob(pattern: str) -> re.Pattern[str]:
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def vouches(text: str) -> bool:
@@ -140,7 +153,7 @@ def _fields(line: str) -> tuple[str, str, HostKey | None]:
 
 
 def parsed_key(line: str) -> HostKey | None:
-    """The key of a line; None where it speaks for no host."""
+    """Return the key of a line; None where it speaks for no host."""
     return _fields(line)[2]
 
 

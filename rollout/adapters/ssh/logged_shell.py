@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing
 
 from rollout.errors import SshError
-from rollout.gather.doctor.command import DOCTOR_COMMAND
+from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
-from rollout.gather.updates.command import CHECK_COMMAND
+from rollout.gather.updates import CHECK_COMMAND
 from rollout.model.host import Host
 from rollout.model.text import counted, shortened
 from rollout.ports import CommandResult, HostExecutor
@@ -32,7 +32,7 @@ Answer = CommandResult | SshError
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
-    """The same, with what it does told where anybody wants to know."""
+    """Log what a shell does, where anybody wants to know."""
     return LoggedShell(shell) if _LOG.isEnabledFor(logging.INFO) else shell
 
 

@@ -15,7 +15,7 @@ Ask = Callable[[Path], str | None]
 
 
 def ask_on_terminal(file: Path) -> str | None:
-    """What the operator enters for this key, unseen; None where nothing is entered or nobody can be asked."""
+    """Return what the operator enters for this key, unseen; None where nothing is entered or nobody can be asked."""
     if not sys.stdin.isatty():
         return None
     try:

@@ -157,7 +157,7 @@ class ParamikoShell:
         return attempt.run(command, deadline, self._output_limit)
 
     def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
-        """The result of `talk` with a host that is known and has let us in."""
+        """Return the result of `talk` with a host that is known and has let us in."""
         try:
             # Before the clock starts: an operator may have to enter a passphrase.
             with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
@@ -198,7 +198,7 @@ class ParamikoShell:
         return attempt.check_host_key(known_hosts)
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        """The file named by flag before those of the host's configuration, as everywhere."""
+        """Return the file named by flag before those of the host's configuration, as everywhere."""
         if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:
@@ -207,7 +207,7 @@ class ParamikoShell:
             return self._others[host.known_hosts]
 
     def _check_key(self, file: str) -> None:
-        """A file that only the agent has the private key of will do as well."""
+        """Check the named key; a file that only the agent has the private key of will do as well."""
         try:
             with self._keys.candidates(file, Identities()):
                 pass

@@ -5,20 +5,17 @@ transport's thread sees the end of the connection, closes down and wakes whoever
 """
 
 import contextlib
-import ipaddress
 import os
 import signal
 import socket
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import Buffer, override
 
-from rollout.adapters.child_environment import child_environment
+from rollout.adapters.secrets import child_environment
 
 _INSTANT = 0.001
 _GREETING = 256
@@ -108,7 +105,7 @@ class Relay:
 
 
 def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[DeadlineSocket, Relay]:
-    """A connection to the input and output of a local command, and the command."""
+    """Return a connection to the input and output of a local command, and the command."""
     near, far = socket.socketpair()
     with far:
         ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
@@ -122,13 +119,13 @@ def through(command: Sequence[str], deadline: float, allowance: int) -> tuple[De
 
 
 def connect(address: str, port: int, deadline: float, allowance: int) -> DeadlineSocket:
-    """A TCP connection to the first of the name's addresses that answers, all within the deadline.
+    """Return a TCP connection to the first of the name's addresses that answers, within the deadline.
 
     Each address has its share of the time that is left, so that one that swallows packets does not use up the
     time of the next.
     """
     failure: OSError = TimeoutError("deadline")
-    places = resolve(address, port, deadline)
+    places = _resolved(address, port)
     for left, (family, kind, protocol, _, target) in zip(range(len(places), 0, -1), places, strict=True):
         candidate = DeadlineSocket(family, kind, protocol)
         candidate.limit(deadline, allowance)
@@ -146,41 +143,9 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
     raise failure
 
 
-def resolve(address: str, port: int, deadline: float) -> list[_Address]:
-    """The addresses of a name, found within the deadline; the system's own resolver knows none.
-
-    Raises `TimeoutError` at the deadline: a thread goes on to wait for the resolver, and its answer is dropped.
-    """
-    if is_literal(address):
-        return list(_look_up(address, port))
-    answers: SimpleQueue[list[_Address] | OSError | UnicodeError] = SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(list(_look_up(address, port)))
-        except (OSError, UnicodeError) as error:
-            answers.put(error)
-
-    threading.Thread(target=ask, name="resolve", daemon=True).start()
+def _resolved(address: str, port: int) -> list[_Address]:
+    """Return the addresses of a name; the system's resolver has time-outs of its own."""
     try:
-        answer = answers.get(timeout=max(_INSTANT, deadline - time.monotonic()))
-    except Empty:
-        raise TimeoutError("deadline") from None
-    if isinstance(answer, UnicodeError):
-        raise socket.gaierror(socket.EAI_NONAME, str(answer)) from answer
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
-
-
-def _look_up(address: str, port: int) -> Iterator[_Address]:
-    yield from socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-
-
-def is_literal(address: str) -> bool:
-    """Whether it is an address already, with a zone or without."""
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True
+        return list(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM))
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error

@@ -1,39 +1,33 @@
 """Many hosts asked by several processes: one interpreter uses one core, however many threads it has.
 
 Each reads a task from its input, writes an answer a host to its output, and ends when its input does: none outlives
-the process that began it.
+the process that began it, which a pool of `concurrent.futures` would. What crosses is pickled: both ends are ours.
 """
 
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import IO, TypeVar
+from typing import IO
 
-import msgspec
-
-from rollout import errors
-from rollout.adapters.child_environment import child_environment
+from rollout.adapters.secrets import child_environment
 from rollout.adapters.ssh.connection import Patience
-from rollout.errors import SshError
-from rollout.gather.hosts.side_by_side import Answer
+from rollout.gather.hosts.side_by_side import Answer, side_by_side
 from rollout.model.host import Host
-from rollout.ports import CommandResult
 
 _LOG = logging.getLogger("rollout.ssh")
 # Below this, a process takes longer to begin than the hosts to answer.
 _HOSTS_A_WORKER = 250
 # Each takes some 40 MB.
 _MOST_WORKERS = 4
-_LENGTH = 4
-_PROGRAM = "rollout.adapters.ssh.worker"
-
-M = TypeVar("M")
+_PROGRAM = "from rollout.adapters.ssh.workers import work; work()"
 
 Asked = Mapping[str, Host]
 AskHere = Callable[[Asked], Generator[tuple[str, Answer]]]
@@ -60,15 +54,6 @@ class Task:
     command: str
     timeout: float
     concurrency: int
-
-
-@dataclass(frozen=True, slots=True)
-class SentAnswer:
-    """One host's answer; `error` is the class of a failure, its message and its hint."""
-
-    name: str
-    result: CommandResult | None = None
-    error: tuple[str, str, str] | None = None
 
 
 def workers_for(hosts: int) -> int:
@@ -99,7 +84,7 @@ def in_processes(
     at_once = -(-concurrency // workers)
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
-    tasks = [message_of(Task(settings, share, command, timeout, at_once)) for share in shares]
+    tasks = [pickle.dumps(Task(settings, share, command, timeout, at_once)) for share in shares]
     begun = [_Worker(task, answers) for task in tasks]
     missing = dict(hosts)
     _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
@@ -132,7 +117,7 @@ class _Worker:
         environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             # -P: no module is taken from the current folder, which may be anybody's.
-            [sys.executable, "-P", "-m", _PROGRAM],
+            [sys.executable, "-P", "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -145,10 +130,12 @@ class _Worker:
 
     def _pass_on(self, task: bytes) -> None:
         try:
-            _send(_pipe(self._process.stdin), task)
-            for message in read_messages(_pipe(self._process.stdout), SentAnswer):
-                self._answers.put((message.name, _answer(message)))
-        except (OSError, ValueError, msgspec.MsgspecError):
+            pipe = _pipe(self._process.stdin)
+            pipe.write(task)
+            pipe.flush()
+            while True:
+                self._answers.put(pickle.load(_pipe(self._process.stdout)))  # noqa: S301 - our own process
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
             # It has ended, or been ended: what is missing is asked again, or not wanted.
             pass
         finally:
@@ -170,44 +157,20 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def write_message(pipe: IO[bytes], message: object) -> None:
-    """Send one to the other side."""
-    _send(pipe, message_of(message))
+def work() -> None:
+    """Do one task, as the program of a worker; ends the process."""
+    from rollout.adapters.ssh.shell import ParamikoShell  # noqa: PLC0415 - which begins workers
+
+    task: Task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    ask = partial(ParamikoShell.from_settings(task.settings).run, command=task.command, timeout=task.timeout)
+    for answer in side_by_side(task.hosts, ask, concurrency=task.concurrency):
+        pickle.dump(answer, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    # Nothing is left to be done, and to join all threads takes its time.
+    os._exit(0)
 
 
-def message_of(message: object) -> bytes:
-    """The message as it crosses: durations as the seconds that they are. `TypeError` for what cannot cross."""
-    return msgspec.msgpack.encode(message, enc_hook=_plain)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, float):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} cannot be sent to a worker")
-
-
-def _send(pipe: IO[bytes], body: bytes) -> None:
-    pipe.write(len(body).to_bytes(_LENGTH) + body)
-    pipe.flush()
-
-
-def read_messages(pipe: IO[bytes], kind: type[M]) -> Iterator[M]:
-    """What the other side sends, until it ends."""
-    while len(length := pipe.read(_LENGTH)) == _LENGTH:
-        yield msgspec.msgpack.decode(pipe.read(int.from_bytes(length)), type=kind)
-
-
-def sent_answer(name: str, answer: Answer) -> SentAnswer:
-    """An answer as it is sent."""
-    if isinstance(answer, SshError):
-        known = next(kind for kind in type(answer).__mro__ if getattr(errors, kind.__name__, None) is kind)
-        return SentAnswer(name, error=(known.__name__, answer.message, answer.hint))
-    return SentAnswer(name, result=answer)
-
-
-def _answer(message: SentAnswer) -> Answer:
-    if message.result is not None:
-        return message.result
-    kind, text, hint = message.error or ("SshError", "no answer", "")
-    error: SshError = getattr(errors, kind)(text, hint=hint)
-    return error
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)

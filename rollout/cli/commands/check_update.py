@@ -1,6 +1,6 @@
 """`rollout check-update`."""
 
-import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,9 +15,10 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Targets
-    from rollout.gather.updates.check import CheckResult, Limits
+    from rollout.gather.updates import CheckResult
     from rollout.ports import HostExecutor
-    from rollout.report.update_check import CheckReport
+
+_MOST_NAMES = 5
 
 
 WaitOption = Annotated[
@@ -26,19 +27,10 @@ WaitOption = Annotated[
 TimeoutOption = Annotated[
     Duration, typer.Option(parser=some_time, metavar="DURATION", help="With --wait: how long to wait in all")
 ]
-StallOption = Annotated[
-    Duration,
-    typer.Option(parser=some_time, metavar="DURATION", help="With --wait: how long a host may make no progress"),
-]
 
 
 @takes(*CLUSTER, *SELECTION, *HOSTS)
-def check_update(
-    settings: Given,
-    wait: WaitOption = False,
-    timeout: TimeoutOption = Duration(1800),
-    stall_timeout: StallOption = Duration(300),
-) -> None:
+def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOption = Duration(1800)) -> None:
     """Ask the selected hosts to look for an update now.
 
     Hosts that have one staged are not asked; hosts that are at it already are followed as they are. Ends with 4 where
@@ -50,57 +42,70 @@ def check_update(
       rollout check-update --wait && rollout plan
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show_lines
-    from rollout.gather.updates.check import Limits
-    from rollout.report.update_check import CheckJsonLines, summary_text
+    from rollout.cli.terminal import show_bytes, show_lines
 
-    selection, as_json = selection_of(settings), settings.output.as_json
+    selection = selection_of(settings)
     connections = connect(settings, selection)
     targets = ask_hosts(read_nodes(connections), connections, selection, settings.ssh)
-    with _report(as_json=as_json) as report:
-        results = _results(targets, connections.shell, settings, report, Limits(timeout, stall_timeout), wait=wait)
-        if isinstance(report, CheckJsonLines):
-            report.summary(results)
-    if not as_json:
-        show_lines(summary_text(results))
+    results = _results(targets, connections.shell, settings, timeout, wait=wait)
+    if settings.output.as_json:
+        show_bytes(_document(results))
+    else:
+        show_lines(_text(results))
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
 def _results(
-    targets: "Targets",
-    shell: "HostExecutor",
-    settings: Given,
-    report: "CheckReport",
-    limits: "Limits",
-    *,
-    wait: bool,
+    targets: "Targets", shell: "HostExecutor", settings: Given, timeout: Duration, *, wait: bool
 ) -> "list[CheckResult]":
-    """First those that need no question, then the others as they come to an end."""
-    from rollout.gather.updates.following import Patience, first_results, follow
+    """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
+    from rollout.cli.terminal import error_console
+    from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility import excluded_by_name
+    from rollout.report.asking import asking_progress
 
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))
-    first, others = first_results(chosen, targets.observations, wait=wait)
-    results = list(first)
-    for result in first:
-        report.ended(result)
-    ssh, clock = settings.ssh, wiring.system_clock()
-    patience = Patience(clock, clock.sleep, limits, ssh.probe_timeout, ssh.probe_concurrency)
-    with shell.attending([facts.host for facts in others.values()]):
-        for result in follow(others, shell, patience, report.changed, wait=wait):
-            report.ended(result)
+    ssh = settings.ssh
+    patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
+    results: list[CheckResult] = []
+    with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
+        for result in check_hosts(chosen, targets.observations, shell, patience, wait=wait):
+            advance(result.node, result)
             results.append(result)
-    return results
+    return sorted(results, key=lambda result: chosen.index(result.node))
 
 
-def _report(*, as_json: bool) -> "CheckReport":
-    from rollout.cli.terminal import error_console
-    from rollout.report.update_check import CheckBars, CheckJsonLines, CheckLines
+def _document(results: "list[CheckResult]") -> bytes:
+    from rollout.model.json_text import json_line
+    from rollout.model.plan import FORMAT_VERSION
+    from rollout.report.document_types import CheckedHost, CheckReport
 
-    if as_json:
-        return CheckJsonLines(sys.stdout, wiring.system_clock())
-    console = error_console()
-    if console.is_terminal and not console.is_dumb_terminal:
-        return CheckBars(console)
-    return CheckLines(sys.stderr, wiring.system_clock())
+    hosts = [
+        CheckedHost(
+            node=result.node,
+            outcome=result.outcome,
+            version=result.version,
+            message=result.message,
+            last_checked=result.last_checked,
+        )
+        for result in results
+    ]
+    return json_line(CheckReport(format_version=FORMAT_VERSION, hosts=hosts))
+
+
+def _text(results: "list[CheckResult]") -> str:
+    """The whole in a sentence, and a line for the hosts of which the same is to be said."""
+    from rollout.gather.updates import CheckOutcome
+    from rollout.model.text import counted, printable, shortened
+
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):
+        alike.setdefault((result.outcome, result.version, result.message), []).append(result.node)
+    numbers = Counter(result.outcome for result in results)
+    figures = ", ".join(f"{numbers[outcome]} {outcome}" for outcome in CheckOutcome if numbers[outcome])
+    lines = [
+        ": ".join(filter(None, (f"  {outcome}", printable(version), shortened(names, _MOST_NAMES), printable(message))))
+        for (outcome, version, message), names in alike.items()
+    ]
+    return "\n".join((f"{counted(len(results), 'host')}: {figures or 'nothing to do'}.", *lines))

@@ -88,7 +88,7 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
 
     with scratch_for("the demo"):
         # asyncssh finds out by a temporary file which libraries there are
-        from rollout.lab.libraries import require_libraries
+        from rollout.lab import require_libraries
 
         require_libraries()
         from rollout.lab.hostplan import scale

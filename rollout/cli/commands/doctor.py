@@ -53,8 +53,7 @@ def _examined(settings: Given, policy: "Policy") -> Iterator["Check"]:
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.gather.cluster.snapshot import read_identity
     from rollout.gather.doctor.checks import CheckName, failed
-    from rollout.gather.doctor.cluster import clock_checks, server_checks
-    from rollout.gather.doctor.pools import selection_check
+    from rollout.gather.doctor.cluster import clock_checks, selection_check, server_checks
 
     selection, namespace = selection_of(settings), settings.lock.namespace
     stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
@@ -83,7 +82,7 @@ def _examined(settings: Given, policy: "Policy") -> Iterator["Check"]:
 def _remembered(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> Iterator["Check"]:
     from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.memory import read_memory
-    from rollout.gather.doctor.memory import memory_checks, pause_checks
+    from rollout.gather.doctor.cluster import memory_checks, pause_checks
     from rollout.model import marks
 
     memory = with_patience(lambda: read_memory(connections.api, namespace))
@@ -98,15 +97,9 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
     from rollout.execution.record.standing import record_of
     from rollout.gather.cluster.memory import memory_of
     from rollout.gather.doctor.checks import Verdict
-    from rollout.gather.doctor.lease import why_uncreatable
-    from rollout.gather.doctor.lock import uncreatable_lock_checks
-    from rollout.gather.doctor.memory import unwritable_checks
-    from rollout.model import marks
+    from rollout.gather.doctor.cluster import unwritable_checks
 
     missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
-    if not any(" leases." in subject for subject in missing):
-        lease = with_patience(lambda: why_uncreatable(connections.api, namespace))
-        yield from uncreatable_lock_checks(f"{namespace}/{marks.LEASE_NAME}", lease)
     if not any(" configmaps " in subject for subject in missing):
         record, memory = record_of(namespace), memory_of(namespace)
         no_record = with_patience(lambda: record.why_unwritable(connections.api))
@@ -115,7 +108,7 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
-    from rollout.gather.doctor.pools import pool_checks
+    from rollout.gather.doctor.cluster import pool_checks
     from rollout.planning.pools import DEFAULT, ordered, pools_of
 
     if not policy.pools:
@@ -138,7 +131,7 @@ def _rights(connections: "Connections", policy: "Policy", namespace: str) -> Ite
 def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> Iterable["Check"]:
     from rollout.cli import wiring
     from rollout.cli.terminal import error_console
-    from rollout.gather.doctor.doctor import examine_all
+    from rollout.gather.doctor.examination import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
@@ -187,7 +180,7 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     from rollout.cli.stages import lock as lock_stage
     from rollout.errors import ApiError
     from rollout.execution.record.unfinished import word_of
-    from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
+    from rollout.gather.doctor.cluster import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
     from rollout.report.unfinished import heading, ways_out
 

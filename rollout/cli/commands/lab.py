@@ -73,7 +73,7 @@ def up(
 
     with scratch_for("the lab"):
         # asyncssh finds out by a temporary file which libraries there are
-        from rollout.lab.libraries import require_libraries
+        from rollout.lab import require_libraries
 
         require_libraries()
         from rollout.lab.lab import serve

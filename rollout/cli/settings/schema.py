@@ -200,7 +200,7 @@ class Ssh(Table, frozen=True):
     )
     inventory: Annotated[
         Path | None,
-        setting("Ansible inventory; default: the Nodes' addresses", "FILE", flag="inventory", short="-i"),
+        setting("As Ansible reads it; default: the Nodes' addresses", "FILE", flag="inventory", short="-i"),
     ] = None
     user: Annotated[
         str, setting(f"Default: the SSH configuration's, else {DEFAULT_SSH_USER}", "USER", flag="ssh-user")
@@ -582,10 +582,6 @@ class Notify(Table, frozen=True):
         Duration,
         setting("How long an eviction may be held before it is told of", "DURATION", read=values.some_time),
     ] = Duration(600)
-    template: Annotated[
-        values.TemplateFile | None,
-        setting("Titles and bodies in your own words: TOML", "FILE", read=values.template_file),
-    ] = None
 
     @property
     def urls(self) -> tuple[str, ...]:

@@ -6,14 +6,10 @@ What they need is imported where it is needed: a help text and a completion need
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Count, Duration
-
-if TYPE_CHECKING:
-    from rollout.report.notification_texts import Templates
 
 TRUTH = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
@@ -201,13 +197,6 @@ class UrlFile:
     urls: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFile:
-    """The operator's own words, read."""
-
-    templates: "Templates"
-
-
 def notify_url(value: str) -> str:
     """A URL that can be sent to. It is no part of a complaint."""
     from rollout.adapters.notify.urls import destinations
@@ -224,20 +213,6 @@ def url_file(value: str) -> UrlFile:
         return UrlFile(tuple(notify_url(url) for url in urls))
     except UsageError as error:
         raise UsageError(f"{value}: {error.message}", hint=error.hint) from None
-
-
-def template_file(value: str) -> TemplateFile:
-    """A file of templates, all of them checked."""
-    import tomllib
-
-    from rollout.report.notification_texts import Templates
-
-    try:
-        return TemplateFile(Templates.read(tomllib.loads(_content(value))))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{value} is not TOML: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"{value}: {error.message}", hint=error.hint) from error
 
 
 def _content(path: str) -> str:

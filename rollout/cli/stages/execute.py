@@ -34,7 +34,7 @@ from rollout.ports import Observer
 from rollout.report.columns import wrapped
 from rollout.report.event_log import EventLog
 from rollout.report.json_lines import JsonLines
-from rollout.report.line_types import Command
+from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines

@@ -80,8 +80,8 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
     serving = Serving(settings, server_policy(settings))
     _require_libraries()
-    from rollout.report.metrics.exposition import Metrics
     from rollout.report.metrics.fleetlock import FleetLockMetrics
+    from rollout.report.metrics.instruments import Metrics
     from rollout.server import http
     from rollout.server.server import under_way
     from rollout.server.state import World

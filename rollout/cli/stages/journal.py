@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, Record, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
 from rollout.cli import wiring
 from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
@@ -17,13 +18,12 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
-from rollout.model.text import timestamp
 from rollout.planning.document import encode_plan
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
-from rollout.report.json_lines import JsonLines, line
-from rollout.report.line_types import AbortedRecord, Command, RunRecord
+from rollout.report.json_lines import JsonLines
+from rollout.report.lines import AbortedRecord, Command, RunRecord, line, record_of
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
@@ -49,7 +49,7 @@ class _Journalled:
         self._observer = observer
         self._path = path
         self._journal: JournalFile | None = journal
-        self._waiting = deque[Record]([first])
+        self._waiting = deque([record_of(first)])
         self._is_held = False
 
     def notify(self, event: StepEvent) -> None:
@@ -62,7 +62,7 @@ class _Journalled:
         self._observer.notify(event)
 
     def _write(self, journal: JournalFile, event: StepEvent) -> None:
-        self._waiting.append(line(event))
+        self._waiting.append(record_of(line(event)))
         self._is_held = self._is_held or isinstance(event, PlanReady)
         while self._is_held and self._waiting:
             journal.write(self._waiting.popleft())
@@ -108,8 +108,7 @@ def note_abort(aborted: Aborted) -> None:
         return
     left = {**aborted.left_cordoned, **aborted.left_tainted}
     record = AbortedRecord(
-        type="aborted",
-        at=timestamp(wiring.system_clock().now()),
+        at=wiring.system_clock().now(),
         by=wiring.lease_holder(),
         run=aborted.run,
         reverted=aborted.reverted,
@@ -117,7 +116,7 @@ def note_abort(aborted: Aborted) -> None:
     )
     try:
         journal = JournalFile(path)
-        journal.write(record)
+        journal.write(record_of(record))
         journal.close()
     except OSError as error:
         say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
@@ -126,9 +125,8 @@ def note_abort(aborted: Aborted) -> None:
 def _first_record(plan: RolloutPlan, command: Command, cluster_name: str, process: str) -> RunRecord:
     """Who ran what, with which rules and which version of the program."""
     document = msgspec.json.decode(encode_plan(plan))
-    record = RunRecord(
-        type="run",
-        at=timestamp(wiring.system_clock().now()),
+    return RunRecord(
+        at=wiring.system_clock().now(),
         format_version=FORMAT_VERSION,
         run=plan.plan_id,
         command=command,
@@ -137,5 +135,5 @@ def _first_record(plan: RolloutPlan, command: Command, cluster_name: str, proces
         cluster=document["cluster"],
         cluster_name=cluster_name,
         policy=document["policy"],
+        process=process or UNSET,
     )
-    return {**record, "process": process} if process else record

@@ -20,7 +20,7 @@ from rollout.planning.memory import why_held
 from rollout.ports import ClusterApi, Observer
 
 if TYPE_CHECKING:
-    from rollout.report.metrics.exposition import Metrics
+    from rollout.report.metrics.instruments import Metrics
 
 _LARGEST_TEXTFILE = 16_000_000
 # How long the end of a pass may wait to hear what is held.
@@ -76,7 +76,7 @@ class Meter:
 
     def _end_pass(self, measured: "MeasuredPass") -> None:
         if self.metrics:
-            from rollout.report.metrics.state import PassResult
+            from rollout.report.metrics.instruments import PassResult
 
             if measured.api:
                 self._read_memory(measured.api, measured.namespace)
@@ -110,7 +110,7 @@ def metered(options: Places, cluster_name: str, server: str, listen: str = "") -
     if not (options.is_used or listen):
         yield Meter()
         return
-    from rollout.report.metrics.exposition import Metrics
+    from rollout.report.metrics.instruments import Metrics
 
     metrics = Metrics(cluster_name or name_of(server))
     with ExitStack() as deliveries:

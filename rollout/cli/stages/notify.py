@@ -17,7 +17,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.model.text import timestamp
 from rollout.ports import Observer
-from rollout.report.notification_texts import Templates
+from rollout.report.notification_texts import worded
 from rollout.report.notifications import Noteworthy, ended_by
 
 
@@ -48,7 +48,6 @@ class _Notifier:
     noteworthy: Noteworthy
     outbox: Outbox
     events: frozenset[NotifyEvent]
-    templates: Templates
     is_stopped: Callable[[], bool]
     news: News
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,7 +68,7 @@ class _Notifier:
             for note in notes:
                 is_news = self.news.is_new(note) or self.noteworthy.has_begun
                 if is_news and NotifyEvent(note.event) in self.events:
-                    self.outbox.post(self.templates.worded(note))
+                    self.outbox.post(worded(note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.is_broken = True
             say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
@@ -87,10 +86,6 @@ class Subject:
     cluster: str = ""
 
 
-def _templates(options: Notify) -> Templates:
-    return options.template.templates if options.template else Templates()
-
-
 @contextmanager
 def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[Observer]:
     """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
@@ -106,9 +101,7 @@ def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[
         unattended=subject.unattended,
     )
     outbox = Outbox(places, say)
-    notifier = _Notifier(
-        noteworthy, outbox, frozenset(options.on), _templates(options), subject.is_stopped, subject.news
-    )
+    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news)
     try:
         yield Observers((observer, notifier))
     except BaseException as error:
@@ -125,5 +118,5 @@ def tell_failed_pass(error: RolloutError, options: Notify, cluster: str, news: N
     if NotifyEvent.FINISHED not in options.on or not places:
         return
     outbox = Outbox(places, say)
-    outbox.post(_templates(options).worded(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.post(worded(replace(note, at=timestamp(wiring.system_clock().now()))))
     outbox.close()

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import UNSET
+
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
     NodeFinished,
@@ -64,7 +66,7 @@ class Reporter:
 
     def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
         """Tell of a node's progress."""
-        self._observer.notify(NodeStep(self.now, node, phase, detail, endings))
+        self._observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
 
     def blocked(self, event: PodBlocked) -> None:
         """Tell of a pod that may not be evicted now."""

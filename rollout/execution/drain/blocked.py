@@ -155,7 +155,7 @@ class HeldPods:
                 budget=hold.reason.budget,
                 since=hold.since,
                 message=hold.reason.message,
-                seconds_left=self._deadline.remaining,
+                seconds_left=round(self._deadline.remaining, 1),
                 needs=needs,
                 has=has,
                 owner=f"{owner.kind}/{owner.name}" if owner else "",

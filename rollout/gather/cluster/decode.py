@@ -54,11 +54,11 @@ class Shared:
     placements: dict[tuple[bytes, ...], Placement] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
-        """The first value met that equals this one."""
+        """Return the first value met that equals this one."""
         return self.values.setdefault((type(value), value), value)  # type: ignore[return-value]  # same type by key
 
     def labels(self, labels: wire.Labels | None) -> Mapping[str, str]:
-        """The first map met that equals this one."""
+        """Return the first map met that equals this one."""
         if not labels:
             return self.maps.setdefault((), {})
         key = tuple(labels.items())
@@ -68,7 +68,7 @@ class Shared:
         return shared
 
     def placement(self, spec: wire.PodSpec) -> Placement:
-        """What this spec demands of its place, read once for all pods that say the same."""
+        """Return what this spec demands of its place, read once for all pods that say the same."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
         shared = self.placements.get(key)
         if shared is None:
@@ -85,7 +85,7 @@ def decode(body: bytes, shape: type[T], origin: str) -> T:
 
 
 def garbled(origin: str, why: object) -> ApiUnavailableError:
-    """What is raised for an answer with a good status that is not what the API documents.
+    """Return what is raised for an answer with a good status that is not what the API documents.
 
     It passes like an answer 502: whoever answers in the server's place does so for a while.
     """
@@ -106,7 +106,7 @@ def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> 
 
 
 def node(read: wire.WireNode) -> Node:
-    """A Node."""
+    """Return a Node."""
     meta = read.metadata
     spec, status = read.spec or wire.NodeSpec(), read.status or wire.NodeStatus()
     info = status.node_info or wire.NodeInfo()
@@ -145,7 +145,7 @@ def _ready_state(condition: wire.Condition | None) -> ReadyState:
 
 
 def pod(read: wire.WirePod, shared: Shared) -> Pod:
-    """A pod."""
+    """Return a pod."""
     meta = read.metadata
     spec, status = read.spec or wire.PodSpec(), read.status or wire.PodStatus()
     ready = _is_ready(status.conditions)
@@ -222,13 +222,13 @@ def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> 
 
 
 def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
-    """The claims that outlive the pod. An ephemeral volume goes with it: whoever replaces it is given a new one."""
+    """List the claims that outlive the pod; an ephemeral volume goes with it, and a new pod has a new one."""
     sources = (volume.persistent_volume_claim for volume in volumes)
     return tuple(claim.claim_name for claim in sources if claim is not None and claim.claim_name)
 
 
 def budget(read: wire.WireBudget) -> Budget:
-    """A budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
+    """Return a budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
     spec, status = read.spec or wire.BudgetSpec(), read.status or wire.BudgetStatus()
     return Budget(
         namespace=read.metadata.namespace or "",
@@ -256,12 +256,12 @@ def _written(number: int | str | None) -> str:
 
 
 def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
-    """A namespace's name and labels."""
+    """Return a namespace's name and labels."""
     return read.metadata.name, read.metadata.labels or {}
 
 
 def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
-    """A DaemonSet."""
+    """Return a DaemonSet."""
     meta, template = read.metadata, (read.spec or wire.DaemonSetSpec()).template
     spec = (template or wire.PodTemplate()).spec or wire.PodSpec()
     placement = Shared().placement(spec)
@@ -269,14 +269,14 @@ def daemon_set(read: wire.WireDaemonSet) -> DaemonSet:
 
 
 def attachment(read: wire.WireAttachment) -> VolumeAttachment:
-    """A VolumeAttachment."""
+    """Return a VolumeAttachment."""
     spec = read.spec or wire.AttachmentSpec()
     source = spec.source or wire.AttachmentSource()
     return VolumeAttachment(read.metadata.name, spec.node_name, source.persistent_volume_name or "")
 
 
 def volume(read: wire.WireVolume) -> PersistentVolume | None:
-    """A PersistentVolume, if it is bound and attaches to certain nodes only."""
+    """Return a PersistentVolume, if it is bound and attaches to certain nodes only."""
     spec = read.spec or wire.VolumeSpec()
     terms = node_terms(bytes(spec.node_affinity.required)) if spec.node_affinity else None
     if spec.claim_ref is None or terms is None:

@@ -18,7 +18,7 @@ _TURN = threading.Lock()
 
 
 def decoder_of(shape: type[T]) -> msgspec.json.Decoder[T]:
-    """The decoder of a shape; safe to use from many threads at once."""
+    """Return the decoder of a shape; safe to use from many threads at once."""
     with _TURN:
         decoder: msgspec.json.Decoder[T] = _made(shape)  # type: ignore[arg-type]
     return decoder

@@ -71,7 +71,7 @@ class Document:
             raise ApiError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
-        """The ConfigMap with this content, a dataclass, in the version that was read.
+        """Return the ConfigMap with this content, a dataclass, in the version that was read.
 
         What a newer version has written of it stays there.
         """
@@ -86,7 +86,7 @@ class Document:
         return why_refused(lambda: self._rehearse(api))
 
     def way_out(self, refusal: ApiError) -> str:
-        """What makes it writable again."""
+        """Return what makes it writable again."""
         delete = f"kubectl -n {self.namespace} delete configmap {self.name}"
         anew = "one that is immutable, or damaged, is begun anew once it is gone"
         return hint_in(self.namespace, refusal) or f"Allow it; {anew}: {delete}"
@@ -110,7 +110,7 @@ class Document:
 
 
 def hint_in(namespace: str, refusal: ApiError) -> str:
-    """What the answer advises, of this namespace: the answer itself does not name it."""
+    """Return what the answer advises, of this namespace: the answer itself does not name it."""
     return refusal.hint.replace("NAMESPACE", namespace)
 
 
@@ -128,7 +128,7 @@ def why_refused(rehearse: Callable[[], object]) -> ApiError | None:
 
 
 def _read_back(text: str | None) -> object:
-    """What stands there; None where nothing legible does."""
+    """Return what stands there; None where nothing legible does."""
     try:
         return msgspec.json.decode(text or "null")
     except NOT_READ:
@@ -136,7 +136,7 @@ def _read_back(text: str | None) -> object:
 
 
 def _kept(content: object, standing: object) -> Any:
-    """The content as it is written, with the fields of what stands there that this version does not know."""
+    """Return the content as it is written, with the fields of what stands there that this version does not know."""
     before = standing if isinstance(standing, dict) else {}
     if isinstance(content, Mapping):
         return {name: _kept(value, before.get(name)) for name, value in content.items()}

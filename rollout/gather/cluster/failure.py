@@ -82,7 +82,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
-    """The error that an answer means.
+    """Return the error that an answer means.
 
     Args:
         status: The HTTP status.
@@ -99,7 +99,7 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
 
 
 def status_failure(status: Status) -> ApiError:
-    """The error that a Status inside a watch means."""
+    """Return the error that a Status inside a watch means."""
     message = status.message or "the watch ended with an error"
     return _build(status.code, message, status, "", _class(status.code, message))
 

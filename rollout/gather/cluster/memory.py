@@ -61,7 +61,7 @@ def memory_of(namespace: str) -> Document:
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
-    """The memory; one with a `problem` where it is not understood, or this user may not see it; `ApiError` else."""
+    """Read the memory; one with a `problem` where it is not understood, or may not be seen; `ApiError` else."""
     try:
         return read_standing(api, namespace).memory
     except ApiError as error:
@@ -73,13 +73,13 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 
 def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
-    """The memory with what it stands in; `ApiError` where the API server does not give it."""
+    """Return the memory with what it stands in; `ApiError` where the API server does not give it."""
     text, whole = memory_of(namespace).read(api)
     return StandingMemory(NO_MEMORY if text is None else _memory(text, memory_of(namespace).origin), whole)
 
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
-    """The ConfigMap with this memory, in the version that was read."""
+    """Return the ConfigMap with this memory, in the version that was read."""
     standing = (memory.pause, memory.aborted, memory.waited_for)
     document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
@@ -100,7 +100,7 @@ def _memory(text: str, origin: str) -> Memory:
 
 
 def _impossible(document: _Document) -> Iterator[str]:
-    """What this program writes in no memory."""
+    """Name what this program writes in no memory."""
     if len(document.nodes) > MOST_NODES or len(document.versions) > MOST_VERSIONS:
         yield f"it has {len(document.nodes)} nodes and {len(document.versions)} versions"
     yield from _impossible_nodes(document.nodes)

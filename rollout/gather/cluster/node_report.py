@@ -50,7 +50,7 @@ class _Node(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_report(api: ClusterApi, name: str) -> NodeReport:
-    """The report of one Node; `ApiNotFoundError` where there is none."""
+    """Return the report of one Node; `ApiNotFoundError` where there is none."""
     path = node_path(name)
     read = decode.decode(api.get(path), _Node, path)
     conditions = (read.status.conditions if read.status else None) or ()

@@ -70,7 +70,7 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """The demands in these parts of a pod's spec, each empty where absent; ValueError for what is not as documented."""
+    """Read the demands in these parts of a pod's spec, each empty where absent; ValueError for the undocumented."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=_terms(read.node_affinity),
@@ -87,13 +87,13 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
 
 
 def node_terms(required: bytes) -> tuple[NodeTerm, ...] | None:
-    """The alternatives of a node selector; None where there is none."""
+    """Return the alternatives of a node selector; None where there is none."""
     read = _read(required, _NodeSelector)
     return _alternatives(read) if read else None
 
 
 def label_selector(read: wire.Selector) -> LabelSelector:
-    """A label selector."""
+    """Return a label selector."""
     exact = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in (read.match_labels or {}).items())
     return LabelSelector((*exact, *(_requirement(entry) for entry in read.match_expressions or ())))
 

@@ -21,7 +21,7 @@ _BINARY = {suffix: 1 << (10 * power) for power, suffix in enumerate(("Ki", "Mi",
 
 
 def parse_quantity(text: str) -> Decimal:
-    """The exact number that a quantity writes; ValueError where it is none."""
+    """Return the exact number that a quantity writes; ValueError where it is none."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
@@ -35,13 +35,13 @@ def parse_quantity(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def milli(text: str) -> int:
-    """A quantity in thousandths, rounded up as the scheduler does."""
+    """Return a quantity in thousandths, rounded up as the scheduler does."""
     return _ceil(parse_quantity(text) * 1000)
 
 
 @lru_cache(maxsize=4096)
 def whole(text: str) -> int:
-    """A quantity in whole units, rounded up."""
+    """Return a quantity in whole units, rounded up."""
     return _ceil(parse_quantity(text))
 
 

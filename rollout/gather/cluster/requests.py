@@ -31,7 +31,7 @@ def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
-    """A pod's requests: its containers and sidecars together, or a greedier init container; plus overhead.
+    """Return a pod's requests: its containers and sidecars together, or a greedier init container; plus overhead.
 
     Requests of the pod as a whole take the place of its containers'.
     """
@@ -43,7 +43,7 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
-    """The ports that no other pod on the node may have."""
+    """Return the ports that no other pod on the node may have."""
     containers = [raw for container in spec.containers or () if b"hostPort" in (raw := bytes(container.ports))]
     if spec.init_containers:
         containers += [
@@ -60,7 +60,7 @@ def _named_ports(raw: bytes) -> Iterator[str]:
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
-    """What the pod needs while it runs, and the most it needs at any moment before."""
+    """Return what the pod needs while it runs, and the most it needs at any moment before."""
     sidecars, starting = _NOTHING, _NOTHING
     for container in spec.init_containers or ():
         if container.restart_policy == "Always":

@@ -77,7 +77,7 @@ def missing_rights(
 
 
 def status_rights() -> tuple[Right, ...]:
-    """What showing the nodes takes."""
+    """Return what showing the nodes takes."""
     return (
         Right("get", "", "nodes", purpose="see the nodes"),
         Right("list", "", "nodes", purpose="see the nodes"),
@@ -85,7 +85,7 @@ def status_rights() -> tuple[Right, ...]:
 
 
 def plan_rights() -> tuple[Right, ...]:
-    """What planning takes."""
+    """Return what planning takes."""
     return (
         *status_rights(),
         Right("list", "", "pods", purpose="see what would have to move"),
@@ -101,7 +101,7 @@ def plan_rights() -> tuple[Right, ...]:
 
 
 def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a rollout takes: planning, acting on nodes and pods, and its Lease and ConfigMap in that namespace."""
+    """List what a rollout takes: planning, acting on nodes and pods, its Lease and ConfigMap in that namespace."""
     return (
         *plan_rights(),
         Right("watch", "", "nodes", purpose="see nodes come back"),
@@ -148,7 +148,7 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
 
 
 def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What an operating process takes: a rollout's rights, but for what people alone do beside it."""
+    """Return what an operating process takes: a rollout's rights, but for what people alone do beside it."""
     # `abort` frees slots
     return _without(
         {("update", "configmaps", marks.SLOTS_NAME)}, apply_rights(lease_namespace, disable_eviction=disable_eviction)
@@ -156,7 +156,7 @@ def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> t
 
 
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a FleetLock server takes: a rollout's rights, but for writing its record."""
+    """Return what a FleetLock server takes: a rollout's rights, but for writing its record."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
     return _without(of_record, apply_rights(lease_namespace, disable_eviction=disable_eviction))
 

@@ -152,7 +152,7 @@ def _is_of(item: _Item, program: str) -> bool:
 
 
 def _programs(item: _Item) -> frozenset[str]:
-    """The last parts of its images' names, without tag and digest."""
+    """Return the last parts of its images' names, without tag and digest."""
     names = ((container.image or "").partition("@")[0].rpartition("/")[2] for container in _containers(item))
     return frozenset(name.partition(":")[0] for name in names)
 

@@ -44,7 +44,7 @@ def slots_of(namespace: str) -> Document:
 
 
 def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
-    """The slots; `ApiError` where they cannot be read, or are not understood."""
+    """Return the slots; `ApiError` where they cannot be read, or are not understood."""
     origin = slots_of(namespace).origin
     text, whole = slots_of(namespace).read(api)
     if text is None:
@@ -65,7 +65,7 @@ def _is_known(version: str) -> bool:
 
 
 def _impossible(document: _Document) -> str:
-    """What this program writes in no such document; empty where there is nothing of the kind."""
+    """Return what this program writes in no such document; empty where there is nothing of the kind."""
     for slot in document.held:
         if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
@@ -75,5 +75,5 @@ def _impossible(document: _Document) -> str:
 
 
 def written_slots(namespace: str, slots: Slots, whole: dict[str, Any] | None) -> dict[str, Any]:
-    """The ConfigMap with these slots, in the version that was read."""
+    """Return the ConfigMap with these slots, in the version that was read."""
     return slots_of(namespace).written(_Document(_FORMAT, slots.held, slots.unasked), whole)

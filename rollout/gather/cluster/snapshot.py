@@ -130,7 +130,7 @@ def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
 
 
 def list_nodes(api: ClusterApi, selector: str = "") -> Listing[Node]:
-    """The same, with the version from which a watch misses nothing."""
+    """Return the same, with the version from which a watch misses nothing."""
     return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None)
 
 
@@ -148,13 +148,13 @@ def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
 
 
 def read_node_pods(api: ClusterApi, node: str) -> PodList:
-    """The pods of one node, in all namespaces."""
+    """Return the pods of one node, in all namespaces."""
     listing = _read_pods(api, {"fieldSelector": f"spec.nodeName={node}"})
     return PodList(listing.items, listing.resource_version)
 
 
 def read_selected_pods(api: ClusterApi, node: str, selector: str) -> tuple[Pod, ...]:
-    """The pods of one node that a label selector chooses."""
+    """Return the pods of one node that a label selector chooses."""
     return _read_pods(api, {"fieldSelector": f"spec.nodeName={node}", "labelSelector": selector}).items
 
 
@@ -185,7 +185,7 @@ def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAt
 
 
 def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
-    """The bound PersistentVolumes that attach to certain nodes only."""
+    """Return the bound PersistentVolumes that attach to certain nodes only."""
     bound = _read_if_served(api, VOLUMES, wire.WireVolume, decode.volume)
     return tuple(volume for volume in bound if volume is not None)
 

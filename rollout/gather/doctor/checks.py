@@ -62,17 +62,17 @@ def passed(name: CheckName, subject: str, message: str) -> Check:
 
 
 def warned(name: CheckName, subject: str, message: str, fix: str) -> Check:
-    """A rollout works, but not as it might be expected to."""
+    """Warn: a rollout works, but not as it might be expected to."""
     return Check(name, subject, Verdict.WARN, message, fix)
 
 
 def failed(name: CheckName, subject: str, message: str, fix: str) -> Check:
-    """A rollout would not begin, would leave this node out, or would fail on it."""
+    """Fail: a rollout would not begin, would leave this node out, or would fail on it."""
     return Check(name, subject, Verdict.FAIL, message, fix)
 
 
 def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Checks by what they look at; among those of one kind the order stays."""
+    """Order checks by what they look at; among those of one kind the order stays."""
     rank = {name: position for position, name in enumerate(CheckName)}
     return tuple(sorted(checks, key=lambda check: rank[check.check]))
 

@@ -1,23 +1,32 @@
-"""From what the API server answered to verdicts about it. Pure."""
+"""Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
+from rollout.errors import ApiError
+from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.doctor.hosts import SKEW_SECONDS
-from rollout.model.cluster import ClusterIdentity
-from rollout.model.text import elapsed
+from rollout.model.cluster import ClusterIdentity, Node
+from rollout.model.memory import Memory, Pause
+from rollout.model.pause import pause_on
+from rollout.model.text import counted, elapsed, shell_word, shortened
 
 # The first that serves evictions by policy/v1.
 _OLDEST = (1, 22)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
+_ANEW = "Reset it: rollout release --all."
+_ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
+_NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and with the pools above it."
+_IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
 
 
 def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
-    """The server answers, and is new enough."""
+    """Check that the server answers, and is new enough."""
     yield passed(CheckName.KUBECONFIG, identity.server, "the API server answers, and knows this user")
     release = _RELEASE.match(identity.version)
     subject = identity.version or "unknown"
@@ -60,3 +69,103 @@ def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[C
             yield warned(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
         else:
             yield failed(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """The Lease's holder, empty for nobody, and whether it renews it; and the rollout that stands there unfinished.
+
+    `unfinished` says which in half a sentence, empty where there is none, and `ways_out` what can be done about it;
+    `blocks` is whether it keeps another from beginning.
+    """
+
+    holder: str
+    is_alive: bool
+    unfinished: str = ""
+    ways_out: str = ""
+    blocks: bool = False
+
+
+def lock_check(subject: str, state: LockState) -> Check:
+    """Return the verdict on the lock; `subject` is the Lease with its namespace."""
+    if state.is_alive:
+        fix = "Wait until it has ended: rollout status --run shows it."
+        return warned(CheckName.LOCK, subject, f"held by {state.holder}: a rollout is under way", fix)
+    if state.unfinished:
+        verdict = failed if state.blocks else warned
+        return verdict(CheckName.LOCK, subject, state.unfinished, f"{state.ways_out}.")
+    if state.holder:
+        message = f"held by {state.holder}, which does not renew it: it is taken over once it expires"
+        return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder is still running.")
+    return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
+
+
+def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
+    """Return the verdict on a lock that the API server does not show."""
+    namespace, _, name = subject.partition("/")
+    fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
+    return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)
+
+
+def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
+    """One verdict for each thing to know; `subject` is the ConfigMap with its namespace."""
+    if memory.problem:
+        yield warned(CheckName.MEMORY, subject, memory.problem, _ANEW)
+    for version, failures in memory.versions.items():
+        if failures.held_since:
+            message = f"held since {failures.held_since}: it failed on {counted(len(failures.nodes), 'node')}"
+            fix = f"Once its cause is known: rollout release {shell_word(version)}."
+            yield warned(CheckName.MEMORY, version, message, fix)
+
+
+def unwritable_checks(
+    record: tuple[Document, ApiError | None], memory: tuple[Document, ApiError | None]
+) -> Iterator[Check]:
+    """Of the record and the memory, each with why it cannot be written, None if it can.
+
+    No rollout begins without its record; a person's goes on without a memory.
+    """
+    for (document, why), name, verdict, without in (
+        (record, CheckName.LOCK, failed, "no rollout can begin"),
+        (memory, CheckName.MEMORY, warned, "failures are not remembered, and no pass of operate begins"),
+    ):
+        if why:
+            message = f"cannot be written, so {without}: {why.message}"
+            yield verdict(name, document.origin, message, document.way_out(why))
+
+
+def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
+    """Warn of the pause of all nodes, and of pauses that are over; what else is paused, planning tells."""
+    if memory.pause is not None:
+        yield _pause_check("all nodes", memory.pause, "--all", now)
+    for node in nodes:
+        pause = pause_on(node)
+        if pause is not None and pause.is_over(now):
+            yield _pause_check(node.name, pause, node.name, now)
+
+
+def _pause_check(subject: str, pause: Pause, named: str, now: datetime | None) -> Check:
+    if pause.is_over(now):
+        return warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", f"Tidy up: rollout unpause {named}.")
+    return warned(CheckName.PAUSE, subject, str(pause), f"Where it is no longer wanted: rollout unpause {named}.")
+
+
+def selection_check(subject: str, selected: int, nodes: int) -> Check:
+    """Whether any node is left, of those that `subject` chooses, after `--exclude`."""
+    message = f"{selected} of {counted(nodes, 'node')} are selected"
+    if selected:
+        return passed(CheckName.NODES, subject, message)
+    return warned(CheckName.NODES, subject, f"{message}: no host is asked", _ALL_EXCLUDED_FIX)
+
+
+def pool_checks(members: Mapping[str, Sequence[str]], default: str) -> Iterator[Check]:
+    """One verdict a pool; `members` are its nodes, `default` is the pool of the nodes that are in no other."""
+    for pool, nodes in members.items():
+        if pool != default and nodes:
+            yield passed(CheckName.POOL, pool, counted(len(nodes), "node"))
+        elif pool != default:
+            message = "no selected node belongs to it: none matches, or an earlier pool has them"
+            yield warned(CheckName.POOL, pool, message, _NO_NODE_FIX)
+        elif nodes:
+            message = f"{counted(len(nodes), 'node')} in no pool: {shortened(nodes)}"
+            yield warned(CheckName.POOL, pool, message, _IN_NONE_FIX)

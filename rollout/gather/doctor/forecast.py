@@ -52,7 +52,7 @@ def _rival_fix(message: str) -> str:
 
 
 def _fix(exclusion: Exclusion) -> str:
-    """What would have the node take part; empty where nothing is to be mended."""
+    """Return what would have the node take part; empty where nothing is to be mended."""
     if exclusion.reason is not ExclusionReason.PAUSED:
         return _FIXES.get(exclusion.reason, "").format(node=exclusion.node)
     annotation = next((name for name in RIVAL_PAUSES if exclusion.message.endswith(name)), "")

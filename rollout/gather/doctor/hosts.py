@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.doctor.command import UnitState
-from rollout.gather.doctor.doctor import Examination
+from rollout.gather.doctor.examination import Examination, UnitState
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
@@ -126,14 +125,14 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
 
 
 def _other_source(facts: HostFacts) -> str:
-    """What to ask a host in update_engine's place."""
+    """Return what to ask a host in update_engine's place."""
     way = way_to_judge(facts, facts.shows)
     say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: detect.sources."
     return f"{say} Or leave it out with --exclude."
 
 
 def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
-    """What mends a source that gave no answer."""
+    """Return what mends a source that gave no answer."""
     if source is not Source.UPDATE_ENGINE:
         return _FIXES[source].format(node=node)
     if facts.lacks_engine:

@@ -15,7 +15,7 @@ _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 
 def sections(text: str) -> Mapping[str, str]:
-    """The text after each marker line, by the marker's name; what stands before the first is noise."""
+    """Return the text after each marker line, by the marker's name; what stands before the first is noise."""
     contents: dict[str, list[str]] = {}
     lines: list[str] = []
     for raw in text.split("\n"):
@@ -43,13 +43,13 @@ def _unquoted(value: str) -> str:
 
 
 def complaint(stderr: str) -> str:
-    """The line of a tool's stderr that says best what went wrong; empty where it said nothing."""
+    """Return the line of a tool's stderr that says best what went wrong; empty where it said nothing."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     return excerpt(_GLOG_PREFIX.sub("", _most_telling(lines), count=1))
 
 
 def _most_telling(lines: Iterable[str]) -> str:
-    """Logged errors before anything else, logged chatter last; among equals the last line, which is the cause."""
+    """Rank lines: logged errors first, logged chatter last; among equals the last line, which is the cause."""
 
     def weight(line: str) -> int:
         if not _GLOG_PREFIX.match(line):

@@ -4,13 +4,16 @@ The full probe would wait for update_engine, which starts late.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollout.gather.hosts.answer import assignments, sections
+from rollout.gather.hosts.engine_status import version
 from rollout.gather.hosts.probe_command import MARKER
-from rollout.gather.hosts.release import running_version
 from rollout.ports import CommandResult
 
+# Fedora's VERSION is a sentence, and its VERSION_ID the same for every update of a release.
+_KEYS = ("OSTREE_VERSION", "VERSION", "VERSION_ID")
 # What stands before the first marker is a login shell's: it may print an id of its own, which a reboot would be
 # proven by.
 BOOT_COMMAND = f"""
@@ -21,6 +24,11 @@ echo; echo '{MARKER} release'; cat /etc/os-release || cat /usr/lib/os-release
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def running_version(os_release: Mapping[str, str]) -> str:
+    """Return the most exact one that has the form of a version; empty where none has."""
+    return next(filter(None, (version(os_release.get(key, "")) for key in _KEYS)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,6 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
 
 
 def machine_id(text: str) -> str:
-    """The text as a machine id is written in the API, else empty."""
+    """Return the text as a machine id is written in the API, else empty."""
     plain = text.strip().replace("-", "").lower()
     return plain if _MACHINE_ID.fullmatch(plain) else ""

@@ -28,7 +28,7 @@ _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service
 
 
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
-    """The first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
+    """Return the first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
     for source in _SOURCES:
         status = _from_client(stdout.get(source, "")) or _from_bus(stdout.get(source, ""))
         if status is not None:
@@ -38,7 +38,7 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
 
 
 def version(text: str) -> str:
-    """The text where it has the form of an OS version, else empty."""
+    """Return the text where it has the form of an OS version, else empty."""
     return text if _VERSION.fullmatch(text) else ""
 
 
@@ -78,7 +78,7 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
 
 
 def _operation(word: str) -> UpdateOperation:
-    """The operation of this name, as far as it is one of update_engine's own."""
+    """Return the operation of this name, as far as it is one of update_engine's own."""
     return UpdateOperation(word) if word in _OPERATIONS else UpdateOperation.UNKNOWN
 
 

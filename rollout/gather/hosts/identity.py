@@ -16,7 +16,7 @@ _Machine = tuple[str, str]
 
 
 def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
-    """The observations by Node name; those that are not surely of their own Node's machine as failures.
+    """Return the observations by Node name; those that are not surely of their own Node's machine as failures.
 
     `nodes` are all of the cluster, for another one may be the machine that answered.
     """
@@ -47,7 +47,7 @@ class _Machines:
         )
 
     def judged(self, facts: HostFacts, name: str) -> HostObservation:
-        """The facts, or why they cannot be taken for the Node's."""
+        """Return the facts, or why they cannot be taken for the Node's."""
         node = self.nodes.get(name)
         if node is None or not (node.machine_id and node.boot_id):
             return _unreported(

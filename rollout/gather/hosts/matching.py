@@ -74,7 +74,7 @@ def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 
 
 def _agree(host: Host, node: str, at_address: str | None) -> None:
-    """A host by the name of one Node at the address of another would have the wrong machine rebooted."""
+    """Refuse a host by the name of one Node at the address of another: the wrong machine would reboot."""
     if at_address is not None and at_address != node:
         raise InventoryError(
             f"host {host.name} of the inventory has the address {host.address} of node {at_address}",

@@ -7,16 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint, sections
-from rollout.gather.hosts.boot import machine_id
+from rollout.gather.hosts.boot import machine_id, running_version
 from rollout.gather.hosts.engine_status import parse_update_status
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
-from rollout.gather.hosts.release import running_version
-from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
+from rollout.gather.hosts.shutdown import inhibition, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, shown_sources
-from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
-from rollout.gather.hosts.sudo_rules import wants_password
+from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal, wants_password
 from rollout.gather.hosts.users import logged_in
-from rollout.gather.hosts.zincati import zincati_strategy
 from rollout.model.detection import Source
 from rollout.model.host import (
     Host,

@@ -1,15 +1,21 @@
-"""What on a host stands against rebooting it now: locks that block a shutdown, and shutdowns that others scheduled.
+"""What on a host stands against rebooting it now, or reboots it by itself: locks, scheduled shutdowns, Zincati.
 
 Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in any other mode is somebody's word
 that the host is not to go down, whether this systemd would obey it or not: `systemctl reboot` as root, by sudo too, is
 let past `block-weak`, which came with 257, and past `block` before 257; since then `block` holds root as well.
+
+Of Zincati's fragments of one name the one in the directory that comes last counts; then they are read by their names,
+and a later value replaces an earlier one.
 """
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rollout.gather.hosts.answer import assignments
+from rollout.gather.hosts.probe_command import FILE_MARKER
 from rollout.model.text import excerpt, shortened
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -28,6 +34,10 @@ _MODES = {
 }
 _MOST = 3
 _MINUTE, _HOUR = 60, 3600
+_RUNNING = frozenset({"active", "activating", "reloading"})
+_DEFAULT = "immediate"
+_STRATEGY = re.compile(r"[a-z][a-z_-]{0,31}")
+_LONGEST_SECTION = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Inhibitor:
         return self.mode != _ONLY_DELAYS and "shutdown" in self.what.split(":")
 
     def __str__(self) -> str:
-        """The holder, and what it says; with the mode where that is not the usual one."""
+        """Return the holder, and what it says; with the mode where that is not the usual one."""
         details = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
         return f"{self.who} ({details})" if details else self.who
 
@@ -63,7 +73,7 @@ def _inhibitors(text: str) -> Iterator[Inhibitor]:
 
 
 def _unescaped(text: str) -> str:
-    """A string as busctl writes it, in C's escapes, made safe to print."""
+    """Return a string as busctl writes it, in C's escapes, made safe to print."""
 
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
@@ -93,3 +103,32 @@ def _when(at: str, now: str) -> str:
     if seconds < _MINUTE:
         return " for now"
     return f" in {seconds // _MINUTE} min" if seconds < 2 * _HOUR else f" in {seconds // _HOUR} h"
+
+
+def zincati_strategy(section: str) -> str:
+    """Its strategy, `immediate` or `fleet_lock` for example; empty where it does not run, or is not to reboot."""
+    state, _, rest = section[:_LONGEST_SECTION].partition("\n")
+    if state.strip() not in _RUNNING:
+        return ""
+    updates: dict[str, Any] = {}
+    for fragment in _fragments(rest):
+        updates |= fragment
+    if updates.get("enabled") is False:
+        return ""
+    strategy = updates.get("strategy", _DEFAULT)
+    return strategy if isinstance(strategy, str) and _STRATEGY.fullmatch(strategy) else "unknown"
+
+
+def _fragments(text: str) -> Iterator[Mapping[str, Any]]:
+    """Return the `[updates]` tables, in the order in which they count; what is no TOML is left out."""
+    files: dict[str, str] = {}
+    for part in text.split(f"{FILE_MARKER} ")[1:]:
+        path, _, content = part.partition("\n")
+        files[path.rpartition("/")[2]] = content
+    for name in sorted(files):
+        try:
+            table = tomllib.loads(files[name]).get("updates", {})
+        except (tomllib.TOMLDecodeError, RecursionError):
+            continue
+        if isinstance(table, dict):
+            yield table

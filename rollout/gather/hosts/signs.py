@@ -50,7 +50,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
-    """What those of the sources say that a host answers for."""
+    """Return what those of the sources say that a host answers for."""
     return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
 
 
@@ -124,7 +124,7 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
 
 
 def _exit_status(section: str) -> int | None:
-    """The last one in it: what came before may be the command's own."""
+    """Return the last one in it: what came before may be the command's own."""
     statuses = _EXIT.findall(section)
     return int(statuses[-1]) if statuses else None
 
@@ -135,7 +135,7 @@ _READERS: Mapping[Source, Callable[[Sections, Sections], Sign]] = MappingProxyTy
 
 
 def annotated(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
-    """The observations, by Node name, with what stands on the Nodes, where that is asked for."""
+    """Return the observations, by Node name, with what stands on the Nodes, where that is asked for."""
     by_name = {node.name: node for node in nodes}
     return {name: _annotated(by_name.get(name), observation) for name, observation in observations.items()}
 

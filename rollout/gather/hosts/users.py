@@ -28,7 +28,7 @@ _MOST = 100
 
 
 def wall_command(message: str) -> str:
-    """The constant command that shows one line to all who are logged in; root reaches those who refuse messages.
+    """Return the constant command that shows one line to all who are logged in; root reaches those who refuse messages.
 
     `message` is the operator's own, and quoted: it is never a part of the command.
     """
@@ -42,7 +42,7 @@ def parse_users(result: CommandResult) -> tuple[LoggedInUser, ...] | None:
 
 
 def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:
-    """The logins of a section in its order, at most 100; None where `who` is not on the host, or failed."""
+    """Return the logins of a section in its order, at most 100; None where `who` is not on the host, or failed."""
     if f"{EXIT_MARKER} 0" not in section.splitlines():
         return None
     own = assignments(section).get("TTY", "").removeprefix("/dev/")

@@ -30,7 +30,7 @@ class Connection:
     ssh_config: str = ""
 
     def arguments(self, host: Host) -> str:
-        """The same for OpenSSH, which Ansible connects with, and what its own configuration may not find.
+        """Return the same for OpenSSH, which Ansible connects with, and what its own configuration may not find.
 
         It is given an address, where a configuration may speak of a name: the way that was found there goes along.
         """
@@ -60,7 +60,7 @@ def inventory_document(
     observations: Mapping[str, HostObservation],
     connection: Connection,
 ) -> Mapping[str, object]:
-    """What `--list` prints: groups of hosts, and every host's variables.
+    """Return what `--list` prints: groups of hosts, and every host's variables.
 
     A Node whose host was not asked, or did not answer, is in no group that depends on the answer.
     """
@@ -81,7 +81,7 @@ def inventory_document(
 def host_variables(
     node: Node, host: Host | None, observation: HostObservation | None, connection: Connection
 ) -> Variables:
-    """What `--host` prints: how the host is reached, and what is known of it."""
+    """Return what `--host` prints: how the host is reached, and what is known of it."""
     return {**_reached(host, connection), **_about(node), **_facts(observation)}
 
 
@@ -158,7 +158,7 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
 
 
 def _version_of(os_image: str) -> str:
-    """The version in what a kubelet reports: `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
+    """Return the version in what a kubelet reports: `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
     version = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
     return version[0] if version else ""
 

@@ -27,7 +27,7 @@ from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, reso
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
-from rollout.lab.api.writing import Writer, deletion_request, dry_run_asked
+from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_asked
 
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
@@ -131,23 +131,16 @@ class Endpoints:
             return self._object(call, resource, self._access.review(body), _CREATED)
         if resource.namespaced and not call.target.namespace:
             raise method_not_allowed()
-        dry_run = dry_run_asked(call.query)
-        obj = self._writer.create(call.target, resource, body, dry_run=dry_run, manager=call.manager)
-        return self._object(call, resource, obj, _CREATED)
+        return self._object(call, resource, self._writer.create(_write(call, resource), body), _CREATED)
 
     def _update(self, call: Call, resource: Resource) -> Answer:
-        body = _body(call, resource.kind)
-        status = _CREATED if self._writer.is_made_by_update(call.target, resource) else _OK
-        dry_run = dry_run_asked(call.query)
-        obj = self._writer.update(call.target, resource, body, dry_run=dry_run, manager=call.manager)
-        return self._object(call, resource, obj, status)
+        body, write = _body(call, resource.kind), _write(call, resource)
+        status = _CREATED if self._writer.is_made_by_update(write) else _OK
+        return self._object(call, resource, self._writer.update(write, body), status)
 
     def _patch(self, call: Call, resource: Resource) -> Answer:
         patch = _decoded(call.payload)
-        dry_run = dry_run_asked(call.query)
-        media_type, manager = call.content_type, call.manager
-        obj = self._writer.patch(call.target, resource, media_type, patch, dry_run=dry_run, manager=manager)
-        return self._object(call, resource, obj)
+        return self._object(call, resource, self._writer.patch(_write(call, resource), call.content_type, patch))
 
     def _delete(self, call: Call, resource: Resource) -> Answer:
         request = deletion_request(call.query, _options(call))
@@ -184,6 +177,10 @@ def _is_of_no_group(path: str) -> bool:
             return resource_list(group, version) is None
         case _:
             return False
+
+
+def _write(call: Call, resource: Resource) -> Write:
+    return Write(call.target, resource, dry_run_asked(call.query), call.manager)
 
 
 def _table_options(call: Call) -> TableOptions | None:

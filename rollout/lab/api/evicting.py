@@ -15,15 +15,16 @@ from rollout.lab.api.statuses import (
     bad_request,
     budget_refuses,
     forbidden,
+    server_error,
     success,
-    too_many_budgets,
-    wrong_uid,
+    wrong_precondition,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request, dry_run_asked
 
 _ACCEPTED = frozenset({"", "policy/v1", "policy/v1beta1"})
 _UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
+_TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _MAX_DISRUPTED_PODS = 2000
 _CREATED = 201
 
@@ -52,7 +53,7 @@ class Evictor:
     def _evict_guarded(self, pod: Json, request: DeletionRequest) -> None:
         budgets = self._budgets_of(pod)
         if len(budgets) > 1:
-            raise too_many_budgets()
+            raise server_error(_TOO_MANY_BUDGETS)
         for budget in budgets:
             if is_ready(pod) or not _unhealthy_may_go(budget):
                 self._take(budget, pod, dry_run=request.dry_run)
@@ -74,7 +75,7 @@ class Evictor:
     def _mark_and_delete(self, pod: Json, request: DeletionRequest) -> None:
         metadata = pod["metadata"]
         if request.uid and request.uid != metadata["uid"]:
-            raise wrong_uid(PODS, metadata["name"], request.uid, metadata["uid"])
+            raise wrong_precondition(PODS, metadata["name"], "uid", request.uid, metadata["uid"])
         if not request.dry_run and not request.resource_version:
             pod = self._store.put(PODS, _disruption_target(pod, timestamp(self._store.now())))
         self._writer.delete_object(PODS, pod, request)

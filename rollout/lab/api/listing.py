@@ -15,12 +15,11 @@ import msgspec
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import Selection, parse_fields, parse_labels
-from rollout.lab.api.statuses import Cause, StatusError, bad_request, expired, future_version, invalid_options
+from rollout.lab.api.statuses import StatusError, bad_request, expired, future_version
 from rollout.lab.api.store import CompactedError, Json, ObjectStore, object_key
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the format of a continue token, not a secret
 _INCONSISTENT = -1
-_MATCHES = ("", "Exact", "NotOlderThan")
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
@@ -99,7 +98,7 @@ def _whole_page(store: ObjectStore, target: Target, resource: Resource, start: _
         items = store.items_at(resource, revision, namespace, after=after, limit=limit)
         remaining = store.count_at(resource, revision, namespace, after=after) - len(items)
     except CompactedError as error:
-        raise _forgotten(start, revision, store) from error
+        raise _forgotten(start) from error
     if not remaining:
         return Page(items, revision)
     return Page(items, revision, _token(revision, object_key(items[-1])), remaining)
@@ -140,33 +139,20 @@ def _past(store: ObjectStore, target: Target, resource: Resource, start: _Start)
     try:
         return store.items_at(resource, revision, target.namespace, after=start.after)
     except CompactedError as error:
-        raise _forgotten(start, revision, store) from error
+        raise _forgotten(start) from error
 
 
-def _forgotten(start: _Start, revision: int, store: ObjectStore) -> StatusError:
-    if not start.after:
-        return expired(f"too old resource version: {revision} ({store.compacted})")
+def _forgotten(start: _Start) -> StatusError:
     return expired(_EXPIRED, {"continue": _token(_INCONSISTENT, start.after)})
-
-
-def _bad_match(cause: Cause) -> StatusError:
-    return invalid_options("ListOptions", cause)
 
 
 def _start(store: ObjectStore, query: Mapping[str, str]) -> _Start:
     if query.get("continue"):
         return _continued(query["continue"])
-    asked, match = whole_number(query, "resourceVersion"), query.get("resourceVersionMatch", "")
-    if match and not query.get("resourceVersion"):
-        message = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
-        raise _bad_match(Cause("FieldValueForbidden", message, field="resourceVersionMatch"))
-    if match not in _MATCHES:
-        supported = ", ".join(f'"{media_type}"' for media_type in _MATCHES)
-        message = f'Unsupported value: "{match}": supported values: {supported}'
-        raise _bad_match(Cause("FieldValueNotSupported", message, field="resourceVersionMatch"))
+    asked = whole_number(query, "resourceVersion")
     if asked > store.revision:
         raise future_version(asked, store.revision)
-    return _Start(revision=asked if match == "Exact" else None)
+    return _Start()
 
 
 class _Token(msgspec.Struct, frozen=True):

@@ -18,7 +18,6 @@ from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
     EVENTS,
-    JOBS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -151,11 +150,6 @@ def _restarts(pod: Json, _now: datetime) -> int:
     return sum(status.get("restartCount", 0) for status in _entries(pod, "status.containerStatuses"))
 
 
-def _job_status(job: Json, _now: datetime) -> str:
-    held = {condition["type"] for condition in _entries(job, "status.conditions") if condition["status"] == "True"}
-    return next((word for word in ("Complete", "Failed") if word in held), "Running")
-
-
 def _event_object(event: Json, _now: datetime) -> str:
     involved = event["involvedObject"]
     return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
@@ -189,16 +183,8 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         Column("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN, priority=1),
     ),
     NAMESPACES: (_NAME, Column("Status", "status.phase"), _AGE),
-    DEPLOYMENTS: (_NAME, _READY, Column("Available", "status.availableReplicas", 0), _AGE),
-    REPLICASETS: (_NAME, _READY, _AGE),
-    STATEFULSETS: (_NAME, _READY, _AGE),
+    **dict.fromkeys((DEPLOYMENTS, REPLICASETS, STATEFULSETS), (_NAME, _READY, _AGE)),
     DAEMONSETS: (_NAME, Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")), _AGE),
-    JOBS: (
-        _NAME,
-        Column("Status", _job_status),
-        Column("Completions", _of("status.succeeded", "spec.completions")),
-        _AGE,
-    ),
     BUDGETS: (
         _NAME,
         Column("Min Available", "spec.minAvailable", "N/A"),

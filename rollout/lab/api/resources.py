@@ -31,7 +31,6 @@ class Resource:
     kind: str
     namespaced: bool
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
 
@@ -68,36 +67,34 @@ def _resource(
     *,
     status: bool = True,
     namespaced: bool = True,
-    listed: bool = False,
     verbs: tuple[str, ...] = ALL_VERBS,
 ) -> Resource:
-    """`listed` is whether `kubectl get all` shows it; the subresource for its status comes last, as in discovery."""
+    """The subresource for its status comes last, as in discovery."""
     parts = (*subresources, *((Subresource("status", kind),) if status else ()))
-    categories = ("all",) if listed else ()
-    return Resource(group, "v1", plural, kind, namespaced, (short,) if short else (), categories, parts, verbs)
+    return Resource(group, "v1", plural, kind, namespaced, (short,) if short else (), parts, verbs)
 
 
 NODES = _resource("", "nodes", "Node", "no", namespaced=False)
 NAMESPACES = _resource("", "namespaces", "Namespace", "ns", namespaced=False)
-PODS = _resource("", "pods", "Pod", "po", (_EVICTION,), listed=True)
+PODS = _resource("", "pods", "Pod", "po", (_EVICTION,))
 VOLUMES = _resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
 CLAIMS = _resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 EVENTS = _resource("", "events", "Event", "ev", status=False)
 CONFIGMAPS = _resource("", "configmaps", "ConfigMap", "cm", status=False)
 SECRETS = _resource("", "secrets", "Secret", status=False)
-SERVICES = _resource("", "services", "Service", "svc", listed=True)
+SERVICES = _resource("", "services", "Service", "svc")
 LEASES = _resource("coordination.k8s.io", "leases", "Lease", status=False)
-DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds", listed=True)
-REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", listed=True)
-DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", listed=True)
-STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", listed=True)
-JOBS = _resource("batch", "jobs", "Job", listed=True)
+DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds")
+REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs")
+DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy")
+STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts")
+JOBS = _resource("batch", "jobs", "Job")
 BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
 # What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a scenario says, and no
 # CronJob starts a Job.
 SERVICE_ACCOUNTS = _resource("", "serviceaccounts", "ServiceAccount", "sa", status=False)
-CRON_JOBS = _resource("batch", "cronjobs", "CronJob", "cj", listed=True)
+CRON_JOBS = _resource("batch", "cronjobs", "CronJob", "cj")
 NETWORK_POLICIES = _resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", status=False)
 ROLES = _resource(_RBAC, "roles", "Role", status=False)
 ROLE_BINDINGS = _resource(_RBAC, "rolebindings", "RoleBinding", status=False)
@@ -112,47 +109,14 @@ ACCESS_REVIEWS = _resource(
     verbs=("create",),
 )
 
-STORED = (
-    CONFIGMAPS,
-    EVENTS,
-    NAMESPACES,
-    NODES,
-    CLAIMS,
-    VOLUMES,
-    PODS,
-    SECRETS,
-    SERVICES,
-    DAEMONSETS,
-    DEPLOYMENTS,
-    REPLICASETS,
-    STATEFULSETS,
-    JOBS,
-    LEASES,
-    BUDGETS,
-    VOLUMEATTACHMENTS,
-    SERVICE_ACCOUNTS,
-    CRON_JOBS,
-    NETWORK_POLICIES,
-    ROLES,
-    ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    CLUSTER_ROLE_BINDINGS,
-)
-SERVED = (*STORED, ACCESS_REVIEWS)
+# All of the above; the reviews are answered, not stored.
+SERVED: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
+STORED: Final = tuple(resource for resource in SERVED if resource is not ACCESS_REVIEWS)
 
 VERSION: Final = {
     "major": "1",
     "minor": "36",
-    "emulationMajor": "1",
-    "emulationMinor": "36",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
     "gitVersion": "v1.36.2",
-    "gitCommit": "$Format:%H$",
-    "gitTreeState": "",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "go1.26.6",
-    "compiler": "gc",
     "platform": "linux/amd64",
 }
 
@@ -198,14 +162,13 @@ def _plural(resource: Resource) -> str:
 
 
 def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
-    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     yield {
         "name": resource.plural,
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(resource.verbs),
-        **{key: value for key, value in names.items() if value},
+        **({"shortNames": list(resource.short_names)} if resource.short_names else {}),
     }
     for part in resource.subresources:
         foreign = {"group": part.group, "version": part.version} if part.group else {}

@@ -19,7 +19,6 @@ _DEFAULT_TIMEOUT = 2400
 BOOKMARK_SECONDS = 60
 # A last bookmark goes out this long before the watch's deadline, so that the client can go on from there.
 _BEFORE_DEADLINE = 2
-_INITIAL_END = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +39,21 @@ class WatchRequest:
     since: int | None
     timeout: float
     bookmarks: bool
-    initial_bookmark: bool
 
 
 def watch_request(target: Target, resource: Resource, query: Mapping[str, str]) -> WatchRequest:
     """Read a watch from its query; 400 where it makes no sense."""
-    initial = query.get("sendInitialEvents") in {"1", "true"}
+    if query.get("sendInitialEvents") in {"1", "true"}:
+        raise bad_request("sendInitialEvents is not served: list first")
     bookmarks = query.get("allowWatchBookmarks") in {"1", "true"}
-    if initial and query.get("resourceVersionMatch") != "NotOlderThan":
-        raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
     version = whole_number(query, "resourceVersion")
     return WatchRequest(
         target=target,
         resource=resource,
         selection=selection_of(query, resource),
-        since=None if initial or not version else version,
+        since=version or None,
         timeout=whole_number(query, "timeoutSeconds") or _DEFAULT_TIMEOUT,
         bookmarks=bookmarks,
-        initial_bookmark=initial and bookmarks,
     )
 
 
@@ -119,8 +115,7 @@ class Watch:
         if request.since is not None:
             return self._replayed(request.since)
         objects = request.selection.of(self._store.items(request.resource, request.target.namespace))
-        events = [WatchEvent("ADDED", obj) for obj in objects]
-        return [*events, self._bookmark(initial=True)] if request.initial_bookmark else events
+        return [WatchEvent("ADDED", obj) for obj in objects]
 
     def _replayed(self, since: int) -> list[WatchEvent]:
         try:
@@ -148,9 +143,7 @@ class Watch:
         right_place = not namespace or obj["metadata"].get("namespace") == namespace
         return right_place and self._request.selection.matches(obj)
 
-    def _bookmark(self, *, initial: bool = False) -> WatchEvent:
+    def _bookmark(self) -> WatchEvent:
         resource = self._request.resource
         metadata: Json = {"resourceVersion": str(self._store.revision), "creationTimestamp": None}
-        if initial:
-            metadata["annotations"] = {_INITIAL_END: "true"}
         return WatchEvent("BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import deleted_form, is_due, settle
-from rollout.lab.api.managers import with_lease_time, with_node_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
@@ -25,12 +24,11 @@ from rollout.lab.api.statuses import (
     invalid_options,
     namespace_terminating,
     not_found,
+    server_error,
     stale_version,
     success,
-    version_on_create,
-    wrong_uid,
+    wrong_precondition,
     wrong_uid_on_update,
-    wrong_version,
 )
 from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
 from rollout.lab.api.validation import check_kind, check_new, check_patched_shape, check_shape, check_update
@@ -88,6 +86,21 @@ def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionReq
         raise bad_request(f"invalid DeleteOptions: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A create, update or patch: of what, by which field manager, and whether it is only tried."""
+
+    target: Target
+    resource: Resource
+    dry_run: bool = False
+    manager: str = ""
+
+    @property
+    def scope(self) -> Scope:
+        """Which half it may change."""
+        return Scope.STATUS if self.target.subresource == "status" else Scope.MAIN
+
+
 class Writer:
     """The writing half of the API."""
 
@@ -103,130 +116,100 @@ class Writer:
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
         """Refuse new content in a namespace that is not there (404) or is going away (403)."""
-        owner = self._store.get(NAMESPACES, namespace)
-        if owner is None:
-            raise not_found(NAMESPACES, namespace)
-        if owner["metadata"].get("deletionTimestamp"):
+        if self.current(NAMESPACES, namespace, "")["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
-    def create(
-        self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False, manager: str = ""
-    ) -> Json:
+    def create(self, write: Write, body: Json) -> Json:
         """Store a new object."""
+        resource, namespace = write.resource, write.target.namespace
         check_kind(resource, body)
         check_shape(resource, body)
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
-            raise version_on_create()
+            raise server_error("resourceVersion should not be set on objects to be created")
         for field in (*_SERVER_OWNED, "managedFields"):
             metadata.pop(field, None)
-        if resource.namespaced:
-            self._place(metadata, target)
+        if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         obj = {**body, "metadata": metadata}
         check_new(resource, obj)
         if resource.namespaced:
-            self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
+            self.check_namespace(resource, namespace, metadata.get("name", ""))
         if resource is LEASES:
-            obj = with_lease_time({}, obj, manager, timestamp(self._store.now()))
-        return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
+            obj = with_lease_time({}, obj, write.manager, timestamp(self._store.now()))
+        return self._stored(write, with_defaults(resource, obj))
 
-    def _place(self, metadata: Json, target: Target) -> None:
-        if metadata.setdefault("namespace", target.namespace) != target.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-
-    def _stored(self, resource: Resource, obj: Json, *, dry_run: bool) -> Json:
+    def _stored(self, write: Write, obj: Json) -> Json:
         metadata = obj["metadata"]
         name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
-        if name and self._store.get(resource, name, namespace) is not None:
-            raise already_exists(resource, name)
-        if dry_run:
+        if name and self._store.get(write.resource, name, namespace) is not None:
+            raise already_exists(write.resource, name)
+        if write.dry_run:
             identity = {"uid": str(uuid4()), "creationTimestamp": timestamp(self._store.now())}
             return {**obj, "metadata": {"name": metadata.get("generateName", ""), **metadata, **identity}}
         try:
-            return self._store.create(resource, obj)
+            return self._store.create(write.resource, obj)
         except AlreadyExistsError as error:
             # A generated name that was taken: as rare here as on a real server, and answered alike.
-            raise already_exists(resource, str(error)) from error
+            raise already_exists(write.resource, str(error)) from error
 
-    def update(
-        self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False, manager: str = ""
-    ) -> Json:
+    def update(self, write: Write, body: Json) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
+        target, resource = write.target, write.resource
         check_kind(resource, body)
         check_shape(resource, body)
         metadata = body.get("metadata") or {}
-        if not metadata.get("name"):
-            raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
-        if metadata["name"] != target.name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
-            )
-        if metadata.get("namespace", target.namespace) != target.namespace:
-            raise bad_request(
-                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the request "
-                f"({target.namespace})"
-            )
-        if self.is_made_by_update(target, resource):
-            return self._made(target, resource, body, dry_run=dry_run, manager=manager)
+        named = (metadata.get("name"), metadata.get("namespace", target.namespace))
+        if named != (target.name, target.namespace):
+            raise bad_request(f"the object ({named[1]}/{named[0]}) does not match the URL or the namespace on it")
+        if self.is_made_by_update(write):
+            return self._made(write, body)
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
-            cause = Cause(
-                "FieldValueInvalid",
-                "Invalid value: 0: must be specified for an update",
-                field="metadata.resourceVersion",
+            message = "Invalid value: 0: must be specified for an update"
+            raise invalid(
+                resource, target.name, [Cause("FieldValueInvalid", message, field="metadata.resourceVersion")]
             )
-            raise invalid(resource, target.name, [cause])
-        return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run, manager=manager)
+        return self.replace(write, current, body)
 
-    def _made(self, target: Target, resource: Resource, body: Json, *, dry_run: bool, manager: str) -> Json:
+    def _made(self, write: Write, body: Json) -> Json:
         """What an update makes: whatever version it names is not looked at, only whom it means."""
-        metadata = {**(body.get("metadata") or {}), "name": target.name}
+        metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "resourceVersion"}
         if metadata.get("uid"):
-            raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
-        metadata.pop("resourceVersion", None)
-        return self.create(target, resource, {**body, "metadata": metadata}, dry_run=dry_run, manager=manager)
+            raise wrong_uid_on_update(write.resource, write.target.name, metadata["uid"], "")
+        return self.create(write, {**body, "metadata": metadata})
 
-    def is_made_by_update(self, target: Target, resource: Resource) -> bool:
+    def is_made_by_update(self, write: Write) -> bool:
         """Whether there is no such object, and an update would make it."""
-        return resource in _MADE_BY_UPDATE and self._store.get(resource, target.name, target.namespace) is None
+        target = write.target
+        return write.resource in _MADE_BY_UPDATE and not self._store.get(write.resource, target.name, target.namespace)
 
-    def patch(
-        self,
-        target: Target,
-        resource: Resource,
-        media_type: str,
-        patch: Any,
-        *,
-        dry_run: bool = False,
-        manager: str = "",
-    ) -> Json:
+    def patch(self, write: Write, media_type: str, patch: Any) -> Json:
         """Patch an object."""
+        target, resource = write.target, write.resource
         current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
-        base = current if current is not None else {"metadata": {}}
-        patched = apply_patch(media_type, base, patch)
+        patched = apply_patch(media_type, current or {"metadata": {}}, patch)
         if current is None:
             raise not_found(resource, target.name)
         check_patched_shape(resource, patched)
         if (patched.get("metadata") or {}).get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
-        return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run, manager=manager)
+        return self.replace(write, current, patched)
 
-    def replace(
-        self, resource: Resource, current: Json, wanted: Json, *, scope: Scope, dry_run: bool, manager: str = ""
-    ) -> Json:
+    def replace(self, write: Write, current: Json, wanted: Json) -> Json:
         """Bring an object to its wanted form, as far as the scope reaches; 409 if it was based on another version."""
+        resource, now = write.resource, timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
-        obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
+        obj = with_defaults(resource, _within(resource, current, wanted, write.scope), creating=False)
         check_update(resource, obj, current)
         if resource is LEASES:
-            obj = with_lease_time(current, obj, manager, timestamp(self._store.now()))
+            obj = with_lease_time(current, obj, write.manager, now)
         elif resource is NODES:
-            obj = with_node_time(current, obj, manager, timestamp(self._store.now()))
-        if dry_run:
+            obj = with_node_time(current, obj, write.manager, now)
+        if write.dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
-        stored = settle(self._store, resource, obj)
-        return obj if stored is None else stored
+        return settle(self._store, resource, obj) or obj
 
     def delete(self, target: Target, resource: Resource, request: DeletionRequest) -> Json:
         """Delete an object: the terminating object, the object that was, or a Status, as a real server answers."""
@@ -243,20 +226,8 @@ class Writer:
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
         """Delete under the request's preconditions; the object as the deletion leaves or last saw it."""
         _check_preconditions(resource, current, request)
-        after = deleted_form(
-            resource,
-            current,
-            self._store.now(),
-            grace_seconds=request.grace_seconds,
-        )
-        if request.dry_run:
-            return after
-        stored = settle(self._store, resource, after)
-        return after if stored is None else stored
-
-
-def _scope(target: Target) -> Scope:
-    return Scope.STATUS if target.subresource == "status" else Scope.MAIN
+        after = deleted_form(resource, current, self._store.now(), grace_seconds=request.grace_seconds)
+        return after if request.dry_run else settle(self._store, resource, after) or after
 
 
 def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
@@ -271,10 +242,9 @@ def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
 
 def _check_preconditions(resource: Resource, current: Json, request: DeletionRequest) -> None:
     stored = current["metadata"]
-    if request.uid and request.uid != stored["uid"]:
-        raise wrong_uid(resource, stored["name"], request.uid, stored["uid"])
-    if request.resource_version and request.resource_version != stored["resourceVersion"]:
-        raise wrong_version(resource, stored["name"], request.resource_version, stored["resourceVersion"])
+    for field, asked in (("uid", request.uid), ("resourceVersion", request.resource_version)):
+        if asked and asked != stored[field]:
+            raise wrong_precondition(resource, stored["name"], field, asked, stored[field])
 
 
 def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
@@ -301,3 +271,46 @@ def _kept(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json
     if resource is NAMESPACES:
         merged["spec"] = current.get("spec")
     return {**merged, "status": current["status"]} if "status" in current else merged
+
+
+_KINDS = ("annotations", "labels")
+_LEASES = "coordination.k8s.io/v1"
+
+
+def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
+    """The Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote its spec or beside it."""
+    before = current.get("metadata", {})
+    earlier = before.get("managedFields") or []
+    if lease.get("spec") != current.get("spec"):
+        entries = [_entry(_LEASES, manager, now, {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}})]
+    elif any(lease["metadata"].get(kind) != before.get(kind) for kind in _KINDS):
+        others = [entry for entry in earlier if entry["manager"] != manager or "f:spec" in entry["fieldsV1"]]
+        entries = [*others, _entry(_LEASES, manager, now, {"f:metadata": {}})]
+    else:
+        entries = earlier
+    return _with(lease, entries)
+
+
+def with_node_time(current: Json, node: Json, manager: str, now: str) -> Json:
+    """The Node as `manager` has written it, with who wrote which of its annotations."""
+    before, after = (version["metadata"].get("annotations") or {} for version in (current, node))
+    changed = [name for name in after if after[name] != before.get(name)]
+    earlier = current["metadata"].get("managedFields") or []
+    if not changed:
+        return _with(node, earlier)
+    written: Json = {f"f:{name}": {} for name in changed}
+    own = next((entry for entry in earlier if entry["manager"] == manager), None)
+    if own is not None:
+        owned = own["fieldsV1"]["f:metadata"]["f:annotations"]
+        written |= {name: {} for name in owned if name.removeprefix("f:") in after}
+    entry = _entry("v1", manager, now, {"f:metadata": {"f:annotations": written}})
+    return _with(node, [*(other for other in earlier if other is not own), entry])
+
+
+def _with(obj: Json, entries: list[Json]) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}} if entries else obj
+
+
+def _entry(version: str, manager: str, now: str, fields: Json) -> Json:
+    entry = {"manager": manager or "unknown", "operation": "Update", "apiVersion": version}
+    return {**entry, "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}

@@ -133,8 +133,8 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time. `sessions` are logins over SSH with a terminal, as the users
-    of the faults are written; `told` is what `wall` has shown to all. `boot_files` are put on it by every boot.
+    changes in order; `faults` may be replaced at any time. `told` is what `wall` has shown to all. `boot_files` are put
+    on it by every boot.
     """
 
     def __init__(
@@ -172,7 +172,6 @@ class Machine:
         self.commands = commands
         self.journal: list[str] = []
         self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
-        self.sessions: list[str] = []
         self.told: list[str] = []
         self.release: Release = release_of(version, system)
         self._rng = rng
@@ -190,7 +189,7 @@ class Machine:
     @property
     def users(self) -> tuple[str, ...]:
         """Who is logged in: a name and a terminal each."""
-        return (*(() if self.reboots else self.faults.users), *self.sessions)
+        return () if self.reboots else self.faults.users
 
     @property
     def os_version(self) -> str:

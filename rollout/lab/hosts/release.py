@@ -99,13 +99,7 @@ class Release:
             f"VERSION={self.version}\n"
             f"VERSION_ID={self.version}\n"
             f"BUILD_ID={self.build_id}\n"
-            "SYSEXT_LEVEL=1.0\n"
             f'PRETTY_NAME="{self.pretty_name}"\n'
-            'ANSI_COLOR="38;5;75"\n'
-            'HOME_URL="https://flatcar.org/"\n'
-            'BUG_REPORT_URL="https://issues.flatcar.org"\n'
-            'FLATCAR_BOARD="amd64-usr"\n'
-            f'CPE_NAME="cpe:2.3:o:flatcar-linux:flatcar_linux:{self.version}:*:*:*:*:*:*:*"\n'
         )
 
 

@@ -6,8 +6,7 @@ and a fresh server when it has booted. Not the SSH library that the product uses
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 import asyncssh
@@ -131,45 +130,16 @@ class HostServer:
             process.stdout.write(_GARBAGE)
             process.exit(0)
         elif process.command is None:
-            with self._logged_in(process):
-                process.exit(await self._interact(process))
+            process.stdout.write(f"{machine.os_image}\nThis host is played: it has no shell, and answers commands.\n")
+            process.exit(0)
         else:
-            with self._logged_in(process):
-                said = await answer(self._session(process), process.command)
+            terminal = f"pts/{process.get_extra_info('peername')[1]}" if process.term_type else ""
+            said = await answer(Session(machine, USER, PROGRAMS, terminal), process.command)
             # The client may have gone.
             with suppress(OSError):
                 process.stdout.write(said.out)
                 process.stderr.write(said.err)
             process.exit(said.status)
-
-    @contextmanager
-    def _logged_in(self, process: "asyncssh.SSHServerProcess[str]") -> Iterator[None]:
-        """A session with a terminal is a login, as `who` has it; one without is none."""
-        sessions, login = self.machine.sessions, f"{USER} {_terminal(process)}"
-        if process.term_type:
-            sessions.append(login)
-        try:
-            yield
-        finally:
-            if process.term_type:
-                sessions.remove(login)
-
-    async def _interact(self, process: "asyncssh.SSHServerProcess[str]") -> int:
-        """A login without a command: line by line, with a prompt where there is a terminal."""
-        session, status = self._session(process), 0
-        prompt = f"{USER}@{self.machine.name} ~ $ " if process.term_type else ""
-        process.stdout.write(f"{self.machine.os_image}\n" if prompt else "")
-        process.stdout.write(prompt)
-        async for line in process.stdin:
-            if line.strip() == "exit":
-                break
-            said = await answer(session, line)
-            status = said.status
-            process.stdout.write(f"{said.out}{said.err}{prompt}")
-        return status
-
-    def _session(self, process: "asyncssh.SSHServerProcess[str]") -> Session:
-        return Session(self.machine, USER, PROGRAMS, _terminal(process) if process.term_type else "")
 
     # The server itself.
 
@@ -212,11 +182,6 @@ class HostServer:
             process.exit_with_signal("TERM")
         for connection in tuple(self._connections):
             connection.abort()
-
-
-def _terminal(process: "asyncssh.SSHServerProcess[str]") -> str:
-    """One a session, told apart by the port that it comes from."""
-    return f"pts/{process.get_extra_info('peername')[1]}"
 
 
 class _Login(asyncssh.SSHServer):

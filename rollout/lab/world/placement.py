@@ -312,48 +312,26 @@ def _share(used: int, total: int) -> float:
     return (total - used) / total if total else 0.0
 
 
-_Shelf = tuple[str, str, str]
-
-
 class Repulsion:
-    """The anti-affinity terms of the pods placed so far."""
+    """The anti-affinity terms of the pods placed so far: a scheduler honours them both ways."""
 
     def __init__(self) -> None:
-        self._shelves: dict[_Shelf, dict[Key, list[Json]]] = {}
-        self._filed: dict[Key, list[_Shelf]] = {}
+        self._terms: dict[Key, list[tuple[list[str], Json, Json]]] = {}
 
     def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
         """Take in a pod that was placed; the namespaces are all that there are."""
-        for said in anti_affinity_terms(pod):
-            term = {**said, "labelSelector": term_selector(said, pod)}
-            for namespace in term_namespaces(term, pod, namespaces):
-                shelf = _shelf(namespace, term)
-                self._shelves.setdefault(shelf, {}).setdefault(where, []).append(term)
-                self._filed.setdefault(where, []).append(shelf)
+        terms = [(term_namespaces(term, pod, namespaces), term, pod) for term in anti_affinity_terms(pod)]
+        if terms:
+            self._terms[where] = terms
 
     def drop(self, where: Key) -> None:
         """Forget a pod that left its place."""
-        for shelf in self._filed.pop(where, ()):
-            terms = self._shelves.get(shelf)
-            if terms is None:
-                continue
-            terms.pop(where, None)
-            if not terms:
-                del self._shelves[shelf]
+        self._terms.pop(where, None)
 
     def against(self, pod: Json) -> Iterator[tuple[Key, str]]:
         """The pods that keep this one away, each with the topology key of its term."""
-        if not self._shelves:
-            return
         namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
-        for label in (("", ""), *labels.items()):
-            for where, terms in self._shelves.get((namespace, *label), {}).items():
-                for term in terms:
-                    if matches(term.get("labelSelector"), labels):
-                        yield where, term["topologyKey"]
-
-
-def _shelf(namespace: str, term: Json) -> _Shelf:
-    labels: Json = (term.get("labelSelector") or {}).get("matchLabels") or {}
-    name, value = next(iter(labels.items()), ("", ""))
-    return namespace, name, value
+        for where, terms in self._terms.items():
+            for namespaces, term, placed in terms:
+                if namespace in namespaces and matches(term_selector(term, placed), labels):
+                    yield where, term["topologyKey"]

@@ -2,18 +2,11 @@
 
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.objects import condition, is_ready, labels_of, spec_of, status_of, with_condition, with_status
 
-_PRESSURES = (
-    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-)
-_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
 _NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 
 
@@ -47,16 +40,13 @@ def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
         ],
         capacity=dict(setting.capacity),
         allocatable=dict(setting.capacity),
-        daemonEndpoints={"kubeletEndpoint": {"Port": 10250}},
         nodeInfo={
             "machineID": host.machine_id,
-            "systemUUID": _system_uuid(host.machine_id),
             "bootID": host.boot_id,
             "kernelVersion": host.kernel_version,
             "osImage": host.os_image,
             "containerRuntimeVersion": setting.container_runtime,
             "kubeletVersion": setting.kubelet_version,
-            "kubeProxyVersion": "",
             "operatingSystem": "linux",
             "architecture": "amd64",
         },
@@ -64,34 +54,28 @@ def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
 
 
 def reported(node: Json, now: datetime, *, ready: bool) -> Json:
-    """The Node with the conditions of a kubelet that is alive."""
-    heartbeat = {"lastHeartbeatTime": timestamp(now)}
-    for kind, reason, message in _PRESSURES:
-        new = {"type": kind, "status": "False", "reason": reason, "message": message, **heartbeat}
-        node = with_condition(node, new, now)
+    """The Node with the condition of a kubelet that is alive."""
     verdict = {
         "type": "Ready",
         "status": "True" if ready else "False",
         "reason": "KubeletReady" if ready else "KubeletNotReady",
         "message": "kubelet is posting ready status" if ready else _NOT_READY,
-        **heartbeat,
+        "lastHeartbeatTime": timestamp(now),
     }
     return with_condition(node, verdict, now)
 
 
 def silenced(node: Json, now: datetime) -> Json:
     """The Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
-    known = {condition["type"]: condition for condition in status_of(node).get("conditions") or ()}
-    for kind in _CONDITIONS:
-        new = {
-            "type": kind,
-            "status": "Unknown",
-            "reason": "NodeStatusUnknown" if kind in known else "NodeStatusNeverUpdated",
-            "message": "Kubelet stopped posting node status." if kind in known else "Kubelet never posted node status.",
-            "lastHeartbeatTime": known.get(kind, {}).get("lastHeartbeatTime"),
-        }
-        node = with_condition(node, new, now)
-    return node
+    known = condition(node, "Ready")
+    told = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    unknown: Json = {"type": "Ready", "status": "Unknown", "reason": told[0]}
+    unknown |= {"message": f"Kubelet {told[1]} posting node status.", "lastHeartbeatTime": None, **_heartbeat(known)}
+    return with_condition(node, unknown, now)
+
+
+def _heartbeat(ready: Json | None) -> Json:
+    return {"lastHeartbeatTime": ready["lastHeartbeatTime"]} if ready and "lastHeartbeatTime" in ready else {}
 
 
 def new_lease(name: str, now: datetime) -> Json:
@@ -107,13 +91,6 @@ def micro_time(moment: datetime) -> str:
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def _system_uuid(machine_id: str) -> str:
-    try:
-        return str(UUID(machine_id))
-    except ValueError:
-        return machine_id
-
-
 # What a container ends with that was killed, and one that a reboot took away.
 _KILLED = 137
 
@@ -125,7 +102,6 @@ def started(
 
     It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
     """
-    container_id = f"containerd://{pod['metadata']['uid'].replace('-', '')}{restarts:08x}{0:024x}"
     running = {"running": {"startedAt": timestamp(now)}}
     known = status_of(pod).get("containerStatuses")
     before = {status["name"]: status["state"] for status in known or ()}
@@ -133,8 +109,6 @@ def started(
         {
             "name": container["name"],
             "image": container.get("image", ""),
-            "imageID": f"{container.get('image', '')}@sha256:lab",
-            "containerID": container_id,
             "ready": ready,
             "started": True,
             "restartCount": restarts,
@@ -147,9 +121,7 @@ def started(
         pod,
         phase="Running",
         hostIP=host_ip,
-        hostIPs=[{"ip": host_ip}],
         podIP=pod_ip,
-        podIPs=[{"ip": pod_ip}],
         startTime=status_of(pod).get("startTime") or timestamp(now),
         containerStatuses=containers,
     )
@@ -169,22 +141,13 @@ def _bound_before(pod: Json, latest: str) -> Json:
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
     """The pod with the conditions of a running one that is ready, or not yet."""
-    explained: Json = {}
-    if not ready:
-        names = " ".join(container["name"] for container in spec_of(pod).get("containers") or ())
-        explained = {
-            "reason": "ContainersNotReady",
-            "message": f"containers with unready status: [{names}]",
-        }
+    explained = {} if ready else {"reason": "ContainersNotReady", "message": "containers with unready status"}
     verdict = "True" if ready else "False"
     for new in (
-        {"type": "PodReadyToStartContainers", "status": "True"},
-        {"type": "Initialized", "status": "True"},
         {"type": "Ready", "status": verdict, **explained},
-        {"type": "ContainersReady", "status": verdict, **explained},
         {"type": "PodScheduled", "status": "True"},
     ):
-        pod = with_condition(pod, {"lastProbeTime": None, **new}, now)
+        pod = with_condition(pod, new, now)
     return pod
 
 
@@ -209,10 +172,7 @@ def finished(pod: Json, now: datetime, *, code: int, reason: str) -> Json:
     ended = with_status(stopped(pod, now, reason=reason, code=code), phase=phase)
     if code:
         return ended
-    for kind in ("Ready", "ContainersReady"):
-        new = {"type": kind, "status": "False", "reason": "PodCompleted", "lastProbeTime": None}
-        ended = with_condition(ended, new, now)
-    return ended
+    return with_condition(ended, {"type": "Ready", "status": "False", "reason": "PodCompleted"}, now)
 
 
 def restarts_of(pod: Json) -> int:

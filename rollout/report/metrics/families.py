@@ -89,5 +89,7 @@ FAMILIES = (
 )
 
 # Upper bounds, in seconds: drains are quick without budgets, and end at --drain-timeout (10m); a reboot takes minutes.
-DRAIN_BUCKETS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-REBOOT_BUCKETS = (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0)
+BUCKETS = {
+    DRAIN.name: (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
+    REBOOT.name: (30.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1800.0),
+}

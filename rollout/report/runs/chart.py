@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
+from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed
 from rollout.report.runs.model import PART_OF, HoldReport, NodeReport, Part, RunReport, Stretch
-from rollout.report.runs.tables import is_success, said_outcome
+from rollout.report.runs.tables import said_outcome
 
 MOST_ROWS = 60
 _IN_GROUP, _BINS = 50, 120
@@ -252,10 +253,10 @@ def _framed(report: RunReport, scale: Scale, title: str, sections: Sequence[Sect
 
 
 def _node_row(scale: Scale, node: NodeReport, holds: Sequence[HoldReport]) -> Row:
-    is_bad = bool(node.outcome) and not is_success(node)
+    is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
     return Row(
         label=node.node,
-        remark="" if is_success(node) else said_outcome(node),
+        remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),
         took=elapsed(node.seconds),
         bars=tuple(scale.bar(stretch, part) for part, stretch in _stretches(node)),
         holds=tuple(scale.bar(stretch, "held") for stretch in _held(holds)),
@@ -295,7 +296,7 @@ def _held(holds: Iterable[HoldReport]) -> Iterator[Stretch]:
 def _group_row(scale: Scale, title: str, nodes: Sequence[NodeReport]) -> Row:
     """What most of its nodes were doing, from its first to its last moment."""
     span = _span(nodes)
-    failed = [node for node in nodes if node.outcome and not is_success(node)]
+    failed = [node for node in nodes if node.outcome and node.outcome != Outcome.SUCCEEDED]
     return Row(
         label=title if title.startswith("Nodes") else f"{title} ({len(nodes)})",
         remark=f"{len(failed)} not succeeded" if failed else "",

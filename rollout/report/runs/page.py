@@ -10,62 +10,40 @@ from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
-_MOST_FAILURES = 20
 _CLOSED = "closed"
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn", Ending.OPEN: "warn"}
 
 
 def run_page(report: RunReport) -> str:
-    """The page of a run."""
-    drawn, figures = timeline(report), tuple(_figures(report))
-    parts, absences = tables.part_table(report), tables.absences(report)
+    """The page of a run: its timeline first, then what failed, and figures where they say something."""
+    drawn = timeline(report)
     return rendered(
         "run.html.jinja",
-        f"rollout {report.run}: {tables.headline(report)}",
+        f"{tables.title(report)}: {tables.headline(report)}",
         report=report,
+        heading=tables.title(report),
         headline=tables.headline(report),
         tone=_TONES[report.ending],
         facts=tuple(tables.facts(report)),
-        contents=tuple(_contents(report, figures)),
-        absences=absences,
-        parts=parts,
+        failures=tables.failure_table(report),
+        parts=tables.part_table(report),
         sum=tuple(_sum(report)),
         sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
-        failures=report.failures[:_MOST_FAILURES],
-        more_failures=tables.failure_table(report.failures[_MOST_FAILURES:]),
         timeline=drawn,
         chart_legend=tuple(_legend(report)),
         cut=_is_cut(drawn),
         zone=_zone(report),
-        tables=figures,
+        tables=tuple(_figures(report)),
         rules=tuple(written_rules(report.policy or {})),
     )
 
 
 def _figures(report: RunReport) -> Iterator[Table]:
     if report.holds:
-        yield tables.budget_table(report)
         yield tables.hold_table(report)
-    yield tables.forecast_table(report)
-    yield tables.wave_table(report)
-    yield tables.slowest_table(report)
-    yield tables.version_table(report)
+    if len(report.waves) > 1:
+        yield tables.wave_table(report)
     yield tables.node_table(report)
-
-
-def _contents(report: RunReport, figures: tuple[Table, ...]) -> Iterator[str]:
-    """The headings, in their order."""
-    if report.failures:
-        yield "Failures"
-    if tables.absences(report).rows:
-        yield tables.absences(report).title
-    yield tables.part_table(report).title
-    yield "Timeline"
-    yield from (figure.title for figure in figures)
-    if report.notices:
-        yield "Notices"
-    if report.policy:
-        yield "Rules"
 
 
 def _sum(report: RunReport) -> Iterator[Bar]:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rollout.errors import InputError
 from rollout.model.plan import FORMAT_VERSION
-from rollout.model.progress import Findings, Outcome
+from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
-from rollout.report.history import Record, RunHistory, replay
-from rollout.report.runs import records
+from rollout.report.history import RunHistory, replay
+from rollout.report.lines import Record, ToldNode, entries
 from rollout.report.runs.model import Ending, FailureReport, Forecast, NodeReport, RunReport, Stretch
 from rollout.report.runs.times import openings_in, part_reports, pieces
 from rollout.report.runs.trace import Trace, parts_of, traced
@@ -19,7 +19,7 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
 
     `unreadable` is how many lines of the journal were no whole objects.
     """
-    trace, history = traced(records.entries(journal)), replay(journal)
+    trace, history = traced(entries(journal)), replay(journal)
     if trace.begun_at is None or trace.heard_at is None or not (trace.commands or trace.plans):
         raise InputError(
             f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
@@ -98,7 +98,7 @@ def _nodes(trace: Trace) -> Iterator[NodeReport]:
 
 def _node(trace: Trace, name: str) -> NodeReport:
     phases, end = tuple(trace.phases.get(name, ())), trace.finished.get(name)
-    planned = trace.planned.get(name) or records.PlannedNode(name)
+    planned = trace.planned.get(name) or ToldNode(name)
     parts = parts_of(phases)
     return NodeReport(
         node=name,
@@ -120,7 +120,7 @@ def _failures(trace: Trace) -> Iterator[FailureReport]:
         last = trace.finished.get(end.node)
         yield FailureReport(
             *(end.at, end.node, end.outcome, end.phase, end.message, end.hint, end.left_cordoned),
-            seen=tuple(findings_text(Findings(end.ssh_error, end.conditions, end.console))),
+            seen=tuple(findings_text(end.findings)),
             recovered=last is not None and last.outcome == Outcome.SUCCEEDED,
         )
 

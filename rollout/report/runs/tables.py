@@ -1,10 +1,11 @@
 """The tables of a report, for pages and Markdown alike: headings and rows of text, which whoever shows them escapes."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.model.progress import Moves, Outcome
+from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
 from rollout.report.rule_words import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
@@ -12,7 +13,7 @@ from rollout.report.sentences import demand
 from rollout.report.summary import moves_text, tallied
 from rollout.report.timeline import named_cluster
 
-MOST_SLOWEST, MOST_HOLDS = 10, 50
+MOST_FAILURES = 50
 
 PART_NAMES = {
     Part.PREPARE: "Prepare",
@@ -44,12 +45,16 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table under its heading; `note` says what the reader has to know of it."""
+    """A table under its heading; `note` says what the reader has to know of it.
+
+    `own` are the headings of columns that hold no words but this program's.
+    """
 
     title: str
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    own: frozenset[str] = frozenset()
 
 
 def clock(at: datetime) -> str:
@@ -62,8 +67,16 @@ def day(at: datetime) -> str:
     return f"{at.astimezone():%a %Y-%m-%d %H:%M:%S %Z}"
 
 
+def title(report: RunReport) -> str:
+    """Which cluster, and which night."""
+    cluster = report.cluster_name or report.cluster.removeprefix("https://") or "an unknown cluster"
+    return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
+
+
 def headline(report: RunReport) -> str:
     """How it ended, in a line."""
+    if report.ending is Ending.COMPLETED:
+        return f"completed: {counted(len(report.nodes), 'node')} done in {elapsed(report.seconds)}"
     return f"{_ENDINGS[report.ending]}: {outcome(report)}"
 
 
@@ -85,10 +98,29 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
         yield entry.command.capitalize() or "Command", f"by {entry.by} at {clock(entry.at)}{version}"
-    yield "Nodes", outcome(report) + (f"; left out: {tallied(report.left_out)}" if report.left_out else "")
+    if report.left_out:
+        yield "Left out", tallied(report.left_out)
+    yield "Versions", _versions(report)
+    if foreseen := report.forecast.seconds:
+        waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
+        without = " without closed windows and interruptions" if waits else ""
+        yield "Forecast", f"{elapsed(foreseen)} foreseen, {elapsed(report.seconds - waits)} taken{without}"
     if moves := moves_text(Moves(report.forecast.pods_to_move, report.evictions, report.moved_twice)):
         yield "Pods", moves
     yield "Rules", changed_rules(report.policy)
+    yield "Run", report.run
+
+
+def _versions(report: RunReport) -> str:
+    """Which versions the nodes had, and have, with how many nodes."""
+    steps = Counter(
+        (node.version_before, node.version_after or ("" if Part.REBOOT in node.parts else node.version_before))
+        for node in report.nodes
+    )
+    return ", ".join(
+        (f"{before or '?'} stays" if before == after else version_step(before, after)) + f" ({number})"
+        for (before, after), number in steps.items()
+    )
 
 
 def part_table(report: RunReport) -> Table:
@@ -106,29 +138,12 @@ def part_table(report: RunReport) -> Table:
     )
     note = "Where nodes did several things at once, each has its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest", "What it is")
-    return Table("Where the time went", headings, rows, note)
+    return Table("Where the time went", headings, rows, note, own=frozenset(headings) - {"Longest"})
 
 
 def share(seconds: float, whole: float) -> float:
     """Percent; 0 of nothing."""
     return 100 * seconds / whole if whole else 0.0
-
-
-def forecast_table(report: RunReport) -> Table:
-    """What the plan foresaw beside what came of it."""
-    foreseen = report.forecast
-    waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
-    rows = (
-        ("Time", _if(foreseen.seconds, elapsed(foreseen.seconds)), elapsed(report.seconds - waits)),
-        ("Nodes", str(foreseen.nodes), f"{report.succeeded} succeeded"),
-        ("Waves", str(foreseen.waves), f"{len(report.waves)} begun"),
-        ("Pods to move", str(foreseen.pods_to_move), NOTHING),
-        ("Evictions", str(foreseen.evictions), _if(report.evictions, str(report.evictions))),
-        ("Moved twice", str(max(0, foreseen.evictions - foreseen.pods_to_move)), str(report.moved_twice)),
-    )
-    basis = f"The forecast: {'; '.join(foreseen.basis)}. " if foreseen.basis else ""
-    note = f"{basis}The time leaves out interruptions and closed windows."
-    return Table("Forecast and result", ("", "Foreseen", "Result"), rows, note)
 
 
 def _if(number: float, text: str) -> str:
@@ -140,7 +155,7 @@ def wave_table(report: RunReport) -> Table:
     failed = {failure.node for failure in report.failures}
     rows = tuple(_wave_row(wave, failed) for wave in report.waves)
     headings = ("Wave", "Nodes", "Begun", "Took", "Foreseen", "Settled in", "Waited for", "Why together")
-    return Table("Waves", headings, rows)
+    return Table("Waves", headings, rows, own=frozenset(headings) - {"Waited for", "Why together"})
 
 
 def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
@@ -157,83 +172,29 @@ def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
     )
 
 
-def budget_table(report: RunReport) -> Table:
+def hold_table(report: RunReport) -> Table:
     """What held evictions back, the longest first."""
     groups: dict[str, list[HoldReport]] = {}
-    for hold in report.holds:
+    for hold in sorted(report.holds, key=lambda hold: -hold.seconds):
         groups.setdefault(hold.budget or "the API server", []).append(hold)
-    ordered = sorted(groups.items(), key=lambda group: -max(hold.seconds for hold in group[1]))
-    headings = ("Held by", "Pods", "Nodes", "Longest", "Together", "Not released")
-    return Table("Held evictions, by budget", headings, tuple(_budget_row(name, holds) for name, holds in ordered))
+    headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
+    rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
+    note = "Each hold by itself: --format json."
+    return Table("Held evictions", headings, rows, note, own=frozenset({"Longest", "Together", "Not released"}))
 
 
-def _budget_row(name: str, holds: Sequence[HoldReport]) -> tuple[str, ...]:
-    left = sum(not hold.released for hold in holds)
+def _hold_row(name: str, holds: Sequence[HoldReport]) -> tuple[str, ...]:
+    left, longest = sum(not hold.released for hold in holds), holds[0]
+    known = longest.needs is not None and longest.has is not None
     return (
         name,
-        str(len({hold.pod for hold in holds})),
+        shortened(list(dict.fromkeys(hold.pod for hold in holds)), 3),
         shortened(list(dict.fromkeys(hold.node for hold in holds)), 3),
-        elapsed(max(hold.seconds for hold in holds)),
+        elapsed(longest.seconds),
+        demand(longest.needs or 0, longest.has or 0) if known else longest.message,
         elapsed(sum(hold.seconds for hold in holds)),
         str(left) if left else NOTHING,
     )
-
-
-def hold_table(report: RunReport) -> Table:
-    """Each held pod, the longest first."""
-    longest = sorted(report.holds, key=lambda hold: -hold.seconds)[:MOST_HOLDS]
-    rows = tuple(_hold_row(hold) for hold in longest)
-    left = len(report.holds) - len(rows)
-    note = f"{left} shorter holds are left out here; --format json has them." if left else ""
-    return Table("Held pods", ("Pod", "Node", "Since", "Waited", "Why", "Then"), rows, note)
-
-
-def _hold_row(hold: HoldReport) -> tuple[str, ...]:
-    owner = f" ({hold.owner})" if hold.owner else ""
-    reason = hold.message if hold.needs is None or hold.has is None else demand(hold.needs, hold.has)
-    return (
-        f"{hold.pod}{owner}",
-        hold.node,
-        clock(hold.since),
-        elapsed(hold.seconds),
-        ": ".join(filter(None, (hold.budget, reason))),
-        "could go" if hold.released else "was still held",
-    )
-
-
-def slowest_table(report: RunReport) -> Table:
-    """The nodes that took longest, and what of it was more than usual."""
-    usual = {part.part: part.median for part in report.parts}
-    slowest = sorted((node for node in report.nodes if node.phases), key=lambda node: -node.seconds)[:MOST_SLOWEST]
-    rows = tuple((node.node, elapsed(node.seconds), _because(node, usual, report)) for node in slowest)
-    return Table("Slowest nodes", ("Node", "Took", "Most beyond the median"), rows)
-
-
-def _because(node: NodeReport, usual: dict[Part, float], report: RunReport) -> str:
-    part = max(node.parts, key=lambda part: (node.parts[part] - usual.get(part, 0.0), node.parts[part]))
-    text = f"{PART_NAMES[part]} {elapsed(node.parts[part])}, median {elapsed(usual.get(part, 0.0))}"
-    holds = [hold for hold in report.holds if hold.node == node.node] if part is Part.DRAIN else []
-    if not holds:
-        return text
-    longest = max(holds, key=lambda hold: hold.seconds)
-    return f"{text}; {longest.pod} held {elapsed(longest.seconds)} by {longest.budget or 'the API server'}"
-
-
-def version_table(report: RunReport) -> Table:
-    """Which versions the nodes had, and have."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for node in report.nodes:
-        after = node.version_after or ("not known" if _has_rebooted(node) else node.version_before)
-        groups.setdefault((node.version_before, after), []).append(node.node)
-    rows = tuple(
-        (before or "?", after or "?", str(len(names)), shortened(names, 3)) for (before, after), names in groups.items()
-    )
-    return Table("Versions", ("Before", "After", "Nodes", "Which"), rows)
-
-
-def _has_rebooted(node: NodeReport) -> bool:
-    """Whether its reboot was asked for."""
-    return Part.REBOOT in node.parts
 
 
 def node_table(report: RunReport) -> Table:
@@ -252,7 +213,7 @@ def node_table(report: RunReport) -> Table:
         )
         for node in report.nodes
     )
-    return Table("Nodes", headings, rows)
+    return Table("Nodes", headings, rows, own=frozenset(headings) - {"Node", "Version"})
 
 
 def said_outcome(node: NodeReport) -> str:
@@ -262,22 +223,21 @@ def said_outcome(node: NodeReport) -> str:
     return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
 
 
-def failure_table(failures: Sequence[FailureReport]) -> Table:
-    """Failures in a row each, where they are too many to tell all of each."""
-    rows = tuple((item.node, clock(item.at), item.outcome, item.phase, item.message) for item in failures)
-    return Table("More failures", ("Node", "At", "Outcome", "In phase", "Message"), rows)
-
-
-def absences(report: RunReport) -> Table:
-    """Nodes that were asked for and not done, and those whose turn did not come, by reason."""
+def failure_table(report: RunReport) -> Table:
+    """What failed, and was asked for and not done, with why and what to do: a row each."""
+    rows = tuple(_failure_row(failure) for failure in report.failures[:MOST_FAILURES])
     reasons: dict[tuple[str, str], list[str]] = {}
     for word, nodes in (("not done", report.not_done), ("not started", report.not_started)):
         for node, why in nodes.items():
             reasons.setdefault((word, why), []).append(node)
-    rows = tuple((shortened(names), str(len(names)), word, why) for (word, why), names in reasons.items())
-    return Table("Not done", ("Nodes", "How many", "", "Why"), rows)
+    rows += tuple((shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items())
+    left = len(report.failures) - MOST_FAILURES
+    note = f"{left} more failures: --format json." if left > 0 else ""
+    return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows, note, own=frozenset({"At"}))
 
 
-def is_success(node: NodeReport) -> bool:
-    """Whether it is rebooted, proven and back."""
-    return node.outcome == Outcome.SUCCEEDED
+def _failure_row(failure: FailureReport) -> tuple[str, ...]:
+    remark = ", succeeded later" if failure.recovered else ", left cordoned" if failure.left_cordoned else ""
+    why = "; ".join((failure.message, *failure.seen))
+    outcome = f"{failure.outcome} in phase {failure.phase}{remark}"
+    return failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING

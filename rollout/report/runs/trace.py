@@ -4,8 +4,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rollout.model.progress import Outcome, Phase
-from rollout.report.runs import records
+from rollout.model.progress import (
+    NodeStep,
+    Notice,
+    Outcome,
+    Phase,
+    PodBlocked,
+    PodReleased,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.report.lines import AnyLine, NodeFinishedLine, PlanLine, RunRecord, SummaryLine, ToldNode, ToldPlan
 from rollout.report.runs.model import (
     PART_OF,
     CommandReport,
@@ -27,13 +37,13 @@ class Trace:
     begun_at: datetime | None = None
     heard_at: datetime | None = None
     commands: list[CommandReport] = field(default_factory=list)
-    plans: list[records.PlanDocument] = field(default_factory=list)
-    planned: dict[str, records.PlannedNode] = field(default_factory=dict)
+    plans: list[ToldPlan] = field(default_factory=list)
+    planned: dict[str, ToldNode] = field(default_factory=dict)
     waves: list[WaveReport] = field(default_factory=list)
     wave_of: dict[str, int] = field(default_factory=dict)
     phases: dict[str, list[PhaseReport]] = field(default_factory=dict)
-    finished: dict[str, records.NodeFinished] = field(default_factory=dict)
-    failures: list[records.NodeFinished] = field(default_factory=list)
+    finished: dict[str, NodeFinishedLine] = field(default_factory=dict)
+    failures: list[NodeFinishedLine] = field(default_factory=list)
     holds: dict[tuple[str, str, datetime], HoldReport] = field(default_factory=dict)
     notices: list[NoticeReport] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
@@ -47,36 +57,36 @@ class Trace:
         if self.heard_at:
             self._interrupt(self.heard_at)
 
-    def hear(self, entry: records.Entry | None) -> None:
+    def hear(self, entry: AnyLine | None) -> None:
         """Take in one record."""
         if entry is None:
             self.misunderstood += 1
             return
-        if isinstance(entry, records.Run):
+        if isinstance(entry, RunRecord):
             self._run(entry)
         self.begun_at = self.begun_at or entry.at
         # clocks are set back now and then: nothing ends before it begins
         self.heard_at = max(entry.at, self.heard_at or entry.at)
         self._take(entry)
 
-    def _take(self, entry: records.Entry) -> None:
+    def _take(self, entry: AnyLine) -> None:
         match entry:
-            case records.Plan():
-                self._plan(entry.plan)
-            case records.WaveStarted() | records.WaveSettling() | records.Summary():
+            case PlanLine():
+                self._plan(entry.document)
+            case WaveStarted() | WaveSettling() | SummaryLine():
                 self._wave(entry)
-            case records.Step():
+            case NodeStep():
                 self._step(entry)
-            case records.Blocked() | records.Released():
+            case PodBlocked() | PodReleased():
                 self._hold(entry)
-            case records.NodeFinished():
+            case NodeFinishedLine():
                 self._finish(entry)
-            case records.VersionHeld() | records.Notice():
+            case VersionHeld() | Notice():
                 self.notices.append(NoticeReport(entry.at, entry.message))
             case _:
                 pass
 
-    def _run(self, entry: records.Run) -> None:
+    def _run(self, entry: RunRecord) -> None:
         self.commands.append(CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at))
         if self.heard_at and entry.at > self.heard_at:
             self._interrupt(self.heard_at)
@@ -90,18 +100,18 @@ class Trace:
             self._let_go(node, at)
         self._settle(at)
 
-    def _plan(self, plan: records.PlanDocument) -> None:
+    def _plan(self, plan: ToldPlan) -> None:
         self.plans.append(plan)
         for wave in plan.waves:
             for node in wave.nodes:
                 self.planned.setdefault(node.name, node)
 
-    def _wave(self, entry: records.WaveStarted | records.WaveSettling | records.Summary) -> None:
-        if isinstance(entry, records.WaveSettling):
+    def _wave(self, entry: WaveStarted | WaveSettling | SummaryLine) -> None:
+        if isinstance(entry, WaveSettling):
             self._wait(entry)
             return
         self._settle(entry.at)
-        if isinstance(entry, records.Summary):
+        if isinstance(entry, SummaryLine):
             return
         estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
         self.waves.append(
@@ -121,11 +131,11 @@ class Trace:
             self.waves[-1] = replace(wave, settle_seconds=max(0.0, round((at - wave.ended_at).total_seconds(), 3)))
             self._settles = False
 
-    def _wait(self, entry: records.WaveSettling) -> None:
+    def _wait(self, entry: WaveSettling) -> None:
         if self.waves and entry.waiting_for not in self.waves[-1].waited_for:
             self.waves[-1] = replace(self.waves[-1], waited_for=(*self.waves[-1].waited_for, entry.waiting_for))
 
-    def _step(self, entry: records.Step) -> None:
+    def _step(self, entry: NodeStep) -> None:
         self.phases.setdefault(entry.node, [])
         phase, _since = self._open.get(entry.node, (None, None))
         if phase is entry.phase:
@@ -141,7 +151,7 @@ class Trace:
             phase, since = opened
             self.phases[node].append(PhaseReport(phase, since, max(since, at)))
 
-    def _finish(self, entry: records.NodeFinished) -> None:
+    def _finish(self, entry: NodeFinishedLine) -> None:
         self._leave(entry.node, entry.at)
         self._let_go(entry.node, entry.at)
         self.finished[entry.node] = entry
@@ -151,9 +161,9 @@ class Trace:
             self.waves[-1] = replace(self.waves[-1], ended_at=max(entry.at, self.waves[-1].begun_at))
             self._settles = True
 
-    def _hold(self, entry: records.Blocked | records.Released) -> None:
+    def _hold(self, entry: PodBlocked | PodReleased) -> None:
         key = (entry.node, entry.pod, entry.since)
-        if isinstance(entry, records.Released):
+        if isinstance(entry, PodReleased):
             if held := self.holds.get(key):
                 self.holds[key] = replace(held, until=entry.at, released=True)
             self._held.get(entry.node, set()).discard(key)
@@ -171,7 +181,7 @@ class Trace:
             self.holds[key] = replace(self.holds[key], until=at)
 
 
-def traced(entries: Iterable[records.Entry | None]) -> Trace:
+def traced(entries: Iterable[AnyLine | None]) -> Trace:
     """The whole of a journal."""
     trace = Trace()
     for entry in entries:

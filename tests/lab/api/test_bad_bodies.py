@@ -82,7 +82,6 @@ def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
         ("GET", f"{NODES}?limit=many", 400),
         ("GET", f"{NODES}?watch=1&timeoutSeconds=x", 400),
         ("GET", f"{NODES}?watch=1&sendInitialEvents=true", 400),
-        ("GET", f"{NODES}?resourceVersionMatch=Exact", 422),
         ("DELETE", f"{NODES}/a?gracePeriodSeconds=soon", 400),
         ("DELETE", f"{NODES}/a?dryRun=Some", 422),
         ("DELETE", "/api/v1/namespaces/kube-system", 403),

@@ -3,35 +3,12 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.representation import columns_of, human_duration, pod_status
-from rollout.lab.api.resources import BUDGETS, DAEMONSETS, EVENTS, JOBS, NODES, PODS, STORED, Resource
+from rollout.lab.api.representation import columns_of, pod_status
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, EVENTS, NODES, PODS, STORED, Resource
 from rollout.lab.api.store import Json
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-5, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (2 * MINUTE, "2m"),
-        (3 * MINUTE + 5, "3m5s"),
-        (10 * MINUTE + 5, "10m"),
-        (179 * MINUTE, "179m"),
-        (3 * HOUR, "3h"),
-        (3 * HOUR + 20 * MINUTE, "3h20m"),
-        (47 * HOUR, "47h"),
-        (2 * DAY, "2d"),
-        (2 * DAY + 5 * HOUR, "2d5h"),
-        (8 * DAY, "8d"),
-        (700 * DAY, "700d"),
-    ],
-)
-def test_durations(seconds: int, text: str) -> None:
-    assert human_duration(seconds) == text
 
 
 def a_pod(phase: str, *states: Json, ready: bool = True, **metadata: str) -> Json:
@@ -64,8 +41,6 @@ def test_pod_status(pod: Json, status: str) -> None:
         (BUDGETS, {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 2}}, "Min Available", "50%"),
         (BUDGETS, {"spec": {"minAvailable": 1}}, "Max Unavailable", "N/A"),
         (DAEMONSETS, {"status": {"numberReady": 3, "desiredNumberScheduled": 4}}, "Ready", "3/4"),
-        (JOBS, {"spec": {"completions": 4}, "status": {"succeeded": 1}}, "Completions", "1/4"),
-        (JOBS, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "Status", "Complete"),
         (EVENTS, {"involvedObject": {"kind": "Node", "name": "a"}}, "Object", "node/a"),
         (PODS, {"spec": {"nodeName": "a"}, "status": {}}, "Node", "a"),
     ],

@@ -1,5 +1,4 @@
 import json
-import time
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -9,8 +8,6 @@ import pytest
 import urllib3
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.lab import Lab
-from tests.conftest import StartLab
 from tests.contract.cluster import Cluster, connected
 from tests.standalone_api import StandaloneApi, standalone_api
 
@@ -42,11 +39,6 @@ def is_other_than_asked(body: bytes) -> bool:
         return True
 
 
-def test_what_is_given_instead_can_be_said(api: StandaloneApi, client: Cluster) -> None:
-    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.WRONG_KIND, requests=1, body="[[[]]]")))
-    assert raw(client, "GET", NODES).json() == [[[]]]
-
-
 @pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true"])
 def test_an_answer_that_breaks_off_has_announced_more(api: StandaloneApi, client: Cluster, path: str) -> None:
     api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.BROKEN_OFF, requests=1)))
@@ -64,32 +56,6 @@ def test_a_garbled_write_is_carried_out_where_the_rule_says_so(
     raw(client, "POST", NODES, NODE)
     assert client.get(NODES).items == (["made"] if done else [])
     assert api.call(lambda: api.server.faults.struck(rule)) == 1
-
-
-def test_half_an_answer_to_a_write_comes_after_the_deed(api: StandaloneApi, client: Cluster) -> None:
-    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.TRUNCATED, verb="create", requests=1)))
-    assert raw(client, "POST", NODES, NODE).status == 201
-    assert client.get(NODES).items == ["made"]
-
-
-def test_one_request_hangs_for_its_delay_and_others_do_not(api: StandaloneApi, client: Cluster) -> None:
-    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.HANG, verb="create", delay=20, requests=1)))
-    began = time.monotonic()
-    with pytest.raises(urllib3.exceptions.ProtocolError):
-        raw(client, "POST", NODES, NODE)
-    assert time.monotonic() - began >= 1
-    assert raw(client, "POST", NODES, NODE).status == 201
-
-
-def test_tests_inflict_faults_on_a_lab_that_runs(start_lab: StartLab) -> None:
-    lab: Lab = start_lab(nodes=2)
-    rule = ApiFault(answer=FaultAnswer.HTML, resource="nodes")
-    with connected(lab.kubeconfig, lab.directory, controllers=True) as client:
-        lab.inflict(rule)
-        assert raw(client, "GET", NODES).data.startswith(b"<!DOCTYPE html>")
-        assert lab.struck(rule) == 1
-        lab.behave()
-        assert raw(client, "GET", NODES).json()["kind"] == "NodeList"
 
 
 @pytest.mark.parametrize("ahead", [-86400, 300])

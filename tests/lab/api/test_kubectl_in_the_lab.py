@@ -1,12 +1,10 @@
 """A real kubectl against a whole lab: pods that are drained come up again elsewhere."""
 
 import json
-import os
 import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,14 +41,6 @@ def test_the_cluster_looks_like_one(lab: Lab) -> None:
     assert kubectl(lab, "describe", "pods", "-A").returncode == 0
     for kind in ("deployments", "daemonsets", "statefulsets", "replicasets", "pdb", "leases", "events", "jobs"):
         assert kubectl(lab, "get", kind, "-A", "-o", "wide").returncode == 0
-
-
-def test_kubectl_writes_nothing_where_a_test_runs_it(lab: Lab, tmp_path: Path) -> None:
-    """Without a HOME its cache would lie in the current folder: in a checkout's, it was committed."""
-    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
-    words = [KUBECTL, "--kubeconfig", str(lab.kubeconfig), "get", "nodes"]
-    subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=90)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:

@@ -1,9 +1,7 @@
 import pytest
 
-from rollout.lab.api.resources import DEPLOYMENTS, EVENTS, NODES, PODS, Resource
-from rollout.lab.api.selectors import matches_fields, matches_labels, parse_fields, parse_labels, selects
+from rollout.lab.api.selectors import matches_labels, parse_labels
 from rollout.lab.api.statuses import StatusError
-from rollout.lab.api.store import Json
 
 
 @pytest.mark.parametrize(
@@ -49,44 +47,3 @@ POD = {
     "spec": {"nodeName": "a", "hostNetwork": True},
     "status": {"phase": "Running"},
 }
-
-
-@pytest.mark.parametrize(
-    ("selector", "matches"),
-    [
-        ("spec.nodeName=a", True),
-        ("spec.nodeName!=a", False),
-        ("spec.nodeName=a,status.phase!=Failed,status.phase!=Succeeded", True),
-        ("metadata.namespace=n,metadata.name=p", True),
-        ("status.podIP=", True),
-        ("spec.hostNetwork=true", True),
-    ],
-)
-def test_fields(selector: str, *, matches: bool) -> None:
-    assert matches_fields(parse_fields(selector, PODS), POD) is matches
-
-
-@pytest.mark.parametrize(
-    ("resource", "selector"),
-    [(PODS, "spec.nothing=a"), (NODES, "metadata.namespace=a"), (DEPLOYMENTS, "spec.replicas=1"), (EVENTS, "rubbish")],
-)
-def test_unsupported_fields(resource: Resource, selector: str) -> None:
-    with pytest.raises(StatusError) as refused:
-        parse_fields(selector, resource)
-    assert refused.value.code == 400
-
-
-@pytest.mark.parametrize(
-    ("selector", "selected"),
-    [
-        (None, False),
-        ({}, True),
-        ({"matchLabels": {"app": "a"}}, True),
-        ({"matchLabels": {"app": "a", "x": "y"}}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Rubbish"}]}, False),
-    ],
-)
-def test_selector_objects(selector: Json | None, *, selected: bool) -> None:
-    assert selects(selector, {"metadata": {"labels": {"app": "a"}}}) is selected

@@ -42,22 +42,6 @@ def test_an_expired_page_offers_the_rest_as_it_is_now(api: StandaloneApi, client
     assert rest.items == ["c0002"]
 
 
-def test_an_exact_past_and_an_unknown_future(api: StandaloneApi, client: Cluster) -> None:
-    fill(api, 1)
-    then = client.get(CONFIG).body["metadata"]["resourceVersion"]
-    client.send("DELETE", f"{CONFIG}/c0000")
-    exact = client.get(CONFIG, resourceVersion=then, resourceVersionMatch="Exact")
-    assert exact.items == ["c0000"]
-    assert exact.body["metadata"]["resourceVersion"] == then
-    future = client.get(CONFIG, resourceVersion=10**6)
-    assert (future.status, future.causes) == (504, ["ResourceVersionTooLarge"])
-
-
-def test_the_watch_cache_knows_no_pages(api: StandaloneApi, client: Cluster) -> None:
-    fill(api, 3)
-    assert len(client.get(CONFIG, limit=1, resourceVersion="0").items) == 3
-
-
 def test_large_answers_are_compressed_for_those_who_can_read_them(api: StandaloneApi, client: Cluster) -> None:
     fill(api, 20, size=10_000)
     url, headers = api.server.url + CONFIG, {"Authorization": f"Bearer {api.token}"}
@@ -89,33 +73,6 @@ def test_live_watches_hear_of_changes(api: StandaloneApi, client: Cluster) -> No
     client.send("DELETE", f"{NODES}/{name}")
     thread.join()
     assert heard == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
-
-
-def test_bookmarks_come_regularly(client: Cluster) -> None:
-    version = client.get(NODES).body["metadata"]["resourceVersion"]
-    began = time.monotonic()
-    events = client.watch(NODES, seconds=7, resourceVersion=version, allowWatchBookmarks="true")
-    assert 6 < time.monotonic() - began < 30
-    # A minute is three seconds here: one in time, one two seconds before the end.
-    assert [event["type"] for event in events] == ["BOOKMARK", "BOOKMARK"]
-
-
-def test_a_watch_may_begin_with_a_list(client: Cluster) -> None:
-    client.node()
-    initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    events = client.watch(NODES, seconds=1, **initial)
-    assert [event["type"] for event in events] == ["ADDED", "BOOKMARK"]
-    assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
-def test_tables_can_be_watched(client: Cluster) -> None:
-    for _ in range(2):
-        client.node()
-    answer = client.send("GET", NODES, accept=TABLE, watch=1, timeoutSeconds=1)
-    first, second = (json.loads(line)["object"] for line in answer.body.splitlines())
-    assert first["columnDefinitions"]
-    assert not second["columnDefinitions"]
-    assert len(first["rows"]) == len(second["rows"]) == 1
 
 
 def test_rights_can_be_taken_away(api: StandaloneApi, client: Cluster) -> None:

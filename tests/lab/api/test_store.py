@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from rollout.lab.api.deletion import begin_deletion
 from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import (
-    AbsentError,
-    AlreadyExistsError,
     Change,
     ChangeType,
     CompactedError,
@@ -40,39 +38,6 @@ def test_versions_grow_only_with_changes() -> None:
     assert int(changed["metadata"]["resourceVersion"]) == store.revision > int(pod["metadata"]["resourceVersion"])
 
 
-def test_names_are_unique_and_generated() -> None:
-    store = a_store()
-    store.create(PODS, a_pod("p"))
-    with pytest.raises(AlreadyExistsError):
-        store.create(PODS, a_pod("p"))
-    made = store.create(PODS, {"metadata": {"generateName": "p-", "namespace": "n"}})
-    assert made["metadata"]["name"].startswith("p-")
-    with pytest.raises(AbsentError):
-        store.put(PODS, a_pod("none"))
-    with pytest.raises(AbsentError):
-        store.remove(PODS, "none", "n")
-
-
-def test_objects_come_in_key_order_by_namespace() -> None:
-    store = a_store()
-    for namespace, name in (("b", "x"), ("a-b", "z"), ("a", "y"), ("a", "b")):
-        store.create(PODS, a_pod(name, namespace))
-    assert names(store.items(PODS)) == ["z", "b", "y", "x"]
-    assert names(store.items(PODS, "a")) == ["b", "y"]
-    assert names(store.items(PODS, after="a/b", limit=1)) == ["y"]
-    assert store.count(PODS, "a") == 2
-
-
-def test_the_index_follows_pods_between_nodes() -> None:
-    store = a_store()
-    pod = store.create(PODS, a_pod("p"))
-    assert store.pods_on("a") == []
-    pod = store.put(PODS, {**pod, "spec": {"nodeName": "a"}})
-    assert store.pods_on("a") == [pod]
-    store.remove(PODS, "p", "n")
-    assert store.pods_on("a") == []
-
-
 def test_every_observer_sees_changes_in_order() -> None:
     store, seen = a_store(), list[tuple[str, int]]()
 
@@ -100,15 +65,6 @@ def test_the_past_is_known_until_it_is_compacted() -> None:
     store.compact()
     with pytest.raises(CompactedError):
         store.items_at(PODS, then)
-
-
-def test_history_is_bounded() -> None:
-    store = a_store(history=3)
-    for number in range(10):
-        store.create(NODES, {"metadata": {"name": f"n{number}"}})
-    assert len(store.changes_since(store.revision - 3, NODES)) == 3
-    with pytest.raises(CompactedError):
-        store.changes_since(store.revision - 4, NODES)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["set", "drop"]), st.integers(0, 3)), max_size=30))

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ansible.executor import _only_in
-from rollout.gather.doctor.command import DOCTOR_COMMAND
+from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WHO_COMMAND
-from rollout.gather.updates.command import CHECK_COMMAND
+from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import Machine

@@ -2,27 +2,20 @@
 
 import asyncio
 import io
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import asyncssh
 import paramiko
 import pytest
 
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
-from rollout.gather.hosts.users import WHO_COMMAND, parse_users
-from rollout.lab.credentials import InventoryHost, public_line, write_client_key, write_known_hosts
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.lab.listener import bind_hosts
-from rollout.model.host import LoggedInUser
-from rollout.ports import CommandResult
 
 MakeMachine = Callable[..., Machine]
 CLIENT_KEY = asyncssh.generate_private_key("ssh-ed25519")
@@ -125,13 +118,6 @@ def test_a_command_is_answered(serve: Serve) -> None:
     assert host.ask("echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
 
 
-def test_many_commands_on_one_connection(serve: Serve) -> None:
-    host = serve()
-
-    with host.connect() as client:
-        assert [answer_of(client, f"echo {number}")[1] for number in range(20)] == [f"{n}\n" for n in range(20)]
-
-
 def test_the_products_probe_is_answered(serve: Serve) -> None:
     host = serve()
 
@@ -224,80 +210,3 @@ def test_garbage_is_no_text(serve: Serve) -> None:
 
     assert status == 0
     assert "\udcff" in out
-
-
-def test_a_slow_answer_is_the_right_one(serve: Serve) -> None:
-    host = serve(HostFaults(answer_delay_seconds=20), speed=50)
-
-    began = time.monotonic()
-    assert host.ask("echo a")[1] == "a\n"
-    assert time.monotonic() - began >= 0.4
-
-
-@pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH is not installed")
-def test_openssh_gets_along(serve: Serve, tmp_path: Path) -> None:
-    host = serve()
-    write_client_key(tmp_path / "key", CLIENT_KEY)
-    entry = InventoryHost("worker-1", "worker", host.server.address, host.server.port, public_line(host.host_key))
-    write_known_hosts(tmp_path / "known_hosts", [entry])
-    options = ["-F", "none", "-o", f"UserKnownHostsFile={tmp_path}/known_hosts", "-o", "BatchMode=yes"]
-
-    where = f"core@{host.server.address}"
-    done = subprocess.run(
-        ["ssh", *options, "-i", tmp_path / "key", "-p", str(host.server.port), where, "hostname; exit 3"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-
-    assert (done.returncode, done.stdout) == (3, "worker-1\n")
-
-
-def test_a_login_without_a_command_runs_lines(serve: Serve) -> None:
-    host = serve()
-
-    with host.connect() as client:
-        channel = client.invoke_shell()
-        channel.settimeout(5)
-        channel.sendall(b"hostname\nexit\n")
-        text = b""
-        while piece := channel.recv(4096):
-            text += piece
-
-    assert b"core@worker-1 ~ $ " in text
-    assert b" $ worker-1\r\n" in text
-
-
-def test_hosts_share_a_port_on_their_own_addresses() -> None:
-    sockets = bind_hosts(30)
-    try:
-        places = [bound.getsockname() for bound in sockets]
-    finally:
-        for bound in sockets:
-            bound.close()
-
-    assert len(set(places)) == 30
-    assert all(address.startswith("127.") for address, _ in places)
-    assert len({port for _, port in places}) == 1 or len({address for address, _ in places}) == 1
-
-
-def test_a_session_with_a_terminal_is_a_login_and_its_own_question_does_not_count_it(serve: Serve) -> None:
-    host = serve()
-    with host.connect() as operator, host.connect() as asking:
-        shell = operator.invoke_shell()
-        assert until(lambda: bool(host.machine.users))
-        _, stdout, _ = asking.exec_command(WHO_COMMAND, get_pty=True, timeout=60)
-        answer = stdout.read().decode()
-        assert answer.count("core ") == 2
-        assert len(users_in(answer)) == 1
-        assert [user.name for user in users_in(host.ask(WHO_COMMAND)[1])] == ["core"]
-        shell.close()
-        assert until(lambda: not host.machine.users)
-    assert users_in(host.ask(WHO_COMMAND)[1]) == ()
-
-
-def users_in(answer: str) -> tuple[LoggedInUser, ...]:
-    users = parse_users(CommandResult(0, answer, ""))
-    assert users is not None
-    return users

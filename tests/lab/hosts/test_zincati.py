@@ -13,9 +13,8 @@ from aiohttp import web
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import ZINCATI, Machine
-from rollout.lab.hosts.session import read_file
 from rollout.lab.hosts.zincati import (
     DROP_IN,
     PRE_REBOOT,
@@ -24,7 +23,6 @@ from rollout.lab.hosts.zincati import (
     Settings,
     Zincati,
     drop_in,
-    lengthened,
     node_id,
     settings_of,
 )
@@ -142,40 +140,6 @@ def test_a_refused_host_asks_again_five_minutes_later() -> None:
     assert answers[2].at - answers[1].at < 300
 
 
-def test_pauses_are_up_to_a_tenth_longer_in_steps_of_a_hundredth() -> None:
-    assert [lengthened(300, step) for step in (0, 1, 10)] == [300, 303, 330]
-    assert [lengthened(60, step) for step in (0, 1, 10)] == [60, 61, 70]
-
-
-def test_any_2xx_is_a_grant_whatever_it_says() -> None:
-    answers = live(rebooted, Server({PRE_REBOOT: [299], STEADY_STATE: [204]}))
-    assert [answer.kind for answer in answers] == ["", "", ""]
-
-
-def test_an_answer_that_is_no_error_of_the_protocol_has_a_generic_kind() -> None:
-    async def html(machine: Machine, agent: Zincati, server: Server) -> None:
-        await until(lambda: len(agent.answers) > 1)
-
-    async def proxy(request: web.Request) -> web.Response:
-        return web.Response(status=502, text="<html>Bad Gateway</html>")
-
-    server = Server()
-    server.answer = proxy  # type: ignore[method-assign]
-    assert live(html, server)[0].kind == "generic_http_502"
-
-
-def test_a_base_without_its_slash_loses_its_last_part() -> None:
-    """Url::join replaces it: that is why the drop-in has the slash."""
-
-    async def asked(machine: Machine, agent: Zincati, server: Server) -> None:
-        machine.files[DROP_IN] = drop_in(server.url.rstrip("/"), "workers")
-        before = len(server.asked)
-        await until(lambda: len(server.asked) > before + 1)
-        assert server.asked[-1][0].startswith("/v1/")
-
-    live(asked, Server({STEADY_STATE: [500] * 1000}))
-
-
 def test_nobody_there_is_a_failed_request_that_is_tried_again() -> None:
     async def asked(machine: Machine, agent: Zincati, server: Server) -> None:
         await until(lambda: len(agent.answers) > 1)
@@ -206,31 +170,11 @@ def test_a_denial_gives_who_is_logged_in_their_time_again() -> None:
     assert sum(answer.path == PRE_REBOOT for answer in answers) == 2 + 1 + 11
 
 
-def test_who_logs_out_lets_the_reboot_begin() -> None:
-    async def left(machine: Machine, agent: Zincati, server: Server) -> None:
-        machine.sessions.append("core pts/0")
-        await until(lambda: len(agent.answers) > 2)
-        machine.sessions.clear()
-        await rebooted(machine, agent, server)
-
-    answers = live(left, Server())
-    assert 3 <= sum(answer.path == PRE_REBOOT for answer in answers) < 11
-
-
 def test_a_host_looks_for_an_update_itself() -> None:
     engine = UpdateEngine(available="4152.2.0")
     answers = live(rebooted, Server(), engine=engine)
     assert [answer.path for answer in answers] == [STEADY_STATE, PRE_REBOOT, STEADY_STATE]
     assert answers[1].at - answers[0].at >= 300
-
-
-def test_a_granted_host_that_does_not_go_down_asks_no_more() -> None:
-    async def granted(machine: Machine, agent: Zincati, server: Server) -> None:
-        await until(lambda: len(agent.answers) == 2)
-        await asyncio.sleep(700 / SPEED)
-        assert len(agent.answers) == 2
-
-    live(granted, Server(), faults=HostFaults(reboot=RebootFault.IGNORED))
 
 
 def test_a_stopped_unit_asks_nobody() -> None:
@@ -262,9 +206,3 @@ def test_drop_ins_are_laid_over_each_other_by_their_names() -> None:
     assert settings_of({**both, f"{own}/99.toml": '[updates]\nstrategy = "periodic"\n'}) is None
     assert settings_of({f"{own}/55-ours.conf": drop_in("http://a/", "workers")}) is None
     assert settings_of({f"{own}/55-ours.toml": drop_in("", "workers")}) is None
-
-
-def test_the_drop_in_is_a_file_of_the_host() -> None:
-    machine = machine_with(LabClock(SPEED))
-    machine.files[DROP_IN] = drop_in("http://a/", "workers")
-    assert 'base_url = "http://a/"' in (read_file(machine, DROP_IN) or "")

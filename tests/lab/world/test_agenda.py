@@ -1,11 +1,6 @@
 """The agenda, with time that stands still and with time that really passes."""
 
-import asyncio
-import time
-
-import pytest
-
-from rollout.lab.clock import LabClock, ManualClock
+from rollout.lab.clock import ManualClock
 from rollout.lab.world.agenda import Agenda
 
 
@@ -48,50 +43,3 @@ def test_what_recurs_catches_up_in_order_when_the_process_was_held_up() -> None:
     clock.move_to(20)
     agenda.advance(0)
     assert seen == [("look", 5), ("beat", 10), ("look", 10), ("look", 15), ("beat", 20), ("look", 20)]
-
-
-def test_only_a_manual_clock_can_be_moved() -> None:
-    with pytest.raises(TypeError):
-        Agenda(LabClock()).advance(1)
-
-
-def test_running_lets_time_pass_at_the_clock_s_speed() -> None:
-    agenda, done = Agenda(LabClock(speed=100)), list[str]()
-
-    async def run() -> float:
-        began = time.monotonic()
-        task = asyncio.create_task(agenda.run())
-        await asyncio.sleep(0)
-        agenda.after(10, done.append, "ten")
-        agenda.after(20, agenda.stop)
-        await asyncio.wait_for(task, 60)
-        return time.monotonic() - began
-
-    took = asyncio.run(run())
-    assert done == ["ten"]
-    assert 0.2 <= took < 15
-
-
-def test_work_arriving_from_the_loop_wakes_a_sleeping_agenda() -> None:
-    agenda, done = Agenda(LabClock()), list[str]()
-
-    async def run() -> None:
-        task = asyncio.create_task(agenda.run())
-        await asyncio.sleep(0.05)
-        agenda.soon(done.append, "at once")
-        await asyncio.sleep(0.05)
-        assert done == ["at once"]
-        agenda.stop()
-        await asyncio.wait_for(task, 60)
-
-    asyncio.run(run())
-
-
-def test_a_clock_knows_how_long_ago_a_timestamp_was_given() -> None:
-    clock = ManualClock()
-    moment = clock.now()
-    clock.move_to(90)
-    assert clock.age(moment) == 90
-    assert LabClock(speed=4).scaled(10) == 2.5
-    with pytest.raises(ValueError, match="positive"):
-        LabClock(0)

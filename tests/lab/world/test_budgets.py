@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, PODS
+from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS
 from rollout.lab.api.store import Json
 from rollout.lab.world.budgets import Expectation, disruptions_allowed, expectation
 from rollout.lab.world.objects import condition, with_spec
@@ -87,14 +87,6 @@ def test_the_status_follows_the_scale_and_the_spec() -> None:
     assert sim.get(BUDGETS, "web")["status"]["observedGeneration"] == 2
 
 
-def test_a_stateful_set_has_a_scale() -> None:
-    sim = Simulation(3)
-    sim.stateful_set("db", 3)
-    sim.budget("db", maxUnavailable=1)
-    sim.world.settle()
-    assert counts(sim, "db") == (3, 2, 3, 1)
-
-
 def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_have_passed() -> None:
     sim = Simulation(3)
     sim.deployment("web", 3)
@@ -132,51 +124,3 @@ def test_a_daemon_set_has_no_scale_to_count_with(limit: dict[str, int | str]) ->
     assert sim.get(BUDGETS, "agent")["status"]["disruptionsAllowed"] == 0
     message = "daemonsets.apps does not implement the scale subresource"
     assert verdict(sim, "agent") == ("False", "SyncFailed", message)
-
-
-def test_a_plain_number_works_for_daemon_sets_and_bare_pods() -> None:
-    sim = Simulation(2)
-    sim.daemon_set("agent")
-    sim.budget("agent", minAvailable=1)
-    sim.pod("lone", labels={"app": "lone"})
-    sim.budget("lone", minAvailable=1)
-    sim.world.settle()
-    assert counts(sim, "agent") == (2, 1, 2, 1)
-    assert counts(sim, "lone") == (1, 1, 1, 0)
-
-
-def test_bare_pods_are_never_allowed_to_go_by_share() -> None:
-    sim = Simulation(1)
-    sim.pod("lone", labels={"app": "lone"})
-    sim.budget("lone", maxUnavailable=1)
-    sim.world.settle()
-    assert counts(sim, "lone") == (0, 0, 1, 0)
-
-
-def test_an_empty_selector_picks_all_and_none_picks_none() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 2)
-    sim.create(BUDGETS, "all", {"minAvailable": 1, "selector": {}})
-    sim.create(BUDGETS, "none", {"minAvailable": 1})
-    sim.world.settle()
-    assert counts(sim, "all") == (2, 1, 2, 1)
-    assert counts(sim, "none") == (0, 1, 0, 0)
-
-
-def test_match_expressions_pick_pods() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 2)
-    sim.deployment("api", 1)
-    expression = {"key": "app", "operator": "In", "values": ["web", "api"]}
-    sim.create(BUDGETS, "both", {"maxUnavailable": 1, "selector": {"matchExpressions": [expression]}})
-    sim.world.settle()
-    assert counts(sim, "both") == (3, 2, 3, 1)
-
-
-def test_a_pod_that_is_never_ready_is_not_healthy() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 2, annotations={"lab.node-rollout.dev/ready": "never"})
-    sim.budget("web", maxUnavailable=1)
-    sim.world.settle()
-    assert counts(sim, "web") == (2, 1, 0, 0)
-    assert len(list(sim.store.items(PODS))) == 2

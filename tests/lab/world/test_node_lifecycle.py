@@ -2,10 +2,9 @@
 
 import pytest
 
-from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
+from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
-from rollout.lab.world.objects import condition, is_deleting, is_ready, with_spec
-from rollout.lab.world.placement import seconds_on
+from rollout.lab.world.objects import condition, is_deleting, with_spec
 from tests.lab.world.simulation import Simulation
 
 
@@ -85,18 +84,6 @@ def test_pods_leave_an_unreachable_node_after_five_minutes_and_go_when_it_is_bac
     assert sim.keeper.scoreboard().deletions == 0
 
 
-def test_a_node_that_returns_in_time_keeps_its_pods() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 2)
-    sim.world.settle()
-    sim.switch_off("n1")
-    sim.advance(200)
-    sim.switch_on("n1")
-    sim.advance(400)
-    assert len(sim.pods("web", node="n1")) == 1
-    assert len(sim.ready_pods("web")) == 2
-
-
 def test_the_taint_of_a_cordon_follows_it() -> None:
     sim = Simulation(1)
     sim.cordon("n1")
@@ -116,49 +103,6 @@ def test_a_taint_that_somebody_set_stays_and_drives_out_at_once() -> None:
     assert {pod["spec"]["nodeName"] for pod in sim.pods("web")} == {"n2"}
     sim.cordon("n1")
     assert sim.node("n1")["spec"]["taints"][0] == taint
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "seconds"),
-    [
-        ([], 300),
-        ([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 60}], 60),
-        ([{"key": "node.kubernetes.io/unreachable", "operator": "Exists"}], None),
-        ([{"operator": "Exists"}, {"operator": "Exists", "tolerationSeconds": 5}], 5),
-        ([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": -1}], 0),
-    ],
-)
-def test_how_long_a_pod_stays_under_a_taint(tolerations: list[Json], seconds: float | None) -> None:
-    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-    assert seconds_on({"tolerations": tolerations}, taint, 300) == seconds
-
-
-def test_flapping_marks_pods_unready_and_repairs_them() -> None:
-    sim = Simulation(1)
-    sim.deployment("web", 1)
-    sim.world.settle()
-    kubelet = sim.world.kubelets.get("n1")
-    assert kubelet is not None
-    kubelet.set_ready(ready=False)
-    sim.advance(0)
-    assert not sim.ready_pods("web")
-    assert taints(sim, "n1") == {("not-ready", "NoSchedule"), ("not-ready", "NoExecute")}
-    kubelet.set_ready(ready=True)
-    sim.advance(1.5)
-    assert len(sim.ready_pods("web")) == 1
-    assert taints(sim, "n1") == set()
-
-
-def test_settling_evicts_nobody_by_time() -> None:
-    sim = Simulation()
-    sim.add_node("n1", running=False)
-    sim.add_node("n2")
-    sim.pod("p", node="n1")
-    sim.deployment("web", 1)
-    sim.begin()
-    assert not is_deleting(sim.get(PODS, "p"))
-    assert sim.get(DEPLOYMENTS, "web")["status"]["readyReplicas"] == 1
-    assert is_ready(sim.pods("web")[0])
 
 
 def test_the_pods_of_a_node_that_is_gone_are_deleted_after_a_while() -> None:

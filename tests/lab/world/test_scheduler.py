@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import condition, with_spec
+from rollout.lab.world.objects import condition
 from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal, requests_of
-from tests.lab.world.simulation import NAMESPACE, Simulation, names
+from tests.lab.world.simulation import Simulation
 
 HOSTNAME = "kubernetes.io/hostname"
 GPU: Json = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -69,13 +69,6 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
     base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10}
     offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
     assert refusal(Demand(pod, *requests_of(pod), UNCONSTRAINED), offered) == reason
-
-
-def test_replicas_spread_over_the_nodes() -> None:
-    sim = Simulation(4)
-    sim.deployment("web", 8)
-    sim.world.settle()
-    assert [len(sim.pods("web", node=name)) for name in sim.hosts] == [2, 2, 2, 2]
 
 
 def test_cordoned_and_tainted_nodes_get_nothing() -> None:
@@ -184,14 +177,6 @@ def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> N
     assert len(sim.ready_pods("follower")) == 2
 
 
-def test_the_first_of_pods_that_want_each_other_goes_anywhere() -> None:
-    sim = Simulation(3)
-    sim.deployment("web", 3, affinity={"podAffinity": required("web", HOSTNAME)})
-    sim.advance(10)
-    assert len(sim.ready_pods("web")) == 3
-    assert len({pod["spec"]["nodeName"] for pod in sim.ready_pods("web")}) == 1
-
-
 @pytest.mark.parametrize(
     ("more", "placed"),
     [
@@ -209,24 +194,3 @@ def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: J
     sim.deployment("web", 4, topologySpreadConstraints=[{**spread(HOSTNAME), **more}])
     sim.advance(10)
     assert len(sim.ready_pods("web")) == placed
-
-
-def test_a_pod_bound_by_its_maker_takes_room_too() -> None:
-    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "1"}))
-    sim.pod("first", node="n1")
-    sim.pod("second")
-    sim.advance(5)
-    assert names(sim.pods(node="n1")) == ["first"]
-    sim.store.remove(PODS, "first", NAMESPACE)
-    sim.advance(5)
-    assert names(sim.pods(node="n1")) == ["second"]
-
-
-def test_a_node_keeps_its_account_when_its_labels_change() -> None:
-    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
-    sim.deployment("web", 1, cpu="800m")
-    sim.world.settle()
-    sim.store.put(NODES, with_spec(sim.node("n1"), podCIDR="10.0.0.0/24"))
-    sim.deployment("more", 1, cpu="800m")
-    sim.advance(5)
-    assert not sim.ready_pods("more")

@@ -12,7 +12,7 @@ from rollout.lab.api.resources import (
     STATEFULSETS,
 )
 from rollout.lab.world.objects import is_deleting, phase, with_spec
-from tests.lab.world.simulation import NAMESPACE, Simulation, names, workload
+from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
 
 def test_a_deployment_owns_a_replica_set_that_owns_pods() -> None:
@@ -34,20 +34,6 @@ def test_a_deployment_owns_a_replica_set_that_owns_pods() -> None:
         assert pod["metadata"]["labels"] == {"app": "web", "pod-template-hash": hashed}
 
 
-def test_status_of_deployment_and_replica_set_follows_the_pods() -> None:
-    sim = Simulation(3)
-    sim.deployment("web", 3)
-    sim.advance(0)
-    assert sim.get(DEPLOYMENTS, "web")["status"]["unavailableReplicas"] == 3
-    sim.advance(5)
-    status = sim.get(DEPLOYMENTS, "web")["status"]
-    assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
-    assert status["observedGeneration"] == 1
-    assert "unavailableReplicas" not in status
-    (replica_set,) = sim.store.items(REPLICASETS)
-    assert replica_set["status"]["readyReplicas"] == 3
-
-
 def test_a_leaving_pod_is_replaced_at_once() -> None:
     sim = Simulation(2)
     sim.deployment("web", 2)
@@ -55,16 +41,6 @@ def test_a_leaving_pod_is_replaced_at_once() -> None:
     sim.evict(names(sim.pods("web"))[0])
     assert len(sim.pods("web")) == 3
     assert sum(is_deleting(pod) for pod in sim.pods("web")) == 1
-
-
-def test_a_failed_pod_is_replaced_and_stays() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 1)
-    sim.world.settle()
-    (pod,) = sim.pods("web")
-    sim.store.put(PODS, {**pod, "status": {**pod["status"], "phase": "Failed"}})
-    sim.advance(5)
-    assert sorted(phase(each) for each in sim.pods("web")) == ["Failed", "Running"]
 
 
 def test_scaling_down_deletes_and_scaling_up_creates() -> None:
@@ -91,13 +67,6 @@ def test_a_stateful_set_creates_its_ordinals_in_order() -> None:
     assert (status["replicas"], status["readyReplicas"]) == (3, 3)
 
 
-def test_a_parallel_stateful_set_creates_all_at_once() -> None:
-    sim = Simulation(3)
-    sim.create(STATEFULSETS, "db", {**workload("db", replicas=3), "podManagementPolicy": "Parallel"})
-    sim.advance(0)
-    assert names(sim.pods("db")) == ["db-0", "db-1", "db-2"]
-
-
 def test_an_ordinal_is_replaced_only_when_the_old_pod_is_gone() -> None:
     sim = Simulation(3)
     sim.stateful_set("db", 2, annotations={"lab.node-rollout.dev/termination-seconds": "10"})
@@ -120,16 +89,6 @@ def test_a_daemon_set_runs_on_every_node_cordoned_ones_included() -> None:
     assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("agent")) == ["n1", "n2", "n3"]
     status = sim.get(DAEMONSETS, "agent")["status"]
     assert (status["desiredNumberScheduled"], status["numberReady"], status["numberMisscheduled"]) == (3, 3, 0)
-
-
-def test_a_daemon_set_follows_node_selector_and_new_nodes() -> None:
-    sim = Simulation(1)
-    sim.daemon_set("agent", nodeSelector={"kubernetes.io/hostname": "n2"})
-    sim.world.settle()
-    assert not sim.pods("agent")
-    sim.add_node("n2")
-    sim.world.settle()
-    assert [pod["spec"]["nodeName"] for pod in sim.ready_pods("agent")] == ["n2"]
 
 
 def test_a_deleted_daemon_pod_comes_back_on_its_node_when_it_is_gone() -> None:
@@ -162,13 +121,6 @@ def test_a_job_that_fails_too_often_gives_up() -> None:
     sim.job("import", completions=1, restartPolicy="Never", annotations=annotations)
     sim.world.settle()
     assert [phase(pod) for pod in sim.pods("import")] == ["Failed"] * 7
-
-
-def test_settling_leaves_jobs_running() -> None:
-    sim = Simulation(1)
-    sim.job("import", completions=1, restartPolicy="Never")
-    sim.world.settle()
-    assert [phase(pod) for pod in sim.pods("import")] == ["Running"]
 
 
 def test_what_a_deleted_owner_owned_goes_too() -> None:

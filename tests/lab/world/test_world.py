@@ -130,30 +130,6 @@ def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(mom
     assert least == 12
 
 
-def test_a_seeding_that_took_long_is_not_taken_for_silence() -> None:
-    cluster = Cluster(speed=1000, nodes=3)
-    cluster.world.settle()
-    time.sleep(0.1)
-
-    async def live() -> None:
-        async with passing_time(cluster.world):
-            await asyncio.sleep(0.05)
-            assert cluster.ready_nodes() == 3
-
-    asyncio.run(live())
-
-
-def test_what_the_store_held_before_the_world_began_is_taken_in() -> None:
-    clock = LabClock()
-    store = ObjectStore(now=clock.now)
-    store.create(DEPLOYMENTS, web(2))
-    store.create(PODS, {"metadata": {"name": "p", "namespace": NAMESPACE}, "spec": {"containers": []}})
-    world = World(store, clock)
-    world.add_host(PlainHost("n1", "127.0.1.1"))
-    world.settle()
-    assert [is_ready(pod) for pod in store.items(PODS)] == [True, True, True]
-
-
 def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(speed=100, nodes=1)
     cluster.world.settle()

@@ -1,12 +1,16 @@
 """What `rollout doctor` asks of a host beyond the probe: a constant command, and the pure parser of its answer."""
 
 import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
+from rollout.errors import SshError
 from rollout.gather.hosts.answer import complaint, sections
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.model.host import Host
 from rollout.model.text import excerpt
-from rollout.ports import CommandResult
+from rollout.ports import Clock, CommandResult, HostExecutor
 
 _SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
 
@@ -79,7 +83,7 @@ class HostHealth:
 
 
 def parse_health(result: CommandResult) -> HostHealth:
-    """What the host said, as far as it can be understood. Never raises."""
+    """Return what the host said, as far as it can be understood. Never raises."""
     answers, complaints = sections(result.stdout), sections(result.stderr)
     if "end" not in answers:
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
@@ -94,7 +98,7 @@ def parse_health(result: CommandResult) -> HostHealth:
 
 
 def _unit(text: str) -> UnitState:
-    """The last word of each property counts; what is no property is noise."""
+    """Read a unit: the last word of each property counts; what is no property is noise."""
     matches = (match for match in map(_PROPERTY.fullmatch, text.splitlines()) if match)
     properties = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
     return UnitState(
@@ -103,3 +107,48 @@ def _unit(text: str) -> UnitState:
         file=properties.get("UnitFileState", ""),
         wanted=bool(properties.get("WantedBy")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A host's health, and how many seconds its clock is ahead of ours; `off_by` None where it did not tell.
+
+    `margin` is how far, in seconds, `off_by` may be wrong: the time that the question took.
+    """
+
+    health: HostHealth
+    off_by: float | None = None
+    margin: float = 0.0
+
+
+def examine_all(
+    hosts: Mapping[str, Host],
+    shell: HostExecutor,
+    clock: Clock,
+    *,
+    timeout: float,
+    concurrency: int,
+    on_result: Callable[[str, Examination], None],
+) -> Mapping[str, Examination]:
+    """Every host's second answer, by the same names, each told to `on_result` as it comes.
+
+    A host that fails here gives its reason, and raises nothing.
+    """
+    asked_at = clock.now().timestamp()
+    examinations: dict[str, Examination] = {}
+    with closing(shell.run_on_all(hosts, DOCTOR_COMMAND, timeout=timeout, concurrency=concurrency)) as answers:
+        for name, answer in answers:
+            examinations[name] = _examination(answer, asked_at, clock.now().timestamp())
+            on_result(name, examinations[name])
+    return examinations
+
+
+def _examination(answer: CommandResult | SshError, asked_at: float, answered_at: float) -> Examination:
+    """Read an answer; its clock is known as exactly as the time is short in which it was asked."""
+    if isinstance(answer, SshError):
+        return Examination(HostHealth(problem=answer.message))
+    health = parse_health(answer)
+    if health.clock is None:
+        return Examination(health)
+    # the host counts whole seconds: on average half of one is lost
+    return Examination(health, health.clock + 0.5 - (asked_at + answered_at) / 2, (answered_at - asked_at) / 2 + 0.5)

@@ -1,1 +1,0 @@
-"""Having hosts look for updates."""

@@ -1,0 +1,339 @@
+"""The JSON lines of a run, a type each: what `apply -o json` and `resume -o json` write, and journals keep.
+
+Most are the engine's events as they are (`model/progress`); here are the others. The schema that the documents publish
+is made from these types, and reports read journals by them. Fields and types may be added within a major version; what
+stands here stays. Times are RFC 3339 in UTC, durations seconds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, assert_never
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from rollout.model.progress import (
+    Findings,
+    Moment,
+    NodeCondition,
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.model.text import timestamp
+from rollout.planning.document import encode_plan
+
+# Others come of clocks that lie, and cannot be reckoned with.
+_YEARS = range(2000, 9000)
+_Cluster = Annotated[
+    Mapping[str, Any],
+    Meta(description="which cluster it is", extra_json_schema={"$ref": "#/$defs/ClusterIdentity"}),
+]
+_Policy = Annotated[
+    Mapping[str, Any], Meta(description="the rules of its plan", extra_json_schema={"$ref": "#/$defs/Policy"})
+]
+_Plan = Annotated[
+    Mapping[str, Any], Meta(description="the plan as above", extra_json_schema={"$ref": "#/$defs/RolloutPlan"})
+]
+_Hint = Annotated[str, Meta(description="what to do next; empty for a success")]
+_Message = Annotated[str, Meta(description="what went wrong; empty for a success")]
+_LeftCordoned = Annotated[bool, Meta(description="our cordon had to stay")]
+_SshError = Annotated[str, Meta(description="why its host did not answer when it was last asked; else empty")]
+_Conditions = Annotated[
+    tuple[NodeCondition, ...], Meta(description="of the Node, those that are not as they should be")
+]
+_Console = Annotated[str, Meta(description="where its machine's console is; empty where that is not known")]
+
+Command = Literal["apply", "resume", "operate", "fleetlock"]
+Record = Mapping[str, Any]
+
+
+class VersionLine(Struct, frozen=True, tag_field="type", tag="version"):
+    """Always the first line."""
+
+    at: Moment
+    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+
+
+class ToldCluster(Struct, frozen=True):
+    """Which cluster."""
+
+    server: str = ""
+
+
+class ToldNode(Struct, frozen=True):
+    """A node of a plan."""
+
+    name: str
+    running_version: str = ""
+    staged_version: str = ""
+    evict: int = 0
+
+
+class ToldEstimate(Struct, frozen=True):
+    """How long something is likely to take."""
+
+    seconds: int = 0
+    basis: tuple[str, ...] = ()
+
+
+class ToldWave(Struct, frozen=True):
+    """A wave of a plan."""
+
+    index: int
+    nodes: tuple[ToldNode, ...] = ()
+    estimate: ToldEstimate = ToldEstimate()
+
+
+class ToldSummary(Struct, frozen=True):
+    """Figures of a plan."""
+
+    nodes: int = 0
+    waves: int = 0
+    pods_to_move: int = 0
+    expected_evictions: int = 0
+
+
+class ToldPlan(Struct, frozen=True):
+    """As much of a plan as is told of it."""
+
+    plan_id: str = ""
+    created_at: str = ""
+    cluster: ToldCluster = ToldCluster()
+    policy: dict[str, Any] | None = None
+    waves: tuple[ToldWave, ...] = ()
+    summary: ToldSummary = ToldSummary()
+    estimate: ToldEstimate = ToldEstimate()
+
+
+class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
+    """The plan that is about to run."""
+
+    at: Moment
+    plan: _Plan
+
+    @property
+    def document(self) -> ToldPlan:
+        """What reports tell of it; `ValidationError` where that is not as it should be."""
+        return msgspec.convert(self.plan, ToldPlan)
+
+
+class NodeFinishedLine(Struct, frozen=True, tag_field="type", tag="node_finished"):
+    """A node's run ended.
+
+    The last three fields stand in it only where it did not succeed.
+    """
+
+    at: Moment
+    node: Annotated[str, Meta(description="the Node's name")]
+    outcome: Annotated[Outcome, Meta(description="how it ended")]
+    phase: Annotated[Phase, Meta(description="the last one it reached")]
+    message: _Message = ""
+    hint: _Hint = ""
+    version: Annotated[str, Meta(description="that it runs now, where this is known")] = ""
+    seconds: Annotated[float, Meta(description="how long it took")] = 0.0
+    left_cordoned: _LeftCordoned = False
+    ssh_error: _SshError | UnsetType = UNSET
+    conditions: _Conditions | UnsetType = UNSET
+    console: _Console | UnsetType = UNSET
+
+    @property
+    def findings(self) -> Findings:
+        """What was seen of it; nothing of one that succeeded."""
+        return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
+
+
+class DryRunLine(Struct, frozen=True, tag_field="type", tag="dry_run"):
+    """What the API server would do with a node; only with `--dry-run`."""
+
+    at: Moment
+    node: Annotated[str, Meta(description="the Node's name")]
+    evictions: Annotated[int, Meta(description="that it would allow now")]
+    objections: Annotated[Sequence[str], Meta(description="to the others, and to the cordon")]
+
+
+class FailedNode(Struct, frozen=True):
+    """A failed node of the summary."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    phase: Annotated[Phase, Meta(description="the last one it reached")]
+    message: Annotated[str, Meta(description="what went wrong")]
+    outcome: Annotated[Outcome, Meta(description="how it ended")]
+    hint: _Hint
+    left_cordoned: _LeftCordoned
+    ssh_error: _SshError
+    conditions: _Conditions
+    console: _Console
+
+
+class NotDoneNode(Struct, frozen=True):
+    """A node that was asked for and not begun, for another reason than that its turn did not come."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    reason: Annotated[str, Meta(description="the word of a reason, or of an outcome")]
+    message: Annotated[str, Meta(description="why, as a sentence")]
+
+
+class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
+    """Always the last line: each planned node is in exactly one of the first four lists.
+
+    `not_done` are the nodes that the plan could not take, those skipped for such a reason, and those that failed
+    before a `resume`.
+    """
+
+    at: Moment
+    succeeded: Annotated[Sequence[str], Meta(description="names")]
+    failed: Annotated[Sequence[FailedNode], Meta(description="with what was seen of each")]
+    skipped: Annotated[Sequence[str], Meta(description="names: the node changed since it was planned")]
+    not_started: Annotated[Sequence[str], Meta(description="names: their turn never came")]
+    reasons: Annotated[Mapping[str, str], Meta(description="of the skipped and the not started, by node")]
+    not_done: Annotated[
+        Sequence[NotDoneNode],
+        Meta(description="asked for and not taken: by the plan, when their turn came, or failed before a `resume`"),
+    ] = ()
+    left_out: Annotated[
+        Mapping[str, int], Meta(description="nodes with nothing to do, or held back: how many, by reason")
+    ] = {}
+    pods_to_move: Annotated[int, Meta(description="that stood on the planned nodes and had to go, by the plan")] = 0
+    evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")] = 0
+    moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")] = 0
+
+
+class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
+    """A process begins to work on the rollout; the lines that it writes follow."""
+
+    at: Moment
+    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+    run: Annotated[str, Meta(description="the id of the rollout")]
+    command: Annotated[Command, Meta(description="which command it is")]
+    by: Annotated[str, Meta(description="user, machine and process")]
+    version: Annotated[str, Meta(description="of the program")]
+    cluster: _Cluster
+    policy: _Policy
+    process: Annotated[str, Meta(description="a word that no other process has, as on the lock")] | UnsetType = UNSET
+    cluster_name: Annotated[str, Meta(description="`cluster.name`; empty where none was given")] | UnsetType = UNSET
+
+
+class AbortedRecord(Struct, frozen=True, tag_field="type", tag="aborted"):
+    """The rollout was undone."""
+
+    at: Moment
+    by: Annotated[str, Meta(description="user, machine and process")]
+    run: Annotated[str, Meta(description="the id of the rollout")]
+    reverted: Annotated[Sequence[str], Meta(description="names: as they were before")]
+    left: Annotated[Sequence[str], Meta(description="names: as they are")]
+
+
+EventLine = (
+    PlanLine
+    | WaveStarted
+    | NodeStep
+    | PodBlocked
+    | PodReleased
+    | NodeFinishedLine
+    | WaveSettling
+    | VersionHeld
+    | Notice
+    | SummaryLine
+)
+RunLine = VersionLine | RunRecord | DryRunLine | EventLine
+JournalLine = RunRecord | EventLine | AbortedRecord
+AnyLine = VersionLine | RunRecord | DryRunLine | AbortedRecord | EventLine
+
+
+def record_of(line: AnyLine) -> Record:
+    """The object that a line is written as: times to the millisecond."""
+    built = msgspec.to_builtins(line, builtin_types=(datetime,))
+    return {name: timestamp(value) if isinstance(value, datetime) else value for name, value in built.items()}
+
+
+def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
+    """Each record as its line; None for one that is not understood. What a newer version adds is passed over."""
+    for record in records:
+        try:
+            entry = msgspec.convert(record, AnyLine)
+            if isinstance(entry, PlanLine):
+                entry.document  # noqa: B018 - a plan that is not understood is none
+        except (msgspec.ValidationError, OverflowError):
+            yield None
+        else:
+            yield entry if entry.at.year in _YEARS else None
+
+
+def line(event: StepEvent) -> EventLine:
+    """The line that stands for an event."""
+    match event:
+        case PlanReady():
+            return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
+        case NodeFinished():
+            return _node(event.at, event.result)
+        case RunFinished():
+            return summary(event.at, event.result)
+        case WaveStarted() | WaveSettling() | NodeStep() | PodBlocked() | PodReleased() | VersionHeld() | Notice():
+            return event
+        case _:
+            assert_never(event)
+
+
+def _node(at: datetime, result: NodeResult) -> NodeFinishedLine:
+    findings = None if result.succeeded else result.findings
+    return NodeFinishedLine(
+        at=at,
+        node=result.node,
+        outcome=result.outcome,
+        phase=result.phase,
+        message=result.message,
+        hint=result.hint,
+        version=result.version,
+        seconds=round(result.seconds, 1),
+        left_cordoned=result.left_cordoned,
+        ssh_error=findings.ssh_error if findings else UNSET,
+        conditions=findings.conditions if findings else UNSET,
+        console=findings.console if findings else UNSET,
+    )
+
+
+def summary(at: datetime, result: RunResult) -> SummaryLine:
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+
+    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
+    """
+    return SummaryLine(
+        at=at,
+        succeeded=[node.node for node in result.succeeded],
+        failed=[_failure(node) for node in result.failed],
+        skipped=[node.node for node in result.skipped],
+        not_started=[node.node for node in result.not_started],
+        reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
+        not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
+        left_out=dict(result.left_out),
+        pods_to_move=result.moves.pods_to_move,
+        evictions=result.moves.evictions,
+        moved_twice=result.moves.moved_twice,
+    )
+
+
+def _failure(result: NodeResult) -> FailedNode:
+    return FailedNode(
+        node=result.node,
+        phase=result.phase,
+        message=result.message,
+        outcome=result.outcome,
+        hint=result.hint,
+        left_cordoned=result.left_cordoned,
+        ssh_error=result.findings.ssh_error,
+        conditions=result.findings.conditions,
+        console=result.findings.console,
+    )
