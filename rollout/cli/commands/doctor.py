@@ -129,13 +129,12 @@ def _rights(connections: "Connections", policy: "Policy", namespace: str) -> Ite
 
 
 def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> Iterable["Check"]:
-    from rollout.cli import wiring
     from rollout.cli.terminal import error_console
     from rollout.gather.doctor.examination import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
-    from rollout.report.asking import asking_progress
+    from rollout.report.console import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection_of(settings))]
     answering = {
@@ -147,7 +146,6 @@ def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> I
         examined = examine_all(
             answering,
             connections.shell,
-            wiring.system_clock(),
             timeout=settings.ssh.probe_timeout,
             concurrency=settings.ssh.probe_concurrency,
             on_result=answered,

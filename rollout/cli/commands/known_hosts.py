@@ -26,14 +26,6 @@ OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="The file to write; default: that of --known-hosts, else stdout"),
 ]
-AuthorityOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--host-authority",
-        metavar="FILE",
-        help="Public key of the authority that certifies hosts; it goes into a @cert-authority line",
-    ),
-]
 FingerprintsOption = Annotated[
     Path | None,
     typer.Option(
@@ -48,20 +40,18 @@ FingerprintsOption = Annotated[
 def known_hosts(
     settings: Given,
     out: OutOption = None,
-    host_authority: AuthorityOption = None,
     fingerprints: FingerprintsOption = None,
     yes: YesOption = False,
 ) -> None:
     """Scan the Nodes' host keys into a known_hosts file: shown, confirmed, written.
 
-    A scan alone proves nothing. Keys that an authority or a fingerprint confirms are written; others after a yes,
+    A scan alone proves nothing. Keys that a fingerprint confirms are written; others after a yes,
     or with --yes. A changed key is written only where it is confirmed. Ends with 4 where a host is left without.
 
     \b
     Examples:
       rollout known-hosts --out known_hosts
       rollout known-hosts --out known_hosts --fingerprints consoles/
-      rollout known-hosts --out known_hosts --host-authority ca.pub
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
@@ -71,14 +61,13 @@ def known_hosts(
     file = out or ssh.known_hosts
     check_target(file)
     before = host_keys.read_whole(file)
-    authority = host_keys.read_authority(host_authority) if host_authority else None
     hosts = _hosts(settings, selection_of(settings))
-    trust = host_keys.Trust(authority, host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {})
+    listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     with shown_meanwhile("asking hosts for their keys"):
-        scanned = host_keys.scan(hosts, file, trust, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
+        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
     _show(scanned, settings.output, is_data=file is not None)
     taken = _taken(scanned, yes=yes, as_json=as_json)
-    _write(file, host_keys.written(before, taken, authority), len(taken), as_json=as_json)
+    _write(file, host_keys.written(before, taken), len(taken), as_json=as_json)
     left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.Standing.KNOWN]
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
@@ -138,7 +127,7 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
         if as_json or not sys.stdin.isatty():
             raise DeclinedError(
                 f"{keys} unconfirmed, and no terminal to ask at: nothing was written",
-                hint="Give --fingerprints or --host-authority; or compare them, and give --yes.",
+                hint="Give --fingerprints; or compare them, and give --yes.",
             )
         consent.ask(f"Trust {keys} unconfirmed")
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
