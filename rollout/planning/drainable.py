@@ -12,7 +12,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
 from rollout.planning.budgets import BudgetIndex, StuckPods, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.scheduler import Scheduler, without_place
+from rollout.planning.scheduler import Scheduler, places_for
 from rollout.planning.sharing import Load
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 
@@ -144,7 +144,7 @@ class DrainForecaster:
 
     def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
         """What comes back only with the node: pods that nothing replaces, or that find no other place."""
-        moving = {pod.uid for pod in leaving} - without_place(node, leaving, self.scheduler)
+        moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
         return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
 
 
@@ -163,3 +163,16 @@ def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
             for key in keys:
                 kinds[key][owner.uid] = owner.kind
     return kinds
+
+
+def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    scheduler.close((node,))
+    for pod in moving:
+        scheduler.take_out(pod)
+    targets = places_for(moving, scheduler)
+    for pod in moving:
+        if targets[pod.uid]:
+            scheduler.take_out(pod)
+        scheduler.put(pod, node)
+    return frozenset(uid for uid, target in targets.items() if target in ("", node))

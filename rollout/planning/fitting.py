@@ -1,21 +1,17 @@
-"""Whether pods find places while nodes are away: waves played one by one, and parts of the rollout that roll.
+"""Whether pods find places while nodes are away: the waves one by one, all nodes of each away at once.
 
 Packing reckons with the room of the whole cluster; here each pod must find a node. Nodes whose pods would find none
-only because of those that are away with them do not go along: they take their turn in a later wave. Rolling lets any
-admissible set come about, so each group of nodes that certain pods are bound to is tried with its worst one: those
-that have the most to move.
+only because of those that are away with them do not go along: they take their turn in a later wave.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rollout.model.cluster import Pod
-from rollout.model.plan import PlanWarning, Rolling, WarningKind
+from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.rolling import together
 from rollout.planning.scheduler import Scheduler, places_for
 from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
@@ -242,80 +238,3 @@ def _returning(move: _Move) -> PlanWarning:
         "ends it without asking its budgets"
     )
     return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.POD)
-
-
-Leaving = Mapping[str, Sequence[Pod]]
-
-
-def _matching(names: Iterable[str], leaving: Leaving, scheduler: Scheduler) -> Iterable[frozenset[str]]:
-    """The nodes that the pods of these could go to, once for all pods of the same demands."""
-    matching = (scheduler.matching(pod) for name in names for pod in leaving.get(name, ()))
-    return {id(nodes): nodes for nodes in matching}.values()
-
-
-def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
-    """The wave with rules under which its pods find places; `scheduler` are as before the rollout, and stay so."""
-    if wave.rolling is None or wave.rolling.in_flight == 1:
-        return wave
-    rules = wave.rolling
-    for number, members in enumerate(_bound_together(wave, leaving, scheduler), start=1):
-        rules = _kept_apart(rules, f"place:pods-{number}", members, leaving, scheduler)
-    return replace(wave, rolling=rules)
-
-
-def _bound_together(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
-    """The nodes of the wave that pods with the same demands leave, or can go to."""
-    order = {name: place for place, name in enumerate(wave.names)}
-    groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, scheduler))
-    return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
-
-
-def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
-    crowd = _Crowd(rules, members, leaving, scheduler)
-    worst = crowd.worst
-    most = bisect_left(range(2, len(worst) + 1), 1, key=lambda size: int(not crowd.fits(worst[:size]))) + 1
-    if most >= len(worst):
-        return rules
-    holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
-    return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """Nodes whose pods compete for the same places."""
-
-    rules: Rolling
-    members: Sequence[str]
-    leaving: Leaving
-    scheduler: Scheduler
-
-    @property
-    def worst(self) -> list[str]:
-        """As many as may be in flight together, those with the most to move first."""
-        return together(self.rules, sorted(self.members, key=self._much, reverse=True))
-
-    def _much(self, name: str) -> tuple[int, int]:
-        pods = self.leaving.get(name, ())
-        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether all pods that would find a place from their node alone do so while all of these are away."""
-        homes = [(name, pod) for name in names for pod in self.leaving.get(name, ())]
-        homeless = self._homeless(names, homes)
-        return not any(self._fits_alone(name, pod) for name, pod in homeless)
-
-    def _homeless(self, names: Sequence[str], homes: Sequence[tuple[str, Pod]]) -> list[tuple[str, Pod]]:
-        self.scheduler.close(names)
-        for _, pod in homes:
-            self.scheduler.take_out(pod)
-        targets = places_for([pod for _, pod in homes], self.scheduler)
-        for name, pod in homes:
-            if targets[pod.uid]:
-                self.scheduler.take_out(pod)
-            self.scheduler.put(pod, name)
-        return [(name, pod) for name, pod in homes if not targets[pod.uid]]
-
-    def _fits_alone(self, name: str, pod: Pod) -> bool:
-        """With all that leaves its node with it."""
-        own = [(name, other) for other in self.leaving.get(name, ())]
-        return (name, pod) not in self._homeless((name,), own)

@@ -34,12 +34,12 @@ from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run
-from rollout.planning.fitting import Foresight, fitted, uncrowded
+from rollout.planning.fitting import Foresight, fitted
 from rollout.planning.memory import Rules, memory_warnings
 from rollout.planning.pool_layout import Quotas, lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, slow_first
+from rollout.planning.rolling import rolled, slow_first, uncrowded
 from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
 from rollout.planning.simulation import Simulator, slowest_ending, timeout

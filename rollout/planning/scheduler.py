@@ -399,20 +399,6 @@ def _exceeds(requests: Resources, bound: Resources | None) -> bool:
     )
 
 
-def without_place(node: str, moving: Iterable[Pod], rooms: Scheduler) -> frozenset[str]:
-    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
-    pods = tuple(moving)
-    rooms.close((node,))
-    for pod in pods:
-        rooms.take_out(pod)
-    targets = places_for(pods, rooms)
-    for pod in pods:
-        if targets[pod.uid]:
-            rooms.take_out(pod)
-        rooms.put(pod, node)
-    return frozenset(uid for uid, target in targets.items() if target in ("", node))
-
-
 def places_for(pods: Sequence[Pod], rooms: Scheduler) -> Mapping[str, str]:
     """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
     targets: dict[str, str] = {}
