@@ -167,7 +167,7 @@ def _hosts(
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
-    from rollout.report.asking import asking_progress
+    from rollout.report.console import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
     answering = {
