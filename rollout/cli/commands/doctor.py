@@ -160,7 +160,6 @@ def _rights(connections: "Connections", policy: "Policy", lease: LeaseOptions) -
 def _hosts(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
-    from rollout.cli import wiring
     from rollout.cli.open_files import asked_at_once
     from rollout.cli.terminal import error_console
     from rollout.gather.doctor.examination import examine_all
@@ -179,7 +178,6 @@ def _hosts(
         examined = examine_all(
             answering,
             connections.shell,
-            wiring.system_clock(),
             timeout=ssh.probe_timeout,
             concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
             on_result=answered,
