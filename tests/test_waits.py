@@ -1,8 +1,12 @@
 """The engine, its commands and its server wait by their clock alone: so tests choose how fast time passes."""
 
 import ast
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from rollout.adapters.clock import SystemClock
 
 ROOMS = ("execution", "gather", "cli", "server")
 PROGRAM = Path(__file__).parents[1] / "rollout"
@@ -32,3 +36,10 @@ def test_nothing_waits_but_by_its_clock() -> None:
     files = [file for room in ROOMS for file in sorted((PROGRAM / room).rglob("*.py"))]
     found = {str(file.relative_to(PROGRAM)): lines for file in files if (lines := list(waits(file)))}
     assert found.keys() <= OWN.keys(), found
+
+
+def test_waits_are_as_many_times_shorter_as_they_are_hurried() -> None:
+    clock, began = SystemClock(hurried=100), time.monotonic()
+    clock.sleep(3)
+    assert not clock.wait(threading.Event(), 3)
+    assert time.monotonic() - began < 3

@@ -243,7 +243,6 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
 def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Progress:
     """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
     deadline: Deadline | None = None
-    reported = ""
     while deadline is None or not deadline.expired:
         context.guard.check()
         node = _looked_at(context)
@@ -251,9 +250,7 @@ def _prove_ready(held: HeldSlot, context: NodeContext, progress: Progress) -> Pr
             mark_phase(context.task, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
         deadline = deadline or held.deadline(context, Awaited.READY, context.policy.ready_timeout)
-        if (waiting := f"waiting for Ready {node.ready_message}".rstrip()) != reported:
-            reported = waiting
-            context.report.step(context.name, Phase.BOOTED, waiting)
+        context.report.step(context.name, Phase.BOOTED, f"waiting for Ready {node.ready_message}".rstrip())
         deadline.pause(_PAUSE)
     raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
 

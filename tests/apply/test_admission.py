@@ -87,7 +87,7 @@ def take_another_away(lab: Lab, _rollout: Rollout) -> None:
 
 
 MEANWHILE = {
-    "the node is paused": (pause_it, "skipped", 0, "it has been paused by"),
+    "the node is paused": (pause_it, "skipped", 0, "paused by"),
     "all nodes are paused": (pause_all, "not_started", 4, "all nodes are paused"),
     "another node turns NotReady": (take_another_away, "not_started", 4, "--max-unavailable 1 is used up by worker-2"),
 }

@@ -39,11 +39,12 @@ class Observers:
 
 
 class Reporter:
-    """Stamps events with the time and hands them to the observer."""
+    """Stamps events with the time and hands them to the observer; what is waited for is told once, until it changes."""
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
         self.clock = clock
+        self._waits: dict[str, object] = {}
 
     @property
     def now(self) -> datetime:
@@ -62,11 +63,18 @@ class Reporter:
 
     def settling(self, index: int, waiting_for: str) -> None:
         """Tell what keeps the next wave waiting."""
-        self._observer.notify(WaveSettling(self.now, index, waiting_for))
+        if self._is_new("", (index, waiting_for)):
+            self._observer.notify(WaveSettling(self.now, index, waiting_for))
 
     def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
         """Tell of a node's progress."""
-        self._observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
+        if self._is_new(node, (phase, detail, endings)):
+            self._observer.notify(NodeStep(self.now, node, phase, detail, dict(endings) if endings else UNSET))
+
+    def _is_new(self, about: str, wait: object) -> bool:
+        was = self._waits.get(about)
+        self._waits[about] = wait
+        return was != wait
 
     def blocked(self, event: PodBlocked) -> None:
         """Tell of a pod that may not be evicted now."""

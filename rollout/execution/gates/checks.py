@@ -39,7 +39,6 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[s
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
     _ask(task, label, annotations)
-    reported = ""
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing(view.items(), annotations):
             task.guard.check()
@@ -49,9 +48,7 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[s
                     f"not annotated true within --hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
-            if missing != reported:
-                reported = missing
-                task.report.step(task.name, phase, f"waiting for checks: {missing}")
+            task.report.step(task.name, phase, f"waiting for checks: {missing}")
             task.cluster.clock.wait(view, min(_TICK, max(0.1, deadline.remaining)))
     _thank(task, label, annotations)
 

@@ -78,7 +78,7 @@ def _pause(context: NodeContext, deadline: Deadline) -> None:
 
 
 def _await_users(context: NodeContext) -> None:
-    courtesy, waited = context.policy.courtesy, ""
+    courtesy, has_waited = context.policy.courtesy, False
     deadline = context.cluster.deadline(courtesy.wait_for_users)
     users, unknown = _look(context)
     if courtesy.wall and (users or unknown):
@@ -89,13 +89,11 @@ def _await_users(context: NodeContext) -> None:
             state = f"{names} still logged in" if users else unknown
             _report(context, f"going on after --wait-for-users {courtesy.wait_for_users}: {state}")
             break
-        waiting = f"waiting for {names} to log out, {courtesy.wait_for_users} at most" if users else unknown
-        if waiting != waited:
-            _report(context, waiting)
-        waited = waiting
+        _report(context, f"waiting for {names} to log out, {courtesy.wait_for_users} at most" if users else unknown)
+        has_waited = True
         _pause(context, context.cluster.deadline(min(_LOOK_SECONDS, deadline.remaining)))
         users, unknown = _look(context)
-    if waited:
+    if has_waited:
         context.gates.after_waiting(context, "while users were waited for")
 
 

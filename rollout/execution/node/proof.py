@@ -57,14 +57,11 @@ def prove_detected(context: NodeContext, progress: Progress, boot: BootFacts) ->
     if not targets or Source.UPDATE_ENGINE in targets:
         check_version(context.planned, targets.get(Source.UPDATE_ENGINE, progress.staged_version), boot)
     deadline = context.cluster.deadline(min(_PROOF_SECONDS, context.policy.ready_timeout))
-    reported = ""
     while missing := next(_missing(context, progress, boot), None):
         source, why, is_final = missing
         if is_final or deadline.expired:
             raise _unproven(source, why)
-        if why != reported:
-            reported = why
-            context.report.step(context.name, Phase.READY, f"waiting for its proof: {why}")
+        context.report.step(context.name, Phase.READY, f"waiting for its proof: {why}")
         deadline.pause(_PAUSE)
 
 
@@ -135,20 +132,18 @@ def unmet(sign: Sign, target: str) -> tuple[str, bool]:
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
-    reported = ""
+    missing = ""
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
             missing = _not_ready_because(nodes[0] if nodes else None, boot)
             if not missing:
                 return
-            if missing != reported:
-                reported = missing
-                task.report.step(task.name, Phase.BOOTED, missing)
+            task.report.step(task.name, Phase.BOOTED, missing)
             task.cluster.clock.wait(view, min(5.0, deadline.remaining))
     raise NodeFailure(
         Outcome.NOT_READY,
-        f"the Node is not Ready within --ready-timeout {timeout}: {reported}",
+        f"the Node is not Ready within --ready-timeout {timeout}: {missing}",
         hint=f"See: kubectl describe node {task.name}; journalctl -u kubelet on the host",
     )
 
@@ -191,7 +186,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
     That is before the uncordon: no pod is to land on a node without its network. Cordons do not stop these pods.
     """
     before = ready_before(task.cluster.ask(lambda api: read_node(api, task.name)))
-    deadline, reported = task.cluster.deadline(timeout), ""
+    deadline = task.cluster.deadline(timeout)
     while missing := task.cluster.ask(lambda api: _missing_pods(api, task.name, before)):
         if deadline.expired:
             raise NodeFailure(
@@ -199,9 +194,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
                 f"not settled within --settle-timeout {timeout}: {missing} was ready before the reboot, and is not now",
                 hint=f"See: kubectl get pods -A --field-selector spec.nodeName={task.name}",
             )
-        if missing != reported:
-            reported = missing
-            task.report.step(task.name, Phase.READY, f"waiting for {missing} to be ready again")
+        task.report.step(task.name, Phase.READY, f"waiting for {missing} to be ready again")
         deadline.pause(_PODS_PAUSE)
 
 

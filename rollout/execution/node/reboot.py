@@ -122,7 +122,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context) if in_doubt else None
-    began, last, reported = context.cluster.clock.monotonic(), "no attempt was made", ""
+    began, last = context.cluster.clock.monotonic(), "no attempt was made"
     while not deadline.expired:
         deadline.pause(_pause(context.cluster.clock.monotonic() - began))
         facts, last = look(context.host, deadline)
@@ -131,9 +131,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
         if facts is not None and doubt is not None:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
-        if last != reported:
-            reported = last
-            context.report.step(context.name, Phase.REBOOTING, last)
+        context.report.step(context.name, Phase.REBOOTING, last)
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 

@@ -117,7 +117,7 @@ class Settler:
         What has settled is asked for again only once all has.
         """
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        asked, reported, good = before.workloads, "", 0
+        asked, good = before.workloads, 0
         while True:
             look = self.look(deadline)
             short = look.short(asked.values(), {})
@@ -127,8 +127,7 @@ class Settler:
             asked = before.workloads if is_relapse or good else {uid: asked[uid] for uid in short}
             if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
                 return missing
-            if missing and missing != reported:
-                reported = missing
+            if missing:
                 self.report.settling(index, missing)
             self.cluster.clock.wait(stop, _PAUSE)
 
