@@ -13,7 +13,7 @@ NOTIFICATION_VERSION = "1.0"
 
 
 class NotifyEvent(StrEnum):
-    """What there are notifications of; the words of --notify-on."""
+    """What there are notifications of; the words of notify.on."""
 
     STARTED = "started"
     WAVE_DONE = "wave-done"
