@@ -23,7 +23,7 @@ from rollout.cli.failures import causes, exit_code, has_trace
 from rollout.cli.terminal import SAID, say, write_beside
 from rollout.errors import InputError, RolloutError
 from rollout.model.text import elapsed, printable
-from rollout.report.event_log import EVENTS
+from rollout.report.observers import EVENTS
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")

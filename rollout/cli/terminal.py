@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from rollout.model.text import printable
 
 if TYPE_CHECKING:
-    from rollout.report.shared_console import SharedConsole
+    from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
 SAID = "rollout.said"
@@ -53,7 +53,7 @@ def shown_meanwhile(doing: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rollout.report.asking import moving_line
+    from rollout.report.console import moving_line
 
     with moving_line(error_console(), doing):
         yield
@@ -64,7 +64,7 @@ def show(text: str) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        from rollout.report.painting import THEME, has_colours, painted
+        from rollout.report.console import THEME, has_colours, painted
 
         console = Console(theme=THEME, highlight=False, markup=False)
         if has_colours(console):
@@ -114,7 +114,7 @@ def error_console() -> "SharedConsole":
 
     One for all: what is printed by it while something moves there stands above that.
     """
-    from rollout.report.shared_console import SharedConsole
+    from rollout.report.console import SharedConsole
 
     return SharedConsole(stderr=True, force_terminal=is_forced(sys.stderr))
 

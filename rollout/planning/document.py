@@ -20,7 +20,7 @@ from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import json_document, json_line
 from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
-from rollout.model.policy import Policy, Sharing
+from rollout.model.policy import Policy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.pools import ordered
 from rollout.planning.rules import impossible_rules
@@ -114,7 +114,6 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         raise _not_read(str(error)[:_EXCERPT], origin) from error
     if plan.plan_id != identity:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
-    plan = _as_meant(plan, rules)
     _check_rules(plan, rules, origin)
     if wrong := next(_impossible(plan), ""):
         raise PlanFileError(f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW)
@@ -128,13 +127,6 @@ def _not_read(why: str, origin: str) -> PlanFileError:
         why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
         return PlanFileError(f"{origin} is not a complete plan: {why}", hint=hint)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
-
-
-def _as_meant(plan: RolloutPlan, rules: _Rules) -> RolloutPlan:
-    """A plan saved before there was sharing by rate was laid out without it: its rest is planned so too."""
-    if "sharing" in rules.policy:
-        return plan
-    return replace(plan, policy=replace(plan.policy, sharing=Sharing.EXCLUSIVE))
 
 
 def _check_size(data: bytes, origin: str) -> None:

@@ -1,21 +1,18 @@
-"""Nodes into as few groups as their disruption budgets and the group size allow.
+"""Nodes into waves, as few or as fast as their disruption budgets, the room and the wave's size allow.
 
-With budgets that allow one disruption this is graph colouring, so the method is the one for that: always place the node
-that has the fewest groups left to go to (DSATUR, Brélaz 1979), into the fullest group that takes it. Groups are opened
-up to the lower bound at once, further ones only when a node fits nowhere.
+The node that is most in the way of others comes first, and each goes into the first wave that takes it.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollout.model.names import natural_key
 from rollout.planning.sharing import Limits, Load, Piece, Rates, Weight, sum_of
 
-# How often a wave may use a budget up, in the layouts that are tried; and in those that there is time for with many
-# nodes: more rounds make fewer waves of longer drains.
-_ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, 34), (3, 8), 1000
-_NO_WEIGHT = (0, 0, 0)
+# How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
+# With many nodes there is time for one layout.
+_ROUNDS, _ROUNDS_OF_MANY, _MANY = (1, 2, 3, 5, 8, 13, 21, 34), (8,), 1000
 
 
 def by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
@@ -42,20 +39,21 @@ def filled_by(pieces: Sequence[Piece], limits: Limits) -> Weight:
 
 def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
     """The wave with those of the waiting that may join it, one after another, and those that may not."""
-    used, weight = used_by(wave, limits), filled_by(wave, limits)
+    used, weight, capacity = dict(used_by(wave, limits)), filled_by(wave, limits), limits.capacity
     pieces, staying = list(wave), list[Piece]()
-    for piece in waiting:
+    for place, piece in enumerate(waiting):
+        if len(pieces) >= limits.size:
+            return tuple(pieces), [*staying, *waiting[place:]]
         uses = limits.use(piece.load, piece.holds)
-        if (
-            len(pieces) < limits.size
-            and all(limits.admits(key, used[key], need) for key, need in uses.items())
-            and (not piece.weight or limits.has_room(weight, piece.weight))
-        ):
-            pieces.append(piece)
-            used.update(uses)
-            weight = tuple(map(sum, zip(weight, piece.weight, strict=False))) if piece.weight else weight
-        else:
+        # as `Limits.admits` has it: a call for each budget of each node and wave costs more than all else
+        is_barred = any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items())
+        if is_barred or (piece.weight and not limits.has_room(weight, piece.weight)):
             staying.append(piece)
+            continue
+        pieces.append(piece)
+        for key, need in uses.items():
+            used[key] = used.get(key, 0) + need
+        weight = tuple(map(sum, zip(weight, piece.weight, strict=False))) if piece.weight else weight
     return tuple(pieces), staying
 
 
@@ -95,104 +93,6 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
-
-
-def pack(pieces: Sequence[Piece], limits: Limits) -> list[list[int]]:
-    """Groups of indices into the pieces; equal inputs give equal groups."""
-    return _Packing(pieces, limits).run()
-
-
-class _Packing:
-    """One packing under way. Sets of groups are integers, a bit for each: they are tested millions of times."""
-
-    def __init__(self, pieces: Sequence[Piece], limits: Limits) -> None:
-        self._loads = _uses(pieces, limits)
-        self._heft = [piece.weight for piece in pieces]
-        self._limits = limits
-        self._capacity = limits.capacity
-        self._groups: list[list[int]] = [[] for _ in range(lower_bound(pieces, limits))]
-        self._by_size = {0: (1 << len(self._groups)) - 1}
-        self._used: list[Counter[str]] = [Counter() for _ in self._groups]
-        self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
-        self._barred = [0] * len(pieces)
-        self._waiting = set(range(len(pieces)))
-        self._sharing: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for index, load in enumerate(self._loads):
-            for budget, need in load.items():
-                self._sharing[budget].append((need, index))
-        for sharing in self._sharing.values():
-            sharing.sort(reverse=True)
-        self._urgency = self._ranks()
-
-    def run(self) -> list[list[int]]:
-        while self._waiting:
-            index = max(self._waiting, key=self._urgency.__getitem__)
-            self._waiting.discard(index)
-            self._place(index, self._choose(index))
-        return [sorted(group) for group in self._groups if group]
-
-    def _ranks(self) -> list[int]:
-        """By node, how soon it must be placed, as one number: barred groups count for more than any rank."""
-        weights = [self._weigh(load) for load in self._loads]
-        ranks = [0] * len(weights)
-        for rank, index in enumerate(sorted(range(len(weights)), key=lambda item: (weights[item], -item))):
-            ranks[index] = rank
-        return ranks
-
-    def _weigh(self, load: Load) -> float:
-        """How much a node is in the way of others: the larger its share of a budget, and the more share that budget."""
-        allowed = self._capacity
-        return sum(len(self._sharing[budget]) * need / max(1, allowed.get(budget, 0)) for budget, need in load.items())
-
-    def _choose(self, index: int) -> int:
-        """The fullest group that takes the node; a new one where none does."""
-        barred, heft = self._barred[index], self._heft[index]
-        for size in sorted(self._by_size, reverse=True):
-            for number in _bits(self._by_size[size] & ~barred):
-                if not heft or self._limits.has_room(self._filled[number], heft):
-                    return number
-        self._by_size[0] = self._by_size.get(0, 0) | 1 << len(self._groups)
-        self._groups.append([])
-        self._used.append(Counter())
-        self._filled.append(_NO_WEIGHT[: len(self._limits.room)])
-        return len(self._groups) - 1
-
-    def _place(self, index: int, number: int) -> None:
-        self._fill(number, index)
-        self._filled[number] = tuple(
-            filled + more for filled, more in zip(self._filled[number], self._heft[index], strict=False)
-        )
-        used, bit = self._used[number], 1 << number
-        for budget, need in self._loads[index].items():
-            used[budget] += need
-            if used[budget]:
-                self._bar(self._sharing[budget], self._capacity.get(budget, 0) - used[budget], bit)
-
-    def _bar(self, sharing: Sequence[tuple[int, int]], left: int, bit: int) -> None:
-        """Bar those from a group that need more of a budget than is left there; the first need most."""
-        for need, index in sharing:
-            if need <= left:
-                break
-            if index in self._waiting and not self._barred[index] & bit:
-                self._barred[index] |= bit
-                self._urgency[index] += len(self._urgency)
-
-    def _fill(self, number: int, index: int) -> None:
-        """Put the node into the group; full ones are looked at no more."""
-        group, bit = self._groups[number], 1 << number
-        self._by_size[len(group)] &= ~bit
-        if not self._by_size[len(group)]:
-            del self._by_size[len(group)]
-        group.append(index)
-        if len(group) < self._limits.size:
-            self._by_size[len(group)] = self._by_size.get(len(group), 0) | bit
-
-
 def fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
     """The waves that take least time of all, and how many rounds of a budget they were packed by.
 
@@ -224,10 +124,23 @@ def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
 
     Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
     """
-    ordered = sorted(pieces, key=by_price)
-    groups = pack(ordered, limits)
-    waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
+    waves, waiting = list[tuple[Piece, ...]](), _most_contended_first(pieces, limits)
+    while waiting:
+        wave, waiting = joining((), waiting, limits)
+        waves.append(tuple(sorted(wave, key=by_price)))
     return _cheapest_first(waves)
+
+
+def _most_contended_first(pieces: Sequence[Piece], limits: Limits) -> list[Piece]:
+    """By how much they are in the way: the larger a node's share of a budget, and the more nodes share that budget."""
+    capacity, ordered = limits.capacity, sorted(pieces, key=by_price)
+    uses = _uses(ordered, limits)
+    sharing = Counter(key for load in uses for key in load)
+    contention = {
+        piece.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
+        for piece, load in zip(ordered, uses, strict=True)
+    }
+    return sorted(ordered, key=lambda piece: -contention[piece.name])
 
 
 def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:

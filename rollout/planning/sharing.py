@@ -157,6 +157,7 @@ class Limits:
     rounds: Mapping[str, int] = field(default_factory=dict)
     rates: Rates = NO_RATES
     _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
         """The same with at most so many rounds of each budget."""
@@ -177,7 +178,9 @@ class Limits:
     @property
     def capacity(self) -> Mapping[str, int]:
         """What a group may use of each budget, all rounds together."""
-        return {key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()}
+        if not self._capacity:
+            self._capacity.update({key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()})
+        return self._capacity
 
     def use(self, load: Load, holds: Load) -> Load:
         """What a node uses of that: what it holds counts in every round."""

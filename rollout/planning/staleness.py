@@ -46,19 +46,6 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
     return tuple(differences)
 
 
-def with_machines(saved: RolloutPlan, fresh: PlanInputs) -> RolloutPlan:
-    """A plan that is not stale, with the machine ids that plans once did not have: in one boot is one machine."""
-
-    def completed(planned: PlannedNode) -> PlannedNode:
-        facts = fresh.observations.get(planned.name)
-        if planned.machine_id or not isinstance(facts, HostFacts):
-            return planned
-        return replace(planned, machine_id=facts.machine_id)
-
-    waves = (replace(wave, nodes=tuple(map(completed, wave.nodes))) for wave in saved.waves)
-    return replace(saved, waves=tuple(waves))
-
-
 def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[Difference]:
     planned = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
     for name in sorted(set(fresh.selected) - planned):

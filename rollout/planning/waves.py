@@ -11,13 +11,14 @@ a budget drains gradually, and shares its wave with no other node of that budget
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from rollout.model.names import natural_key
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
 from rollout.planning.packing import budget_bound, by_name, by_price, fastest, filled_by, joining, lower_bound, used_by
-from rollout.planning.sharing import Limits, Piece, Weight, is_owner
+from rollout.planning.sharing import Limits, Piece, is_owner
 
 _POOL = "pool:"
 CANARY = "canary"
@@ -103,37 +104,10 @@ def _at_a_time(pods: int) -> str:
     return f"{'one pod' if pods == 1 else f'{pods} pods'} at a time"
 
 
-class _Later:
-    """The most that any node of the later waves needs; waves are taken in from the last to the first."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._needs: dict[str, int] = {}
-        self._held: set[str] = set()
-        self._weight: Weight = tuple(0 for _ in limits.room)
-
-    def separation(self, wave: Sequence[Piece]) -> str:
-        """Why a wave that has room does not take a node of a later one."""
-        barring = (
-            key
-            for key, used in used_by(wave, self._limits).items()
-            if key in self._needs and not self._limits.admits(key, used, self._needs[key])
-        )
-        first = min(barring, default=None)
-        if first is not None:
-            return _in_words(first, self._limits, held=first in self._held or any(first in one.holds for one in wave))
-        if any(self._weight) and not self._limits.has_room(filled_by(wave, self._limits), self._weight):
-            return NO_ROOM
-        return "the remaining nodes"
-
-    def add(self, wave: Sequence[Piece]) -> None:
-        """Take in a wave that is later than those still to be asked for."""
-        for piece in wave:
-            self._held.update(piece.holds)
-            for key, need in self._limits.use(piece.load, piece.holds).items():
-                self._needs[key] = max(need, self._needs.get(key, 0))
-            if piece.weight:
-                self._weight = tuple(max(pair) for pair in zip(self._weight, piece.weight, strict=False))
+def _separation(wave: Sequence[Piece], following: Sequence[Piece], limits: Limits) -> str:
+    """Why a wave that has room does not take a node of the next one."""
+    reasons = (reason for piece in following for reason in _conflicts(wave, piece, limits))
+    return next(reasons, "the remaining nodes")
 
 
 def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
@@ -154,12 +128,11 @@ def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
 
 
 def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str, rounds: int) -> list[Placed]:
-    later, placed = _Later(limits), []
-    for wave in reversed(waves):
-        why = _full(limits) if len(wave) >= limits.size else later.separation(wave)
-        placed.append(_placed(wave, why, Placed((), "", part, limits.size, rounds), limits))
-        later.add(wave)
-    return placed[::-1]
+    like = Placed((), "", part, limits.size, rounds)
+    return [
+        _placed(wave, _full(limits) if len(wave) >= limits.size else _separation(wave, following, limits), like, limits)
+        for wave, following in zip_longest(waves, waves[1:], fillvalue=())
+    ]
 
 
 def _placed(wave: tuple[Piece, ...], why: str, like: Placed, limits: Limits) -> Placed:

@@ -3,13 +3,43 @@
 import threading
 from collections.abc import Iterable
 from datetime import datetime
-from typing import IO
+from typing import IO, assert_never
+
+import msgspec
+from msgspec import UNSET
 
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
-from rollout.model.progress import StepEvent
-from rollout.report.lines import AnyLine, DryRunLine, RunRecord, VersionLine, line, record_of
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.planning.document import encode_plan
+from rollout.report.lines import (
+    AnyLine,
+    DryRunLine,
+    EventLine,
+    FailedNode,
+    NodeFinishedLine,
+    NotDoneNode,
+    PlanLine,
+    RunRecord,
+    SummaryLine,
+    VersionLine,
+    record_of,
+)
 
 
 class JsonLines:
@@ -41,3 +71,70 @@ class JsonLines:
         with self._lock:
             self._stream.write(text)
             self._stream.flush()
+
+
+def line(event: StepEvent) -> EventLine:
+    """The line that stands for an event."""
+    match event:
+        case PlanReady():
+            return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
+        case NodeFinished():
+            return _node(event.at, event.result)
+        case RunFinished():
+            return summary(event.at, event.result)
+        case WaveStarted() | WaveSettling() | NodeStep() | PodBlocked() | PodReleased() | VersionHeld() | Notice():
+            return event
+        case _:
+            assert_never(event)
+
+
+def _node(at: datetime, result: NodeResult) -> NodeFinishedLine:
+    findings = None if result.succeeded else result.findings
+    return NodeFinishedLine(
+        at=at,
+        node=result.node,
+        outcome=result.outcome,
+        phase=result.phase,
+        message=result.message,
+        hint=result.hint,
+        version=result.version,
+        seconds=round(result.seconds, 1),
+        left_cordoned=result.left_cordoned,
+        ssh_error=findings.ssh_error if findings else UNSET,
+        conditions=findings.conditions if findings else UNSET,
+        console=findings.console if findings else UNSET,
+    )
+
+
+def summary(at: datetime, result: RunResult) -> SummaryLine:
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+
+    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
+    """
+    return SummaryLine(
+        at=at,
+        succeeded=[node.node for node in result.succeeded],
+        failed=[_failure(node) for node in result.failed],
+        skipped=[node.node for node in result.skipped],
+        not_started=[node.node for node in result.not_started],
+        reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
+        not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
+        left_out=dict(result.left_out),
+        pods_to_move=result.moves.pods_to_move,
+        evictions=result.moves.evictions,
+        moved_twice=result.moves.moved_twice,
+    )
+
+
+def _failure(result: NodeResult) -> FailedNode:
+    return FailedNode(
+        node=result.node,
+        phase=result.phase,
+        message=result.message,
+        outcome=result.outcome,
+        hint=result.hint,
+        left_cordoned=result.left_cordoned,
+        ssh_error=result.findings.ssh_error,
+        conditions=result.findings.conditions,
+        console=result.findings.console,
+    )

@@ -7,7 +7,7 @@ stands here stays. Times are RFC 3339 in UTC, durations seconds.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,24 +16,17 @@ from rollout.model.progress import (
     Findings,
     Moment,
     NodeCondition,
-    NodeFinished,
-    NodeResult,
     NodeStep,
     Notice,
     Outcome,
     Phase,
-    PlanReady,
     PodBlocked,
     PodReleased,
-    RunFinished,
-    RunResult,
-    StepEvent,
     VersionHeld,
     WaveSettling,
     WaveStarted,
 )
 from rollout.model.text import timestamp
-from rollout.planning.document import encode_plan
 
 # Others come of clocks that lie, and cannot be reckoned with.
 _YEARS = range(2000, 9000)
@@ -270,70 +263,3 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
             yield None
         else:
             yield entry if entry.at.year in _YEARS else None
-
-
-def line(event: StepEvent) -> EventLine:
-    """The line that stands for an event."""
-    match event:
-        case PlanReady():
-            return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
-        case NodeFinished():
-            return _node(event.at, event.result)
-        case RunFinished():
-            return summary(event.at, event.result)
-        case WaveStarted() | WaveSettling() | NodeStep() | PodBlocked() | PodReleased() | VersionHeld() | Notice():
-            return event
-        case _:
-            assert_never(event)
-
-
-def _node(at: datetime, result: NodeResult) -> NodeFinishedLine:
-    findings = None if result.succeeded else result.findings
-    return NodeFinishedLine(
-        at=at,
-        node=result.node,
-        outcome=result.outcome,
-        phase=result.phase,
-        message=result.message,
-        hint=result.hint,
-        version=result.version,
-        seconds=round(result.seconds, 1),
-        left_cordoned=result.left_cordoned,
-        ssh_error=findings.ssh_error if findings else UNSET,
-        conditions=findings.conditions if findings else UNSET,
-        console=findings.console if findings else UNSET,
-    )
-
-
-def summary(at: datetime, result: RunResult) -> SummaryLine:
-    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
-
-    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
-    """
-    return SummaryLine(
-        at=at,
-        succeeded=[node.node for node in result.succeeded],
-        failed=[_failure(node) for node in result.failed],
-        skipped=[node.node for node in result.skipped],
-        not_started=[node.node for node in result.not_started],
-        reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
-        not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
-        left_out=dict(result.left_out),
-        pods_to_move=result.moves.pods_to_move,
-        evictions=result.moves.evictions,
-        moved_twice=result.moves.moved_twice,
-    )
-
-
-def _failure(result: NodeResult) -> FailedNode:
-    return FailedNode(
-        node=result.node,
-        phase=result.phase,
-        message=result.message,
-        outcome=result.outcome,
-        hint=result.hint,
-        left_cordoned=result.left_cordoned,
-        ssh_error=result.findings.ssh_error,
-        conditions=result.findings.conditions,
-        console=result.findings.console,
-    )

@@ -37,8 +37,8 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed, printable
 from rollout.report import sentences
+from rollout.report.console import print_above, take_turns
 from rollout.report.run_state import InFlight, RunState, phases
-from rollout.report.shared_console import print_above, take_turns
 
 _REFRESHES_PER_SECOND = 8
 _BAR_WIDTH = 30

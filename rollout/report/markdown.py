@@ -1,4 +1,4 @@
-"""A plan as Markdown, for merge requests, tickets and summaries of jobs (GitHub's flavour, which GitLab reads, too).
+"""A plan and a run as Markdown, for merge requests, tickets and summaries of jobs (GitHub's flavour, as GitLab's).
 
 What a cluster or a host wrote stands in spans of code alone: there it is no link, no HTML, no mention of a person and
 no reference to an issue, whoever shows it.
@@ -12,8 +12,10 @@ from tabulate import tabulate
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import NOTHING, printable
 from rollout.report.findings import lists_of_findings
-from rollout.report.tables import left_out_rows, plan_sum
-from rollout.report.wave_rows import wave_rows
+from rollout.report.runs import tables
+from rollout.report.runs.model import RunReport
+from rollout.report.runs.tables import Table
+from rollout.report.tables import left_out_rows, plan_sum, wave_rows
 
 _BACKTICKS = re.compile("`+")
 
@@ -59,3 +61,35 @@ def code(text: str) -> str:
     marks = "`" * (1 + max(map(len, _BACKTICKS.findall(line)), default=0))
     padding = " " if line[0] == "`" or line[-1] == "`" else ""
     return f"{marks}{padding}{line}{padding}{marks}"
+
+
+# A job's summary may have 1 MiB, a ticket 64 KiB.
+_MOST_ROWS = 25
+
+
+def run_markdown(report: RunReport) -> str:
+    """A short report: no row a node. Foreign text stands in spans of code alone."""
+    return "\n\n".join(_run_parts(report)) + "\n"
+
+
+def _run_parts(report: RunReport) -> Iterator[str]:
+    yield f"## {code(tables.title(report))}: {tables.headline(report)}"
+    yield from (f"> {gap}" for gap in report.gaps)
+    failures = tables.failure_table(report)
+    if failures.rows:
+        yield from _section(failures)
+    yield "\n".join(f"- {name}: {code(value)}" for name, value in tables.facts(report))
+    yield from _section(tables.part_table(report))
+    if len(report.waves) > 1:
+        yield from _section(tables.wave_table(report))
+    if report.holds:
+        yield from _section(tables.hold_table(report))
+
+
+def _section(part: Table) -> Iterator[str]:
+    yield f"### {part.title}"
+    yield table(part.headings, part.rows[:_MOST_ROWS], own=part.own)
+    left = len(part.rows) - _MOST_ROWS
+    notes = (part.note, f"{left} more rows stand in the page and in the JSON." if left > 0 else "")
+    if any(notes):
+        yield " ".join(filter(None, notes))

@@ -1,7 +1,10 @@
-"""What stands between the engine and whoever watches: a broken terminal or pipe never stops a rollout half-way."""
+"""What stands between the engine and whoever watches, and the events of a run in the program's own log."""
+
+import logging
 
 from rollout.model.progress import StepEvent
 from rollout.ports import Observer
+from rollout.report.sentences import sentence
 
 
 class Unfailing:
@@ -19,3 +22,16 @@ class Unfailing:
             self._observer.notify(event)
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.failure = error
+
+
+EVENTS = "rollout.run"
+_LOG = logging.getLogger(EVENTS)
+
+
+class EventLog:
+    """Logs every event."""
+
+    def notify(self, event: StepEvent) -> None:
+        """One line for one event."""
+        if _LOG.isEnabledFor(logging.INFO):
+            _LOG.info("%s", sentence(event))

@@ -1,202 +1,20 @@
-"""Status and plan as text that is read at a glance."""
+"""A plan as text that is read at a glance: its waves, who is left out, what it comes to."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 
-from rollout.model.detection import DEFAULT_SOURCES, Source
-from rollout.model.plan import ExclusionKind, ExclusionReason, RolloutPlan, TimeEstimate, kind_of
+from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, TimeEstimate, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
-from rollout.model.unasked import detect_flag
-from rollout.planning.status import NodeStatus
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.findings import findings
 from rollout.report.rules import rules_text
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
-from rollout.report.wave_rows import wave_table
 
-_OPERATION_PREFIX = "UPDATE_STATUS_"
-_STATUS_COLUMNS = (
-    Column("NODE"),
-    Column("READY", leaves=4),
-    Column("SCHEDULABLE", leaves=3),
-    Column("OPERATION", leaves=1),
-    Column("VERSION"),
-    Column("REBOOT"),
-    Column("NOTE", note=True),
-)
-_STATUS_POOL = Column("POOL", leaves=2)
-_STATUS_WIDE = (Column("GROUP"), Column("USERS"))
 _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
-# Between the word of a reason and its sentence.
-_PARTS_NOTE = ": "
-
-
-def status_text(
-    statuses: Sequence[NodeStatus],
-    *,
-    width: int | None = None,
-    only_pending: bool = False,
-    wide: bool = False,
-    signs: bool = False,
-    asked: Sequence[Source] = DEFAULT_SOURCES,
-    remembered: Sequence[str] = (),
-) -> str:
-    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
-
-    With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
-    `signs` a glance is enough. `asked` are the sources of `--detect`, `remembered` sentences that stand last.
-
-    Within a width, what is said of several nodes, or remembered, stands once below the table, and in rows its word.
-    """
-    if not statuses:
-        return "No node is left to show: all that are selected are excluded."
-    shown = [status for status in statuses if status.is_pending or not only_pending]
-    notes = [_note(status) for status in shown]
-    repeated = {} if width is None else _repeated(shown, notes, remembered)
-    brief = [_split(note)[0] if note in repeated else note for note in notes]
-    table = _status_table(shown, brief, width, wide=wide, signs=signs)
-    waiting = sum(status.needs_reboot and not (status.is_paused or status.is_rebooting) for status in statuses)
-    paused = sum(status.needs_reboot and status.is_paused for status in statuses)
-    verb = "waits" if waiting == 1 else "wait"
-    unknown = sum(not (status.judged or status.is_rebooting) for status in statuses)
-    rebooting = sum(status.is_rebooting for status in statuses)
-    counts = ((rebooting, "rebooting"), (paused, "paused"), (unknown, "unknown"))
-    rest = "".join(f", {number} {word}" for number, word in counts if number)
-    text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
-    lines = (*_said_once(repeated, remembered), *_led_on(statuses, asked), *remembered)
-    return "\n".join((text, *(wrapped(line, width) for line in lines)))
-
-
-def _repeated(
-    statuses: Sequence[NodeStatus], notes: Sequence[str], remembered: Sequence[str]
-) -> Mapping[str, Sequence[str]]:
-    """Notes of a word and a sentence that stand better elsewhere, as of several nodes, with these nodes."""
-    nodes: dict[str, list[str]] = {}
-    for status, note in zip(statuses, notes, strict=True):
-        if _PARTS_NOTE in note:
-            nodes.setdefault(note, []).append(status.node)
-    return {note: names for note, names in nodes.items() if len(names) > 1 or _is_among(note, remembered)}
-
-
-def _is_among(note: str, remembered: Sequence[str]) -> bool:
-    """Whether its sentence, without the way out in parentheses, is told by what is remembered."""
-    sentence = _split(note)[1]
-    return any((sentence.rpartition(" (")[0] or sentence).lower() in line.lower() for line in remembered)
-
-
-def _split(note: str) -> tuple[str, str]:
-    word, _, sentence = note.partition(_PARTS_NOTE)
-    return word, sentence
-
-
-def _said_once(repeated: Mapping[str, Sequence[str]], remembered: Sequence[str]) -> Iterator[str]:
-    for note, nodes in repeated.items():
-        if not _is_among(note, remembered):
-            word, sentence = _split(note)
-            yield f"{word} ({shortened(nodes)}): {sentence}"
-
-
-def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
-    """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
-    if any(not (status.judged or status.shows or status.is_rebooting) for status in statuses):
-        yield "Why some are unknown, and how to fix it: rollout doctor"
-    yield from _unasked(statuses, asked)
-
-
-def _unasked(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
-    """By which sources more could be told than by those that were `asked`; nothing where none is known."""
-    silent = [status for status in statuses if status.shows and not status.needs_reboot]
-    counts = Counter(source for status in silent for source in status.shows)
-    if shown := [source for source in Source if source in counts]:
-        nodes = ", ".join(f"{source} on {counts[source]}" for source in shown)
-        yield f"{counted(len(silent), 'node')} could tell more: {detect_flag(asked, shown)} ({nodes})"
-
-
-def _status_table(
-    statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None, *, wide: bool, signs: bool
-) -> str:
-    """The rows with what parts them from the line below; nothing where there is none."""
-    if not statuses:
-        return ""
-    rows = [(*_status_row(status, signs=signs), note) for status, note in zip(statuses, notes, strict=True)]
-    columns = list(_STATUS_COLUMNS)
-    if any(status.pool for status in statuses):
-        columns.insert(1, _STATUS_POOL)
-        rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
-    if wide:
-        columns[-1:-1] = _STATUS_WIDE
-        rows = [(*row[:-1], *_wide(status), row[-1]) for row, status in zip(rows, statuses, strict=True)]
-    return f"{table_text(columns, rows, width)}\n\n"
-
-
-def _wide(status: NodeStatus) -> tuple[str, str]:
-    """The update group, and who is logged in: a question mark where the host does not tell."""
-    users = "?" if status.users is None else shortened([str(user) for user in status.users], 3)
-    return or_nothing(status.group), users or NOTHING
-
-
-def _logged_in(statuses: Sequence[NodeStatus]) -> str:
-    """How many users there are on how many nodes; nothing where there is none."""
-    users = [len(status.users) for status in statuses if status.users]
-    return f" {counted(sum(users), 'user')} logged in on {counted(len(users), 'node')}." if users else ""
-
-
-def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
-    reboot = "now" if status.is_rebooting else _yes(status.needs_reboot) if status.judged else "?"
-    return (
-        printable(status.node),
-        _yes(status.ready),
-        _yes(status.schedulable),
-        or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
-        _status_version(status),
-        f"{_status_sign(status)}{reboot}" if signs else reboot,
-    )
-
-
-def _note(status: NodeStatus) -> str:
-    """How far a rollout has come with it, and what is wrong with it or keeps it."""
-    if status.is_rebooting:
-        return printable(status.under_way)
-    return printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status)))))
-
-
-def _status_sign(status: NodeStatus) -> str:
-    """Whether apply would take it, or something keeps it that an operator has to see to; empty of all others."""
-    # what a rollout does to a node keeps it from another, and is nothing to see to
-    word = "" if status.under_way else status.reason.partition(":")[0]
-    if status.rollback or (status.error and not status.is_rebooting) or (word and _reason_sign(ExclusionReason(word))):
-        return "! "
-    return "~ " if status.needs_reboot and not word else ""
-
-
-def _worth_telling(status: NodeStatus) -> str:
-    """Why it would be left out, or was; what stands in the columns already, or is our own doing, is not told again."""
-    known = (
-        ExclusionReason.NO_UPDATE,
-        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if status.under_way else ()),
-    )
-    if status.rollback:
-        return status.rollback
-    is_annotated = Source.ANNOTATION in status.shows
-    if status.reason and (is_annotated or not status.reason.startswith(known)):
-        return status.reason
-    if status.deferred:
-        return f"{ExclusionReason.DEFERRED}: {status.deferred}"
-    # update_engine's stands in the columns
-    return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
-
-
-def _status_version(status: NodeStatus) -> str:
-    if not status.needs_reboot:
-        return or_nothing(status.running_version)
-    return version_step(status.running_version, status.staged_version, status.detected_by)
-
-
-def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
-    return "yes" if value else "no"
 
 
 def plan_text(
@@ -263,11 +81,12 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
 def _left_out(plan: RolloutPlan, width: int | None, *, signs: bool) -> str:
     rows = left_out_rows(plan)[1]
     if signs:
-        rows = [(row[0], f"{_reason_sign(ExclusionReason(row[1]))}{row[1]}", *row[2:]) for row in rows]
+        rows = [(row[0], f"{reason_sign(ExclusionReason(row[1]))}{row[1]}", *row[2:]) for row in rows]
     return table_text(_LEFT_OUT_COLUMNS, rows, width)
 
 
-def _reason_sign(reason: ExclusionReason) -> str:
+def reason_sign(reason: ExclusionReason) -> str:
+    """Return the sign of a reason that an operator has to see to; empty for any other."""
     return "! " if kind_of(reason) is ExclusionKind.NOT_DONE else ""
 
 
@@ -325,3 +144,113 @@ def page_note(path: str) -> str:
 UNSAVED_NOTE = (
     "This plan is not saved: apply makes a new one, which may differ. Save it with --out FILE to run exactly this."
 )
+
+
+_OF_NODES = (
+    Column("NODES", wraps=True),
+    Column("ZONE", leaves=1),
+    Column("EVICT", leaves=4, right=True),
+    Column("STAY", leaves=2, right=True),
+    Column("VERSION"),
+    Column("WHY", note=True),
+)
+_WAVE_COLUMNS = (Column("WAVE", right=True), Column("TAKES", leaves=3, right=True), *_OF_NODES)
+_PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_NODES)
+# Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
+_MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
+_COUNTABLE = 8
+# More waves than these are no rows to be read one by one; so many that are alike are one row then.
+_MANY, _LEAST_ALIKE = 20, 3
+
+
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
+    """The headings, and a row a wave, or part of one; a cell may have several lines."""
+    columns, rows = wave_table(plan, zones)
+    return [column.title for column in columns], rows
+
+
+def wave_table(
+    plan: RolloutPlan, zones: Mapping[str, str], *, folded: bool = False
+) -> tuple[Sequence[Column], Sequence[Row]]:
+    """The columns and the rows; `folded`: of many waves, those that follow one another and are alike are one row.
+
+    A row of many nodes then has their names in its note, for which there is more room than in a column.
+    """
+    groups = _alike(plan.waves) if folded and len(plan.waves) > _MANY else ((wave,) for wave in plan.waves)
+    rows = [row for group in groups for row in _rows(group, zones, most=_MANY if folded else None)]
+    kinds = {wave.rolling is not None for wave in plan.waves}
+    return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
+
+
+def _alike(waves: Sequence[Wave]) -> Iterator[Sequence[Wave]]:
+    """Waves that follow one another with the same reason, size and versions; alone where too few do."""
+    for _, group in groupby(waves, key=_likeness):
+        alike = tuple(group)
+        yield from [alike] if len(alike) >= _LEAST_ALIKE else [(wave,) for wave in alike]
+
+
+def _likeness(wave: Wave) -> tuple[object, ...]:
+    own = wave.index if wave.rolling else 0
+    return own, len(wave.nodes), wave.because, frozenset(map(_planned_version, wave.nodes))
+
+
+def _rows(waves: Sequence[Wave], zones: Mapping[str, str], most: int | None) -> Iterable[tuple[str, ...]]:
+    """Rows with the names of more than `most` nodes in their notes."""
+    if len(waves) > 1:
+        return [_row_of_many(waves, zones)]
+    return _part_rows(waves[0], zones, most) if waves[0].rolling else [_wave_row(waves[0], zones, most)]
+
+
+def _row_of_many(waves: Sequence[Wave], zones: Mapping[str, str]) -> tuple[str, ...]:
+    """Their numbers, how long one of them takes, and last, where there is most room, their nodes in their order."""
+    first, size = waves[0], len(waves[0].nodes)
+    nodes = tuple(node for wave in waves for node in wave.nodes)
+    *_, zone, evicted, staying, versions, why = _wave_row(replace(first, nodes=nodes), zones, most=0)
+    seconds = [wave.estimate.seconds for wave in waves]
+    takes = "-".join(dict.fromkeys((elapsed(min(seconds)), elapsed(max(seconds))))) if all(seconds) else NOTHING
+    extent = f"{len(nodes)} nodes, {'one' if size == 1 else size} a wave"
+    numbers = f"{first.index}-{waves[-1].index}"
+    return numbers, takes, extent, zone, evicted, staying, versions, why
+
+
+def _wave_row(wave: Wave, zones: Mapping[str, str], most: int | None) -> tuple[str, ...]:
+    why, is_short = printable(wave.because), most is None or len(wave.nodes) <= most
+    return (
+        str(wave.index),
+        elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
+        _names(wave) if is_short else counted(len(wave.nodes), "node"),
+        "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
+        str(sum(node.evict for node in wave.nodes)),
+        str(sum(node.leave for node in wave.nodes)),
+        "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
+        why if is_short else ": ".join(filter(None, (why, _listed(wave.nodes)))),
+    )
+
+
+def _part_rows(wave: Wave, zones: Mapping[str, str], most: int | None) -> Iterator[tuple[str, ...]]:
+    """A row for the nodes that are likely to begin together, with when; why they follow one another, once."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
+        part = replace(wave, nodes=tuple(nodes), because="" if number else wave.because)
+        index, _, *rest = _wave_row(part, zones, most)
+        yield ("" if number else index, f"+{elapsed(at)}", *rest)
+
+
+def _names(wave: Wave) -> str:
+    """All of them, so that a plan can be searched for a node; how many, where they are too many to count."""
+    names = _listed(wave.nodes)
+    return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
+
+
+def _listed(nodes: Sequence[PlannedNode]) -> str:
+    return ", ".join(printable(node.name) for node in nodes)
+
+
+def _planned_version(node: PlannedNode) -> str:
+    if not node.staged:
+        return f"{or_nothing(node.running_version)} (reboot only)"
+    return version_step(node.running_version, node.staged_version, node.detected_by)
+
+
+def _distinct(values: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(values)

@@ -9,7 +9,7 @@ from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.report.columns import Column, table_text
 from rollout.report.history import Moment, RunHistory
-from rollout.report.rule_words import changed_rules
+from rollout.report.rules import changed_rules
 from rollout.report.summary import moves_text, tallied
 
 _COLUMNS = (

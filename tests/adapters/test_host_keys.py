@@ -1,41 +1,36 @@
-"""Keys scanned from OpenSSH's own server, and the authority that has certified one."""
+"""Keys scanned from OpenSSH's own server."""
 
 import logging
 from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ssh.host_keys import ScannedHost, Standing, Trust, read_authority, scan, written
+from rollout.adapters.ssh.host_keys import ScannedHost, Standing, scan, written
 from tests.adapters.openssh import MISSING, certify, fingerprint, is_here, new_key, public, sshd
 from tests.adapters.strangers import MakeStranger
 
 pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
 
 
-def test_an_authority_speaks_for_the_hosts_that_it_has_certified(tmp_path: Path) -> None:
-    """One line with its key stands for them all; a server whose certificate is for another name is merely new."""
+def test_an_authority_on_file_speaks_for_the_hosts_that_it_has_certified(tmp_path: Path) -> None:
+    """A server whose certificate is for another name is merely new."""
     authority, key = new_key(tmp_path / "authority"), new_key(tmp_path / "host")
-    trust, file = Trust(read_authority(Path(f"{authority}.pub"))), tmp_path / "known_hosts"
-    for name, confirmed_by in (("elsewhere", ""), ("127.0.0.1", "authority")):
+    file = tmp_path / "known_hosts"
+    file.write_text(f"@cert-authority * {public(authority)}\n")
+    for name, standing in (("elsewhere", Standing.NEW), ("127.0.0.1", Standing.KNOWN)):
         certificate = certify(authority, key, "-h", "-n", name)
         with sshd(tmp_path / name, f"HostCertificate {certificate}", host_keys=[key]) as server:
-            (scanned,) = scan({"worker-1": server.host()}, file, trust, timeout=30, concurrency=1)
-            assert (scanned.standing, scanned.confirmed_by) == (Standing.NEW, confirmed_by)
+            (scanned,) = scan({"worker-1": server.host()}, file, {}, timeout=30, concurrency=1)
+            assert scanned.standing is standing
             assert scanned.key is not None
             assert scanned.key.fingerprint == fingerprint(key)
-            content = written("", [scanned], trust.authority)
-            marker, word = ("@cert-authority ", public(authority)) if confirmed_by else ("", public(key))
-            assert content == f"{marker}[127.0.0.1]:{server.port} {word}\n"
-            if confirmed_by:
-                file.write_text(content)
-                (again,) = scan({"worker-1": server.host()}, file, Trust(), timeout=30, concurrency=1)
-                assert again.standing is Standing.KNOWN
+            assert written("", [scanned]) == f"[127.0.0.1]:{server.port} {public(key)}\n"
 
 
 def test_what_does_not_answer_has_no_key(tmp_path: Path) -> None:
     with sshd(tmp_path / "server") as server:
         host = server.host()
-    (scanned,) = scan({"worker-1": host}, tmp_path / "none", Trust(), timeout=5, concurrency=1)
+    (scanned,) = scan({"worker-1": host}, tmp_path / "none", {}, timeout=5, concurrency=1)
     assert scanned == ScannedHost("worker-1", host, Standing.UNREACHABLE, error=scanned.error)
     assert "the connection was refused" in scanned.error
 
@@ -46,7 +41,7 @@ def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: p
     level = logger.level
     logger.setLevel(logging.NOTSET)
     web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-    (scanned,) = scan({"worker-1": web.host}, None, Trust(), timeout=20, concurrency=1)
+    (scanned,) = scan({"worker-1": web.host}, None, {}, timeout=20, concurrency=1)
     assert scanned.standing is Standing.UNREACHABLE
     logger.setLevel(level)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("paramiko")] == []

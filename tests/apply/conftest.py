@@ -1,16 +1,14 @@
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rollout.lab.api.resources import PODS
-from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, load_scenario
-from tests.conftest import assert_only_printed_rights
+from rollout.lab.scenario import Scenario
+from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
 
 Rollout = Callable[..., Ended]
@@ -34,17 +32,9 @@ def lose_hosts(lab: Lab) -> None:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[Scenario | str, int], Lab]]:
+def started(start_lab: StartLab) -> Callable[[Scenario | str, int], Lab]:
     """Labs by scenario, or its name, and number of nodes; time passes thirty times as fast in them."""
-    with ExitStack() as stack:
-
-        def start(scenario: Scenario | str, nodes: int) -> Lab:
-            wanted = load_scenario(scenario) if isinstance(scenario, str) else scenario
-            lab = stack.enter_context(Lab.start(scale(wanted, nodes), directory=tmp_path / "lab", speed=30))
-            stack.callback(assert_only_printed_rights, lab)
-            return lab
-
-        yield start
+    return lambda scenario, nodes: start_lab(scenario, nodes=nodes, speed=30)
 
 
 @pytest.fixture

@@ -131,8 +131,6 @@ def test_without_a_file_it_is_the_output(lab: Lab, command: Command) -> None:
     ("flag", "content", "complaint"),
     [
         ("--fingerprints", "nothing here", "holds no fingerprint"),
-        ("--host-authority", "nothing here", "holds no public key"),
-        ("--host-authority", None, "cannot read"),
     ],
 )
 def test_what_confirms_nothing_is_refused(

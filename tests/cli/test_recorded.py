@@ -59,7 +59,7 @@ def listed(command: Command, *arguments: str) -> list[str]:
 @pytest.mark.usefixtures("kept")
 def test_the_last_run_is_that_of_the_contexts_cluster(command: Command) -> None:
     ended = command("report")
-    assert ended.stdout.startswith(f"## Rollout `{PROD}`")
+    assert f"- Run: `{PROD}`\n" in ended.stdout
     assert ended.stderr == f"The last run on https://Prod.example:6443 (context prod): {PROD}.\n"
     assert reported(command, "--context", "test") == TEST
     assert reported(command, "--all-clusters") == TEST
@@ -86,7 +86,7 @@ def test_a_cluster_without_a_run_has_none_of_anothers(command: Command) -> None:
 def test_without_a_kubeconfig_any_cluster_counts_and_that_is_said(command: Command, kept: Path) -> None:
     (kept / ".kube" / "config").unlink()
     ended = command("report")
-    assert ended.stdout.startswith(f"## Rollout `{TEST}`")
+    assert f"- Run: `{TEST}`\n" in ended.stdout
     assert "No cluster is at hand (there is no kubeconfig" in ended.stderr
     assert f"The last run on https://test.example:6443: {TEST}." in ended.stderr
     ended = command("history")

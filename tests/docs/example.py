@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from rollout.adapters.journal import read_journal
-from rollout.report.runs.page import run_page
+from rollout.report.runs.pages import run_page
 from rollout.report.runs.report import report_of
 from tests.docs.pages import DOCS
 

@@ -243,7 +243,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "type": "of the key; empty where none was shown",
         "fingerprint": "of the key; empty where none was shown",
         "standing": "to the file: `known`, `new`, `changed`, `revoked`; or `unreachable`",
-        "confirmed_by": "`authority`, `fingerprint`; else empty",
+        "confirmed_by": "`fingerprint`; else empty",
         "before": "fingerprints that the file has for it",
         "error": "why no key was shown; else empty",
     },

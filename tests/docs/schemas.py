@@ -104,7 +104,7 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
     ("NotDoneNode", "reason"): (*ExclusionReason, *Outcome),
     ("HostKeyRow", "standing"): tuple(Standing),
-    ("HostKeyRow", "confirmed_by"): ("authority", "fingerprint", ""),
+    ("HostKeyRow", "confirmed_by"): ("fingerprint", ""),
 }
 
 

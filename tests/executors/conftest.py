@@ -3,8 +3,8 @@
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,8 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
-
-StartLab = Callable[..., Lab]
 
 
 @dataclass(frozen=True)
@@ -62,28 +61,26 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def with_faults(tmp_path: Path) -> Iterator[StartLab]:
+def with_faults(start_lab: StartLab) -> StartLab:
     """Labs by number of nodes, with something wrong with the hosts that are named."""
-    with ExitStack() as labs:
 
-        def start(
-            nodes: int,
-            faults: Mapping[str, HostFaults] | None = None,
-            *,
-            labels: Mapping[str, Mapping[str, str]] | None = None,
-            scenario_name: str = "default",
-        ) -> Lab:
-            scenario = scale(load_scenario(scenario_name), nodes)
-            overrides = tuple(
-                HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items()
-            )
-            overrides += tuple(
-                HostOverride(select=Selection(names=(name,)), labels=given) for name, given in (labels or {}).items()
-            )
-            scenario = msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *overrides))
-            return labs.enter_context(Lab.start(scenario, directory=tmp_path / "lab", speed=60))
+    def start(
+        nodes: int,
+        faults: Mapping[str, HostFaults] | None = None,
+        *,
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+        scenario_name: str = "default",
+    ) -> Lab:
+        scenario = scale(load_scenario(scenario_name), nodes)
+        overrides = tuple(
+            HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items()
+        )
+        overrides += tuple(
+            HostOverride(select=Selection(names=(name,)), labels=given) for name, given in (labels or {}).items()
+        )
+        return start_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *overrides)), speed=60)
 
-        yield start
+    return start
 
 
 def ansible_processes(home: Path) -> list[str]:

@@ -14,8 +14,9 @@ import yaml
 
 from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.lab import Lab
+from tests.conftest import StartLab
 from tests.ended import Ended
-from tests.executors.conftest import Program, StartLab
+from tests.executors.conftest import Program
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent

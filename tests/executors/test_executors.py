@@ -15,7 +15,8 @@ from rollout.lab.hosts.faults import (
     SudoFault,
 )
 from rollout.lab.lab import Lab
-from tests.executors.conftest import Program, StartLab, ansible_processes
+from tests.conftest import StartLab
+from tests.executors.conftest import Program, ansible_processes
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.sample

@@ -4,7 +4,7 @@ import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.cluster import server_checks
-from rollout.gather.doctor.examination import Examination, HostHealth, UnitState, parse_health
+from rollout.gather.doctor.examination import HostHealth, UnitState, parse_health
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.cluster import ClusterIdentity
@@ -26,32 +26,28 @@ FACTS = HostFacts(
 )
 
 
-def answer(engine: str, locksmithd: str, clock: str) -> str:
-    return (
-        f"welcome\n{MARKER} update-engine\n{engine}\n{MARKER} locksmithd\n{locksmithd}\n"
-        f"{MARKER} clock\n{clock}\n{MARKER} end\n"
-    )
+def answer(engine: str, locksmithd: str) -> str:
+    return f"welcome\n{MARKER} update-engine\n{engine}\n{MARKER} locksmithd\n{locksmithd}\n{MARKER} end\n"
 
 
-def found(engine: UnitState, locksmithd: UnitState, off_by: float | None = 0.0) -> dict[CheckName, Check]:
-    examined = Examination(HostHealth(engine, locksmithd), off_by, 1.0)
+def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
+    examined = HostHealth(engine, locksmithd)
     return {check.check: check for check in host_checks("worker-1", FACTS, examined, keys_checked=True)}
 
 
-def test_units_and_clock_are_read_in_any_order() -> None:
+def test_units_are_read_in_any_order() -> None:
     text = answer(
         "ActiveState=active\r\nLoadState=loaded\r\nUnitFileState=enabled\r",
         "UnitFileState=masked\nLoadState=masked\nActiveState=inactive\nnoise",
-        "1700000000",
     )
-    assert parse_health(CommandResult(0, text, "")) == HostHealth(GOOD_ENGINE, GOOD_LOCKSMITH, 1_700_000_000)
+    assert parse_health(CommandResult(0, text, "")) == HostHealth(GOOD_ENGINE, GOOD_LOCKSMITH)
 
 
 @pytest.mark.parametrize(
     ("line", "wanted"), [("WantedBy=multi-user.target\r", True), ("WantedBy=\r", False), ("", False)]
 )
 def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT001 - a row of the table
-    text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "", "")
+    text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "")
     unit = parse_health(CommandResult(0, text, "")).update_engine
     assert unit == UnitState("loaded", "active", "disabled", wanted=wanted)
 
@@ -99,13 +95,6 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
 )
 def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
     assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("off_by", "verdict"), [(0.4, Verdict.PASS), (-30.5, Verdict.PASS), (32.0, Verdict.WARN), (-4000.0, Verdict.WARN)]
-)
-def test_a_clock_that_is_off_is_only_warned_of(off_by: float, verdict: Verdict) -> None:
-    assert found(GOOD_ENGINE, GOOD_LOCKSMITH, off_by)[CheckName.CLOCK].verdict is verdict
 
 
 @pytest.mark.parametrize(

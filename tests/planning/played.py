@@ -132,7 +132,7 @@ class _Wave:
 
     def run(self, *, settles: bool) -> None:
         """Take all of them through, and let the cluster settle where another wave follows."""
-        self._tell("wave_started")
+        self._tell("wave_started", index=self._wave.index, waves=1, nodes=[node.name for node in self._wave.nodes])
         self._admit()
         while self._waiting or self._draining or self._down or self._coming:
             self._sim.advance(STEP)
@@ -237,7 +237,7 @@ class _Wave:
             if reported == self._sim.hosts[name].boot_id and self._sim.is_ready(name):
                 self._coming.discard(name)
                 self._sim.cordon(name, wanted=False)
-                self._tell("node_finished", node=name, outcome="succeeded")
+                self._tell("node_finished", node=name, outcome="succeeded", phase="done")
 
 
 class _Rolling(_Wave):

@@ -1,7 +1,6 @@
 """Nodes whose pods share a budget share a wave: by the rate at which it lets pods go, at a price that is told."""
 
 import hashlib
-import json
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +12,6 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.document import decode_plan, encode_plan, identify
 from rollout.planning.plan import PlanInputs, build_plan, decide
 from tests.planning.builders import budget, facts, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
@@ -151,18 +149,6 @@ def test_no_drain_waits_longer_than_half_of_its_timeout(timeout: int, most: int)
     policy = Policy(Count(6), drain=DrainPolicy(timeout=Duration(timeout)))
     waves = together(build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy)))
     assert max(len(wave & {f"w-{i}" for i in range(6)}) for wave in waves) == most
-
-
-def test_a_plan_saved_before_there_was_sharing_by_rate_is_exclusive() -> None:
-    plan = build_plan(six(2, Sharing.EXCLUSIVE))
-    document = json.loads(encode_plan(plan))
-    del document["policy"]["sharing"]
-    bare = json.dumps({**document, "plan_id": ""}, separators=(",", ":"), ensure_ascii=False).encode()
-    document["plan_id"] = identify_as_written(bare)
-    read = decode_plan(json.dumps(document).encode(), "here")
-    assert read.policy.sharing is Sharing.EXCLUSIVE
-    assert read.waves == plan.waves
-    assert identify(replace(read, plan_id="")) == plan.plan_id
 
 
 def identify_as_written(data: bytes) -> str:

@@ -8,8 +8,8 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
 from rollout.model.progress import Moves, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
-from rollout.report.json_lines import JsonLines
-from rollout.report.lines import record_of, summary
+from rollout.report.json_lines import JsonLines, summary
+from rollout.report.lines import record_of
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
 from tests.docs import reference

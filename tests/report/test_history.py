@@ -21,7 +21,8 @@ from rollout.model.progress import (
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
 from rollout.report.history import replay
-from rollout.report.lines import Record, line, record_of
+from rollout.report.json_lines import line
+from rollout.report.lines import Record, record_of
 from rollout.report.timeline import history_text, timeline_text
 from tests.report.builders import AT
 from tests.report.journals import ended, record

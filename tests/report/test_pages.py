@@ -19,9 +19,8 @@ from rollout.model.json_text import json_document
 from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning, TimeEstimate
 from rollout.model.text import printable
 from rollout.report.lines import Record
-from rollout.report.runs.markdown import run_markdown
-from rollout.report.runs.page import run_page
-from rollout.report.runs.plan_page import plan_page
+from rollout.report.markdown import run_markdown
+from rollout.report.runs.pages import plan_page, run_page
 from rollout.report.runs.report import report_of
 from tests.report import builders
 from tests.report.builders import AT, blocker

@@ -28,11 +28,11 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed
 from rollout.report import live
+from rollout.report.console import SharedConsole
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
-from rollout.report.shared_console import SharedConsole
 from tests.report.builders import AT
 from tests.report.test_json_lines import EVENTS, FAILED
 

@@ -9,7 +9,7 @@ from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
-from rollout.report.rule_words import POOL, changed_rules, written_rules
+from rollout.report.rules import POOL, changed_rules, written_rules
 
 
 def flags() -> set[str]:

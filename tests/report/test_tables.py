@@ -8,10 +8,10 @@ from rollout.model.plan import Estimate, PlanSummary, PlanWarning, TimeEstimate,
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.explanation import Explanation, NotThere
 from rollout.planning.status import NodeStatus
-from rollout.report.explained import explanation_text
-from rollout.report.rehearsal import rehearsal_text
+from rollout.report.findings import explanation_text, rehearsal_text
+from rollout.report.status import status_text
 from rollout.report.summary import summary_text
-from rollout.report.tables import plan_text, status_text
+from rollout.report.tables import plan_text
 from tests.report.builders import STATUS_FIELDS, blocker, plan, planned
 
 WAITING = NodeStatus(

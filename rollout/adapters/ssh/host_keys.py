@@ -1,7 +1,7 @@
 """The keys that hosts show, for a known_hosts file: scanned, held against what confirms them, written down.
 
-A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it
-already, a certificate of the operator's authority, or the fingerprint, which a host prints on its console.
+A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it, or
+an authority that has certified it, already; or the fingerprint, which a host prints on its console.
 """
 
 import base64
@@ -13,11 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 import paramiko
-from cryptography.hazmat.primitives.serialization import SSHCertificate
 
 from rollout.adapters.ssh.attempt import Attempt, named
 from rollout.adapters.ssh.connection import Patience
-from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
@@ -30,6 +28,10 @@ _MOST = 16 << 20
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
+# By Node; those under the empty name confirm any.
+Fingerprints = Mapping[str, frozenset[str]]
+
+
 class Standing(StrEnum):
     """How a host's key stands to the file."""
 
@@ -38,27 +40,6 @@ class Standing(StrEnum):
     CHANGED = "changed"
     REVOKED = "revoked"
     UNREACHABLE = "unreachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """What confirms keys: the key of an authority, and fingerprints by Node; those under the empty name for all."""
-
-    authority: HostKey | None = None
-    fingerprints: Mapping[str, frozenset[str]] | None = None
-
-    def confirms(self, node: str, host: Host, shown: Shown) -> str:
-        """By what it is confirmed: `authority` or `fingerprint`; empty where by nothing."""
-        if self._has_signed(host, shown.certificate):
-            return "authority"
-        listed = self.fingerprints or {}
-        known = listed.get(node, frozenset()) | listed.get("", frozenset())
-        return "fingerprint" if shown.key.fingerprint in known else ""
-
-    def _has_signed(self, host: Host, certificate: SSHCertificate | None) -> bool:
-        if certificate is None or self.authority is None or authority_of(certificate) != self.authority.blob:
-            return False
-        return not refusal(certificate, (host.known_as or host.address).lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,37 +64,36 @@ class ScannedHost:
 
 
 def scan(
-    hosts: Mapping[str, Host], file: Path | None, trust: Trust, *, timeout: float, concurrency: int
+    hosts: Mapping[str, Host], file: Path | None, fingerprints: Fingerprints, *, timeout: float, concurrency: int
 ) -> tuple[ScannedHost, ...]:
     """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
     shown: dict[Host, Shown] = {}
 
     def ask(host: Host) -> CommandResult:
-        shown[host] = _shown(host, known, trust, timeout)
+        shown[host] = _shown(host, known, timeout)
         return CommandResult(0, "", "")
 
     answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
-    return tuple(_judged(node, host, (answers[node], shown.get(host)), known, trust) for node, host in hosts.items())
+    return tuple(
+        _judged(node, host, (answers[node], shown.get(host)), known, fingerprints) for node, host in hosts.items()
+    )
 
 
 class _Recorder:
-    """Takes whatever key is shown, and asks first for what the file or the authority can decide on."""
+    """Takes whatever key is shown, and asks first for what the file can decide on."""
 
-    def __init__(self, known: KnownHosts, trust: Trust) -> None:
-        self._known, self._trust = known, trust
+    def __init__(self, known: KnownHosts) -> None:
+        self.algorithms = known.algorithms
         self.shown: Shown | None = None
-
-    def algorithms(self, host: Host) -> tuple[str, ...]:
-        return (*(ALGORITHMS if self._trust.authority else ()), *self._known.algorithms(host))
 
     def verify(self, host: Host, shown: Shown) -> None:
         del host
         self.shown = shown
 
 
-def _shown(host: Host, known: KnownHosts, trust: Trust, timeout: float) -> Shown:
-    started, recorder = time.monotonic(), _Recorder(known, trust)
+def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
+    started, recorder = time.monotonic(), _Recorder(known)
     attempt = Attempt(host, started + timeout, Patience())
     try:
         attempt.connect(many_keys=False)
@@ -130,7 +110,11 @@ def _shown(host: Host, known: KnownHosts, trust: Trust, timeout: float) -> Shown
 
 
 def _judged(
-    node: str, host: Host, heard: tuple[CommandResult | SshError, Shown | None], known: KnownHosts, trust: Trust
+    node: str,
+    host: Host,
+    heard: tuple[CommandResult | SshError, Shown | None],
+    known: KnownHosts,
+    fingerprints: Fingerprints,
 ) -> ScannedHost:
     (answer, shown), before = heard, known.keys(host)
     if isinstance(answer, SshError) or shown is None:
@@ -140,7 +124,9 @@ def _judged(
         return ScannedHost(node, host, Standing.REVOKED, shown.key, before=before)
     is_known = shown.key in before or known.is_certified(host, shown)
     standing = Standing.KNOWN if is_known else Standing.CHANGED if before else Standing.NEW
-    return ScannedHost(node, host, standing, shown.key, trust.confirms(node, host, shown), before)
+    listed = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
+    confirmed_by = "fingerprint" if shown.key.fingerprint in listed else ""
+    return ScannedHost(node, host, standing, shown.key, confirmed_by, before)
 
 
 def read_whole(file: Path | None) -> str:
@@ -155,19 +141,17 @@ def read_whole(file: Path | None) -> str:
         raise InputError(f"known hosts file {file}: {error.strerror}") from error
 
 
-def written(before: str, taken: Sequence[ScannedHost], authority: HostKey | None) -> str:
-    """Write the taken keys in: in place of a host's other ones, at the end, or, certified, by the authority."""
-    certified = [entry for entry in taken if authority and entry.confirmed_by == "authority"]
+def written(before: str, taken: Sequence[ScannedHost]) -> str:
+    """Write the taken keys in: in place of a host's other ones, or at the end."""
     lines = before.splitlines()
     for entry in taken:
         if entry.standing is Standing.CHANGED:
             lines = [line for line in (_without(line, entry) for line in lines) if line is not None]
     lines += [
-        f"{name_on_file(entry.host)} {_line(entry.key)}" for entry in taken if entry not in certified and entry.key
+        f"{name_on_file(entry.host)} {entry.key.type} {base64.b64encode(entry.key.blob).decode()}"
+        for entry in taken
+        if entry.key
     ]
-    if authority and certified:
-        names = ",".join(dict.fromkeys(name_on_file(entry.host) for entry in certified))
-        lines.append(f"@cert-authority {names} {_line(authority)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -184,20 +168,7 @@ def _without(line: str, entry: ScannedHost) -> str | None:
     return f"{','.join(others)} {rest}" if others else None
 
 
-def _line(key: HostKey) -> str:
-    return f"{key.type} {base64.b64encode(key.blob).decode()}"
-
-
-def read_authority(file: Path) -> HostKey:
-    """Return the public key of an authority, as ssh-keygen writes it; `InputError` where it is none."""
-    line = next((line for line in _text(file).splitlines() if line.strip() and not line.startswith("#")), "")
-    key = parsed_key(f"* {line}")
-    if key is None or key.blob[4:].partition(b"\0")[0] != key.type.encode():
-        raise InputError(f"{file} holds no public key", hint="It is the authority's KEY.pub, as ssh-keygen writes it.")
-    return key
-
-
-def read_fingerprints(place: Path, nodes: Iterable[str]) -> Mapping[str, frozenset[str]]:
+def read_fingerprints(place: Path, nodes: Iterable[str]) -> Fingerprints:
     """Read the fingerprints in a file, or in a folder's files named after Nodes; `InputError` where there is none."""
     if place.is_dir():
         files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}

@@ -95,8 +95,7 @@ def _undo(
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports, RunOptions
-    from rollout.report.event_log import EventLog
-    from rollout.report.observers import Unfailing
+    from rollout.report.observers import EventLog, Unfailing
     from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(gather.read_nodes(connections), (), connections, ssh)

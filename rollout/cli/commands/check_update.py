@@ -80,7 +80,7 @@ def _results(
     from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility import excluded_by_name
-    from rollout.report.asking import asking_progress
+    from rollout.report.console import asking_progress
 
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection.selection))
     at_once = asked_at_once(ssh.probe_concurrency, len(chosen))

@@ -160,14 +160,13 @@ def _rights(connections: "Connections", policy: "Policy", lease: LeaseOptions) -
 def _hosts(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
-    from rollout.cli import wiring
     from rollout.cli.open_files import asked_at_once
     from rollout.cli.terminal import error_console
     from rollout.gather.doctor.examination import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
-    from rollout.report.asking import asking_progress
+    from rollout.report.console import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
     answering = {
@@ -179,7 +178,6 @@ def _hosts(
         examined = examine_all(
             answering,
             connections.shell,
-            wiring.system_clock(),
             timeout=ssh.probe_timeout,
             concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
             on_result=answered,

@@ -26,10 +26,6 @@ _MODE = 0o644
 OutOption = Annotated[
     Path | None, Flag(OWN, "The file to write. Default: that of --known-hosts, else standard output.", "FILE")
 ]
-AuthorityOption = Annotated[
-    Path | None,
-    Flag(OWN, "Public key of the authority that certifies hosts; it goes into a @cert-authority line.", "FILE"),
-]
 FingerprintsOption = Annotated[
     Path | None,
     Flag(
@@ -46,20 +42,18 @@ def known_hosts(
     ssh: SshOptions,
     general: GeneralOptions,
     out: OutOption = None,
-    host_authority: AuthorityOption = None,
     fingerprints: FingerprintsOption = None,
     yes: YesOption = False,
 ) -> None:
     """Scan the Nodes' host keys into a known_hosts file: shown, confirmed, written.
 
-    A scan alone proves nothing. Keys that an authority or a fingerprint confirms are written; others after a yes,
+    A scan alone proves nothing. Keys that a fingerprint confirms are written; others after a yes,
     or with --yes. A changed key is written only where it is confirmed. Ends with 4 where a host is left without.
 
     \b
     Examples:
       rollout known-hosts --out known_hosts
       rollout known-hosts --out known_hosts --fingerprints consoles/
-      rollout known-hosts --out known_hosts --host-authority ca.pub
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
@@ -69,15 +63,14 @@ def known_hosts(
     file = out or ssh.known_hosts
     check_target(file)
     before = host_keys.read_whole(file)
-    authority = host_keys.read_authority(host_authority) if host_authority else None
     hosts = _hosts(cluster, selection.selection, ssh)
-    trust = host_keys.Trust(authority, host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {})
+    listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
     at_once = asked_at_once(ssh.probe_concurrency, len(hosts))
     with shown_meanwhile("asking hosts for their keys"):
-        scanned = host_keys.scan(hosts, file, trust, timeout=ssh.probe_timeout, concurrency=at_once)
+        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=at_once)
     _show(scanned, general, is_data=file is not None)
     taken = _taken(scanned, yes=yes, as_json=general.as_json)
-    _write(file, host_keys.written(before, taken, authority), len(taken), as_json=general.as_json)
+    _write(file, host_keys.written(before, taken), len(taken), as_json=general.as_json)
     left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.Standing.KNOWN]
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
@@ -139,7 +132,7 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
         if as_json or not sys.stdin.isatty():
             raise DeclinedError(
                 f"{keys} unconfirmed, and no terminal to ask at: nothing was written",
-                hint="Give --fingerprints or --host-authority; or compare them, and give --yes.",
+                hint="Give --fingerprints; or compare them, and give --yes.",
             )
         consent.ask(f"Trust {keys} unconfirmed")
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]

@@ -170,7 +170,7 @@ def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
 
     if out.suffix.lower() not in PAGES:
         return encode_plan(planned)
-    from rollout.report.runs.plan_page import plan_page
+    from rollout.report.runs.pages import plan_page
 
     return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
 
@@ -208,7 +208,7 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
-    from rollout.report.explained import explanation_text
+    from rollout.report.findings import explanation_text
 
     name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:

@@ -105,11 +105,11 @@ def _format(chosen: ReportFormat | None, out: Path | None, *, as_json: bool) -> 
 def _written(report: "RunReport", chosen: ReportFormat) -> bytes:
     match chosen:
         case ReportFormat.HTML:
-            from rollout.report.runs.page import run_page
+            from rollout.report.runs.pages import run_page
 
             return run_page(report).encode()
         case ReportFormat.MARKDOWN:
-            from rollout.report.runs.markdown import run_markdown
+            from rollout.report.markdown import run_markdown
 
             return run_markdown(report).encode()
         case ReportFormat.JSON:

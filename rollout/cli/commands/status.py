@@ -111,8 +111,7 @@ def _show_nodes(
     from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import counted
-    from rollout.report.memory import memory_lines
-    from rollout.report.tables import status_text
+    from rollout.report.status import memory_lines, status_text
 
     if not (general.is_document or general.as_names):
         memory, now = remembered

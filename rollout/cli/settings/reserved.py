@@ -33,7 +33,6 @@ RESERVED: Mapping[str, str] = {
     "env-secret": _TRUSTS,
     "image-pull-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
-    "host-authority": _TRUSTS,
     "fingerprints": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,

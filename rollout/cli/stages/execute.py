@@ -31,13 +31,12 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.columns import wrapped
-from rollout.report.event_log import EventLog
+from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
-from rollout.report.observers import Unfailing
+from rollout.report.observers import EventLog, Unfailing
 from rollout.report.plain import PlainLines
-from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import counts, rehearsal_ending, summary_text
 
 

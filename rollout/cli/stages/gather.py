@@ -273,7 +273,7 @@ def _poll(
     hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions, probe: Probe
 ) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
-    from rollout.report.asking import asking_progress
+    from rollout.report.console import asking_progress
 
     wiring.unlock(shell, hosts)
     with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as answered:

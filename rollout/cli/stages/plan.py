@@ -29,7 +29,7 @@ from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.rules import relaxed_rules
 from rollout.planning.selector import parse_selector
-from rollout.planning.staleness import Difference, changes, with_machines
+from rollout.planning.staleness import Difference, changes
 from rollout.report.sentences import extent
 from rollout.report.tables import plan_text
 
@@ -144,7 +144,7 @@ def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Rollo
     if intent.saved is None:
         return fresh
     _refuse_stale(intent.saved, inputs)
-    return replace(with_machines(intent.saved, inputs), blockers=fresh.blockers, warnings=fresh.warnings)
+    return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
 
 
 def _tell_decisions(plan: RolloutPlan) -> None:

@@ -41,7 +41,7 @@ from rollout.report.unfinished import (
 )
 
 if TYPE_CHECKING:
-    from rollout.report.shared_console import SharedConsole
+    from rollout.report.console import SharedConsole
 
 _ANSWER_SECONDS = 5.0
 # Between two looks, and how many times as long as a look takes: large clusters are read less often.
@@ -134,7 +134,7 @@ def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
     # a server that is not there, or a user who may not see the lock, is told of before anything is drawn
     with_patience(lambda: read_lease(api, namespace))
     brief = api.within(_ANSWER_SECONDS)
-    from rollout.report.shared_console import SharedConsole
+    from rollout.report.console import SharedConsole
 
     with interrupted_by_signals(StopRequest()):
         console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
@@ -198,7 +198,7 @@ def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
     from rich.live import Live
     from rich.text import Text
 
-    from rollout.report.painting import painted
+    from rollout.report.console import painted
 
     text = ""
 

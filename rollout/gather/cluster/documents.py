@@ -2,14 +2,10 @@
 
 Anybody who may write ConfigMaps may have written it, or another version of this program. Reading it takes bounded
 memory; whatever else stands in the ConfigMap stays.
-
-A newer version may add fields within a major version of a document's format: such as may be kept by whoever does not
-know them. They stay, at the whole and at each entry, through every change by an older version. What has to be obeyed is
-another major version.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -71,12 +67,8 @@ class Document:
             raise ApiError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the ConfigMap with this content, a dataclass, in the version that was read.
-
-        What a newer version has written of it stays there.
-        """
-        standing = ((whole or {}).get("data") or {}).get(self.key)
-        return self._with(msgspec.json.encode(_kept(content, _read_back(standing))).decode(), whole)
+        """Return the ConfigMap with this content, a dataclass, in the version that was read."""
+        return self._with(msgspec.json.encode(content).decode(), whole)
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Why nothing could be written, by the API server's answer to a dry run; None where something could.
@@ -125,35 +117,3 @@ def why_refused(rehearse: Callable[[], object]) -> ApiError | None:
     except ApiError as error:
         return None if _UNASKED in error.message else error
     return None
-
-
-def _read_back(text: str | None) -> object:
-    """Return what stands there; None where nothing legible does."""
-    try:
-        return msgspec.json.decode(text or "null")
-    except NOT_READ:
-        return None
-
-
-def _kept(content: object, standing: object) -> Any:
-    """Return the content as it is written, with the fields of what stands there that this version does not know."""
-    before = standing if isinstance(standing, dict) else {}
-    if isinstance(content, Mapping):
-        return {name: _kept(value, before.get(name)) for name, value in content.items()}
-    if isinstance(content, tuple):
-        entries = standing if isinstance(standing, list) else []
-        return [_kept(item, _same(item, entries)) for item in content]
-    if not is_dataclass(content) or isinstance(content, type):
-        return content
-    ours = {field.name: getattr(content, field.name) for field in fields(content)}
-    unknown = {name: value for name, value in before.items() if name not in ours}
-    return {**{name: _kept(value, before.get(name)) for name, value in ours.items()}, **unknown}
-
-
-def _same(item: object, entries: list[Any]) -> object:
-    """Of a list's entries as they stand the one that this was: alike in every field that each has to have."""
-    if not is_dataclass(item) or isinstance(item, type):
-        return None
-    needed = [field.name for field in fields(item) if field.default is MISSING and field.default_factory is MISSING]
-    alike = {name: getattr(item, name) for name in needed}
-    return next((entry for entry in entries if isinstance(entry, dict) and alike.items() <= entry.items()), None)

@@ -9,12 +9,12 @@ from rollout.errors import ApiError
 from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.doctor.hosts import SKEW_SECONDS
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.memory import Memory, Pause
 from rollout.model.pause import pause_on
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
+_SKEW_SECONDS = 30.0
 # The first that serves evictions by policy/v1.
 _OLDEST = (1, 22)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
@@ -54,7 +54,7 @@ def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
 def clocks_apart(own: datetime, server: datetime | None) -> str:
     """How far, in a sentence; empty where that is near, or not known."""
     ahead = (own - server).total_seconds() if server else 0.0
-    if abs(ahead) <= SKEW_SECONDS:
+    if abs(ahead) <= _SKEW_SECONDS:
         return ""
     word = "ahead of" if ahead > 0 else "behind"
     return f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows open by it"

@@ -10,7 +10,7 @@ from rollout.gather.hosts.answer import complaint, sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.host import Host
 from rollout.model.text import excerpt
-from rollout.ports import Clock, CommandResult, HostExecutor
+from rollout.ports import CommandResult, HostExecutor
 
 _SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
 
@@ -18,13 +18,11 @@ DOCTOR_COMMAND = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 mark update-engine; {_SHOWN} update-engine.service
 mark locksmithd; {_SHOWN} locksmithd.service
-mark clock; date +%s
 mark end
 exit 0
 """.strip()
 
 _PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)|(WantedBy)=(.*)")
-_SECONDS = re.compile(r"[0-9]{1,12}")
 _ON = frozenset({"active", "activating", "reloading"})
 
 
@@ -74,11 +72,10 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class HostHealth:
-    """A host's units and clock (seconds since the epoch, None where it did not tell); `problem` is why not."""
+    """A host's units; `problem` is why it did not tell."""
 
     update_engine: UnitState = UnitState()
     locksmithd: UnitState = UnitState()
-    clock: int | None = None
     problem: str = ""
 
 
@@ -88,11 +85,9 @@ def parse_health(result: CommandResult) -> HostHealth:
     if "end" not in answers:
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
         return HostHealth(problem=f"the answer was cut off; the host said: {output}")
-    seconds = answers.get("clock", "")
     return HostHealth(
         _unit(answers.get("update-engine", "")),
         _unit(answers.get("locksmithd", "")),
-        int(seconds) if _SECONDS.fullmatch(seconds) else None,
         complaint(complaints.get("update-engine", "")),
     )
 
@@ -109,46 +104,23 @@ def _unit(text: str) -> UnitState:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """A host's health, and how many seconds its clock is ahead of ours; `off_by` None where it did not tell.
-
-    `margin` is how far, in seconds, `off_by` may be wrong: the time that the question took.
-    """
-
-    health: HostHealth
-    off_by: float | None = None
-    margin: float = 0.0
-
-
 def examine_all(
     hosts: Mapping[str, Host],
     shell: HostExecutor,
-    clock: Clock,
     *,
     timeout: float,
     concurrency: int,
-    on_result: Callable[[str, Examination], None],
-) -> Mapping[str, Examination]:
-    """Every host's second answer, by the same names, each told to `on_result` as it comes.
+    on_result: Callable[[str, HostHealth], None],
+) -> Mapping[str, HostHealth]:
+    """Return every host's second answer, by the same names; tell each to `on_result` as it comes.
 
     A host that fails here gives its reason, and raises nothing.
     """
-    asked_at = clock.now().timestamp()
-    examinations: dict[str, Examination] = {}
+    examined: dict[str, HostHealth] = {}
     with closing(shell.run_on_all(hosts, DOCTOR_COMMAND, timeout=timeout, concurrency=concurrency)) as answers:
         for name, answer in answers:
-            examinations[name] = _examination(answer, asked_at, clock.now().timestamp())
-            on_result(name, examinations[name])
-    return examinations
-
-
-def _examination(answer: CommandResult | SshError, asked_at: float, answered_at: float) -> Examination:
-    """Read an answer; its clock is known as exactly as the time is short in which it was asked."""
-    if isinstance(answer, SshError):
-        return Examination(HostHealth(problem=answer.message))
-    health = parse_health(answer)
-    if health.clock is None:
-        return Examination(health)
-    # the host counts whole seconds: on average half of one is lost
-    return Examination(health, health.clock + 0.5 - (asked_at + answered_at) / 2, (answered_at - asked_at) / 2 + 0.5)
+            examined[name] = (
+                HostHealth(problem=answer.message) if isinstance(answer, SshError) else parse_health(answer)
+            )
+            on_result(name, examined[name])
+    return examined

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.doctor.examination import Examination, UnitState
+from rollout.gather.doctor.examination import HostHealth, UnitState
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
@@ -18,7 +18,6 @@ from rollout.model.host import (
 from rollout.model.rivals import SELF_REBOOTS
 from rollout.model.unasked import way_to_judge
 
-SKEW_SECONDS = 30.0
 _ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
 _ENGINE_FIXES = {
     EngineTrouble.DENIED: "Its bus admits root and core only: connect as core, or allow it in /etc/sudoers.d/rollout: "
@@ -37,7 +36,7 @@ _FIXES = {
 def host_checks(
     node: str,
     observation: HostObservation | None,
-    examined: Examination | None,
+    examined: HostHealth | None,
     *,
     keys_checked: bool,
     own_command: bool = False,
@@ -156,10 +155,10 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
             yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
-def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iterator[Check]:
+def _examined(node: str, facts: HostFacts, examined: HostHealth | None) -> Iterator[Check]:
     host = facts.host
-    if examined is None or not examined.health.update_engine.known:
-        problem = examined.health.problem if examined else "it was not asked"
+    if examined is None or not examined.update_engine.known:
+        problem = examined.problem if examined else "it was not asked"
         message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
         yield warned(
             CheckName.UPDATE_ENGINE,
@@ -169,10 +168,8 @@ def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iter
         )
     else:
         if _may_have_engine(facts):
-            yield _update_engine(node, facts, examined.health.update_engine)
-        yield _locksmithd(node, examined.health.locksmithd)
-    if examined is not None and examined.off_by is not None:
-        yield _clock(node, examined.off_by, examined.margin)
+            yield _update_engine(node, facts, examined.update_engine)
+        yield _locksmithd(node, examined.locksmithd)
 
 
 def _may_have_engine(facts: HostFacts) -> bool:
@@ -218,22 +215,10 @@ def _zincati(node: str, facts: HostFacts) -> Check:
     return failed(CheckName.ZINCATI, node, message, fix)
 
 
-def _clock(node: str, off_by: float, margin: float) -> Check:
-    if abs(off_by) <= SKEW_SECONDS + margin:
-        return passed(CheckName.CLOCK, node, "its clock agrees with ours")
-    where = "ahead of" if off_by > 0 else "behind"
-    return warned(
-        CheckName.CLOCK,
-        node,
-        f"its clock is {abs(off_by):.0f} s {where} ours: certificates and logs will be hard to trust",
-        "See timedatectl on both machines; rollout itself compares no clocks.",
-    )
-
-
 def all_host_checks(
     nodes: Iterable[str],
     observations: Mapping[str, HostObservation],
-    examined: Mapping[str, Examination],
+    examined: Mapping[str, HostHealth],
     *,
     keys_checked: bool,
     own_command: bool = False,

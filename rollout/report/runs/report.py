@@ -9,8 +9,7 @@ from rollout.model.text import counted, printable
 from rollout.report.history import RunHistory, replay
 from rollout.report.lines import Record, ToldNode, entries
 from rollout.report.runs.model import Ending, FailureReport, Forecast, NodeReport, RunReport, Stretch
-from rollout.report.runs.times import openings_in, part_reports, pieces
-from rollout.report.runs.trace import Trace, parts_of, traced
+from rollout.report.runs.trace import Trace, openings_in, part_reports, parts_of, pieces, traced
 from rollout.report.summary import findings_text
 
 

@@ -1,0 +1,128 @@
+"""What moves and has colours on a terminal: a console for many threads, its progress, and painted text.
+
+Rich writes a line where the board stands that was drawn before: of two who write at once, one takes the same board for
+it, and parts of boards are left standing between the lines. So all that goes there takes turns. Colours are laid over
+text that says the same without them; only whole cells and the beginnings of lines are coloured, and names of nodes and
+words of hosts are not looked into.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+from rich.text import Text
+from rich.theme import Theme
+
+from rollout.model.plan import ExclusionKind, ExclusionReason, kind_of
+from rollout.model.progress import Outcome
+
+
+class SharedConsole(Console):
+    """Standard error, or standard output, as text comes: nothing in it is markup. Whoever draws on it holds `turn`."""
+
+    def __init__(self, *, stderr: bool, force_terminal: bool | None) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, force_terminal=force_terminal)
+        self.turn = threading.RLock()
+
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002 - rich's own signature
+        """Leave the cursor as it is: a process that Ctrl-Z stops, or a kill ends, could not give it back."""
+        return False
+
+    def show(self, line: Text) -> None:
+        """Write a line, above whatever moves."""
+        with self.turn:
+            self.print(line, overflow="fold")
+
+
+def take_turns(live: Live) -> None:
+    """Have what moves, before it starts, drawn in turn with the lines of its console, should that be shared."""
+    if isinstance(live.console, SharedConsole):
+        # not a second lock: whoever writes a line asks for the live one's within the console's, and it does the reverse
+        live._lock = live.console.turn  # noqa: SLF001 - rich has no other way
+
+
+def print_above(live: Live, line: Text) -> None:
+    """Print a line above what moves."""
+    with live._lock:  # noqa: SLF001 - as above
+        live.console.print(line)
+
+
+def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
+    """What is being done, as `reading the nodes`, on a terminal while the context is open; nothing elsewhere."""
+    progress = _progress(console, TextColumn(doing, markup=False), SpinnerColumn())
+    progress.add_task(doing, total=None)
+    return progress
+
+
+@contextmanager
+def asking_progress(
+    console: Console, total: int, doing: str = "asking hosts"
+) -> Iterator[Callable[[str, object], None]]:
+    """A bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
+    with _progress(console, TextColumn(doing, markup=False), BarColumn(), MofNCompleteColumn()) as progress:
+        task = progress.add_task(doing, total=total)
+        yield lambda _name, _answer: progress.advance(task)
+
+
+def _progress(console: Console, *columns: ProgressColumn) -> Progress:
+    disable = not console.is_terminal or console.is_dumb_terminal
+    progress = Progress(*columns, console=console, transient=True, disable=disable)
+    take_turns(progress.live)
+    return progress
+
+
+# a sign may stand before its word
+_CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
+_SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
+_GOOD = "succeeded"
+_WAITING = "updated-need-reboot|not started|skipped|paused|cordoned|blocked"
+_BAD = "|".join(
+    (
+        *(reason for reason in ExclusionReason if kind_of(reason) is ExclusionKind.NOT_DONE),
+        *(outcome for outcome in Outcome if outcome not in (Outcome.SUCCEEDED, Outcome.SKIPPED)),
+    )
+)
+
+
+class StateHighlighter(RegexHighlighter):
+    """States, marks, headings, and what leads on."""
+
+    base_style = "rollout."
+    highlights = (
+        r"(?m)^(?P<heading> *[A-Z]{3,}(?: [A-Z]+)?(?:  +[A-Z]{2,}(?: [A-Z]+)?)*)$",
+        rf"(?m){_CELL.format(f'(?P<good>{_GOOD})')}",
+        rf"(?m){_CELL.format(f'(?P<waiting>{_WAITING})')}",
+        rf"(?m){_CELL.format(f'(?P<bad>{_BAD})')}",
+        r"(?m)^(?P<good>✔)|^(?P<waiting>!) |^(?P<bad>✘)",
+        *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
+        r"(?m)^ *(?P<bad>Blockers on .*:|Nothing can start .*:|BLOCKED: .*)$|^ *(?P<waiting>Warnings:)$",
+        r"(?m)^(?P<bad>\S+ failed \([^)]*\)):",
+        r"(?m)^ *(?P<hint>hint:|fix:|Go on:|See:)",
+        r"(?P<step>\S+ → \S+)",
+    )
+
+
+THEME = Theme(
+    {
+        "rollout.heading": "bold",
+        "rollout.good": "green",
+        "rollout.waiting": "yellow",
+        "rollout.bad": "bold red",
+        "rollout.hint": "cyan",
+        "rollout.step": "cyan",
+    }
+)
+
+
+def painted(text: str) -> Text:
+    """The text with its colours."""
+    return StateHighlighter()(Text(text))
+
+
+def has_colours(console: Console) -> bool:
+    """Whether colours are wanted there: a terminal that can, and nobody who said NO_COLOR."""
+    return console.is_terminal and console.color_system is not None and not console.no_color
