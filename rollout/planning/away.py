@@ -54,7 +54,7 @@ def used_up_by(node: Node, limit: str) -> Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AwayLimit:
     """How many nodes may be away: of all, and of the pools that have a limit of their own.
 
     `members` says of every node to which of these pools it belongs.
@@ -65,7 +65,7 @@ class Room:
     members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "Room":
+    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
         """`selected` is what percentages are of. Planned nodes are where the plan says, others where labels do."""
         most = plan.policy.max_unavailable.of(selected)
         if not plan.policy.pools:
@@ -117,7 +117,7 @@ class ControlPlane:
         if node not in self.nodes:
             return ()
         unwell = [*self._away(node), *self._unready(node)]
-        beside = "and no other node of the control plane may be away beside it: fix it, or use --ignore-blockers"
+        beside = "and no other node of the control plane may be away beside it: fix it, or use --allow blocked"
         objections = [(subject, f"{why}, {beside}") for subject, why in unwell] or self._without_majority(node)
         return tuple(Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why) for subject, why in objections)
 
@@ -136,7 +136,7 @@ class ControlPlane:
         if node in members and len(members) > 1 and left < needed:
             message = (
                 f"is one of {len(members)} members of etcd on {node}, which needs {needed} and would have {left} "
-                "without it: add a member, or use --ignore-blockers"
+                "without it: add a member, or use --allow blocked"
             )
             yield f"pod/{members[node].key}", message
 

@@ -8,16 +8,15 @@ from datetime import datetime
 
 from rollout.adapters.notify.outbox import Outbox
 from rollout.cli import wiring
-from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.settings.schema import Notify
 from rollout.cli.terminal import say
 from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Observers
-from rollout.model.notification import AnyNote, NotifyEvent
+from rollout.model.notification import Note, NotifyEvent, written
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.model.text import timestamp
 from rollout.ports import Observer
-from rollout.report.notification_texts import worded
 from rollout.report.notifications import Noteworthy, ended_by
 
 
@@ -32,7 +31,7 @@ class News:
         """A pass begins."""
         self.before, self.now = self.now, None
 
-    def is_new(self, note: AnyNote) -> bool:
+    def is_new(self, note: Note) -> bool:
         """Whether the pass before did not end so, too."""
         self.now = replace(note, at="", run="")
         return self.now != self.before
@@ -61,14 +60,14 @@ class _Notifier:
         with self.lock:
             self._post(self.noteworthy.broken_off(error, at))
 
-    def _post(self, notes: Iterable[AnyNote]) -> None:
+    def _post(self, notes: Iterable[Note]) -> None:
         if self.is_broken:
             return
         try:
             for note in notes:
                 is_news = self.news.is_new(note) or self.noteworthy.has_begun
                 if is_news and NotifyEvent(note.event) in self.events:
-                    self.outbox.post(worded(note))
+                    self.outbox.post(written(note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.is_broken = True
             say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
@@ -87,7 +86,7 @@ class Subject:
 
 
 @contextmanager
-def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> Iterator[Observer]:
+def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[Observer]:
     """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
     places = wiring.notify_destinations(options)
     if not places:
@@ -95,13 +94,13 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         return
     noteworthy = Noteworthy(
         subject.plan,
-        subject.cluster or options.notify_cluster,
-        float(options.notify_held_after),
+        subject.cluster,
+        float(options.held_after),
         resumed=subject.resumed,
         unattended=subject.unattended,
     )
     outbox = Outbox(places, say)
-    notifier = _Notifier(noteworthy, outbox, options.events, subject.is_stopped, subject.news)
+    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news)
     try:
         yield Observers((observer, notifier))
     except BaseException as error:
@@ -111,12 +110,12 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         outbox.close()
 
 
-def tell_failed_pass(error: RolloutError, options: NotifyOptions, cluster: str, news: News) -> None:
+def tell_failed_pass(error: RolloutError, options: Notify, cluster: str, news: News) -> None:
     """A pass that nobody watches ended by an error before there was a plan; unless the last one did so, too."""
     note = replace(ended_by(error), cluster=cluster, next="rollout doctor")
     places = wiring.notify_destinations(options) if news.is_new(note) else ()
-    if NotifyEvent.FINISHED not in options.events or not places:
+    if NotifyEvent.FINISHED not in options.on or not places:
         return
     outbox = Outbox(places, say)
-    outbox.post(worded(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.post(written(replace(note, at=timestamp(wiring.system_clock().now()))))
     outbox.close()
