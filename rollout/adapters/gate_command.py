@@ -25,7 +25,7 @@ def split_command(text: str) -> tuple[str, ...]:
     except ValueError as error:
         raise UsageError(f"{text!r} is not a command: {error}", hint="Quote it as in a shell.") from error
     if not words:
-        raise UsageError("--gate-command is empty", hint="Name a program and its arguments.")
+        raise UsageError("gates.command is empty", hint="Name a program and its arguments.")
     return words
 
 
@@ -61,7 +61,7 @@ class LocalCommand:
                 return "stopped on request"
             if time.monotonic() >= end:
                 _end(process)
-                return f"gate command {self._words[0]!r} did not end within --gate-timeout {seconds:g}s"
+                return f"gate command {self._words[0]!r} did not end within gates.timeout {seconds:g}s"
             _wait(process)
         if process.returncode == 0:
             return ""

@@ -50,12 +50,11 @@ class PrometheusAlerts:
     `token` is sent as it is, see `token_for`; empty for none.
     """
 
-    def __init__(self, url: str, *, pattern: str, match_only: bool, firing_only: bool, token: str = "") -> None:
+    def __init__(self, url: str, *, pattern: str, match_only: bool, token: str = "") -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
         self._token = token
         self._pattern = checked_pattern(pattern)
         self._match_only = match_only
-        self._firing_only = firing_only
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
@@ -96,7 +95,7 @@ class PrometheusAlerts:
     def _counts(self, sample: _Sample) -> bool:
         if not sample.metric.alertname or float(sample.value[1]) == 0:
             return False
-        if self._firing_only and sample.metric.alertstate != "firing":
+        if sample.metric.alertstate != "firing":
             return False
         if self._pattern is None:
             return True
@@ -148,8 +147,8 @@ def token_for(url: str, own_url: str, token: str) -> str:
     checked_url(url)
     if not is_same_place(url, own_url):
         raise UsageError(
-            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, --prometheus-url does not",
-            hint=f"If it is the right one: --prometheus-url {url}. Else unset {TOKEN_VARIABLE}.",
+            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, alerts.prometheus-url does not",
+            hint=f"If it is the right one: --set alerts.prometheus-url={url}. Else unset {TOKEN_VARIABLE}.",
         )
     try:
         return header_value(token)

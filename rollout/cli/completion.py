@@ -40,7 +40,8 @@ def complete_values(command: Callable[..., None]) -> None:
     for name, parameter in inspect.signature(command).parameters.items():
         for declaration in get_args(parameter.annotation)[1:]:
             if isinstance(declaration, ParameterInfo) and get_args(parameter.annotation)[0] is not bool:
-                declaration.autocompletion = _BY_NAME.get(name) or (files if declaration.metavar == "FILE" else None)
+                by_metavar = files if declaration.metavar == "FILE" else declaration.autocompletion
+                declaration.autocompletion = _BY_NAME.get(name) or by_metavar
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
@@ -119,6 +120,18 @@ def files(incomplete: str) -> Sequence[str]:
     return _in_time(lambda: list(_files(incomplete)))
 
 
+def assignments(incomplete: str) -> Sequence[str]:
+    """Settings by their keys, with the = that follows; then the words of one that has fixed ones."""
+    from rollout.cli.settings.keys import settings
+
+    name, equals, _ = incomplete.partition("=")
+    if not equals:
+        return _beginning(incomplete, [f"{key}=" for key in settings()])
+    setting = settings().get(name)
+    words = ("true", "false") if setting and setting.is_flag else setting.choices if setting else ()
+    return _beginning(incomplete, [f"{name}={word}" for word in words])
+
+
 def _of_cluster(read: Callable[[], list[str]]) -> list[str]:
     """The same, with the client loaded before the time counts."""
     from rollout.adapters.kube.client_parts import client_parts
@@ -154,10 +167,10 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 def _api(given: Mapping[str, object]) -> "ClusterApi":
     from rollout.cli import wiring
-    from rollout.cli.options.cluster import ClusterOptions
+    from rollout.cli.settings.schema import Cluster
 
     context = given.get("context")
-    options = ClusterOptions(_path(given), context if isinstance(context, str) else None)
+    options = Cluster(kubeconfig=_path(given), context=context if isinstance(context, str) else "")
     return wiring.cluster_api(options).within(_seconds())
 
 
@@ -169,8 +182,9 @@ def _path(given: Mapping[str, object]) -> Path | None:
 def _namespace(given: Mapping[str, object]) -> str:
     from rollout.model.marks import LEASE_NAMESPACE
 
-    namespace = given.get("lease_namespace")
-    return namespace if isinstance(namespace, str) else LEASE_NAMESPACE
+    words = given.get("set_")
+    assigned = dict(str(word).split("=", 1) for word in words if "=" in str(word)) if isinstance(words, list) else {}
+    return assigned.get("lock.namespace", LEASE_NAMESPACE)
 
 
 def _files(incomplete: str) -> Iterator[str]:
@@ -196,6 +210,7 @@ _BY_NAME: Mapping[str, Callable[..., Any]] = {
     "run": runs,
     "scenario": scenarios,
     "file": plans,
+    "set_": assignments,
 }
 
 

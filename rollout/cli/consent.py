@@ -55,7 +55,7 @@ class TerminalConfirmation:
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
-            raise DeclinedError("--interactive needs a terminal", hint="Drop it, or hold waves with --gate-command.")
+            raise DeclinedError("--interactive needs a terminal", hint="Drop it, or hold waves with gates.command.")
         self._always = False
 
     def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:

@@ -3,14 +3,13 @@
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator
 
 import typer
 
-from rollout.cli.settings.defaults import SETTINGS_FILE, key_of
-from rollout.cli.shortages import shortage
 from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
@@ -66,31 +65,24 @@ def _lines(error: BaseException) -> Iterator[str]:
         # a group alone: its help is all that is to be said, line by line
         yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
-        # pydantic's words for a ValueError of ours
-        yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"
+        yield f"{PROGRAM}: error: {printable(error.format_message())}"
         yield f"hint: {_advice(error)}{_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
-    elif short := shortage(error):
-        yield f"{PROGRAM}: error: {short.message}"
-        yield f"hint: {short.hint}"
+    elif isinstance(error, OSError | MemoryError) and (message := _denied(error)):
+        yield f"{PROGRAM}: error: {printable(message)}"
+        yield "hint: the system denied it: room, memory, open files or a right; -v shows where it was needed"
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 
 
-def _complaint(error: typer.TyperException) -> str:
-    """What is wrong with a value, and where it stands: a flag, a variable, or a setting of a file."""
-    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
-    if context is None or option is None:
-        return error.format_message()
-    match getattr(context.get_parameter_source(option.name), "name", ""):
-        case "ENVIRONMENT":
-            return f"Invalid value for the variable {option.envvar}: {error.message}"
-        case "DEFAULT_MAP":
-            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {key_of(option)}: {error.message}"
-        case _:
-            return error.format_message()
+def _denied(error: OSError | MemoryError) -> str:
+    """What the system has said no to; none of it is a bug."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{file}{error.strerror or error}"
 
 
 def _advice(error: typer.TyperException) -> str:

@@ -1,67 +1,38 @@
-"""`--help` in sections, one a group of options, as plain text; of many options those first that people use first.
+"""`--help` in sections, one a group of options, as plain text.
 
 typer's own boxes cut long flags short in a terminal of 80 columns, and cost more to draw than everything else that
 `rollout --help` does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rollout.cli.options.plain_values import read_plainly
-from rollout.cli.settings.rereading import remember
+from rollout.cli.flags import read_plainly
 
-_LAST = "Options"
-ALL = "--help-all"
-# Commands with so few options show them all at once.
-_FEW = 20
-# Beside those that only one command or two have.
-_FIRST = frozenset(
-    {
-        *("selector", "node", "max_unavailable", "window", "context", "inventory", "output", "help"),
-        # of check-update, whose examples have them
-        *("wait", "timeout", "stall_timeout"),
-    }
-)
+_OWN = "Options"
 
 
 class SectionedCommand(TyperCommand):
-    """A command whose help lists its options under the headings they were declared with.
-
-    It keeps the words that it was called with: whoever runs for long reads its settings again.
-    """
+    """A command whose help lists its options under the headings they were declared with."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """As any command's; `--help-all` is `--help` that shows every option."""
+        """As any command's."""
         prepare_values(self, ctx)
-        remember(ctx, args)
-        flags = args[: args.index("--")] if "--" in args else args
-        ctx.meta[ALL] = ALL in flags
-        words = ["--help" if word == ALL else word for word in flags]
-        return super().parse_args(ctx, [*words, *args[len(flags) :]])
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        """Arguments first, then the groups in the order of their first option, then what has no group."""
-        parameters = self.get_params(ctx)
-        shown = parameters if len(parameters) <= _FEW or ctx.meta.get(ALL) else _first(parameters)
-        sections = _sections(shown, ctx)
-        if len(parameters) > _FEW:
-            text = f"Show all {len(parameters)} options and exit."
-            sections.setdefault(_LAST, []).append((ALL, text))
-        for title in sorted(sections, key=lambda title: (title != "Arguments", title == _LAST)):
+        """Arguments, options of this command alone, then the groups in the order of their first option."""
+        sections = _sections(self.get_params(ctx), ctx)
+        for title in sorted(sections, key=lambda title: (title != "Arguments", title != _OWN)):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
-
-
-def _first(parameters: Sequence[Any]) -> list[Any]:
-    """Arguments, options that only this command has, and those of the others that are used most."""
-    return [item for item in parameters if item.name in _FIRST or _title(item) in ("Arguments", _LAST)]
 
 
 def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, list[tuple[str, str]]]:
@@ -74,15 +45,15 @@ def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, li
 
 
 def _label(parameter: Any, written: str) -> str:
-    """What stands before an explanation; of an argument without Python's name for its type."""
+    """What stands before an explanation, without Python's name for an argument's type, and without a flag's no."""
     is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
-    return written.partition(" <")[0] if is_typed else written
+    return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
 
 
 def _title(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return "Arguments"
-    return getattr(parameter, "rich_help_panel", None) or _LAST
+    return getattr(parameter, "rich_help_panel", None) or _OWN
 
 
 class DefaultCommandGroup(TyperGroup):

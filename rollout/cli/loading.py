@@ -1,10 +1,9 @@
-"""Commands that are imported and built when they are asked for: a command line needs one of them.
+"""Commands that are imported when they are asked for: all of them together cost more than most commands do themselves.
 
-All of them together cost more than most commands do themselves.
+A command is a function of its own name, in `rollout.cli.commands`; a group of commands is a typer application there.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -13,68 +12,44 @@ from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.completion import complete_values
 from rollout.cli.help import SectionedCommand, prepare_values
-from rollout.cli.options.flattening import flattened
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a command, or a group of them, is: `module:name` below `rollout.cli.commands`.
-
-    `line` stands for it in the list of commands, which a terminal of 80 columns holds; one without a line is hidden.
-    One that `takes_anything` only has something to say about the words it is given. `members` are commands of a group
-    that stand in modules of their own.
-    """
-
-    place: str
-    line: str = ""
-    takes_anything: bool = False
-    members: Mapping[str, "Source"] = field(default_factory=dict)
-
-    def build(self, name: str) -> Any:
-        """The command."""
-        module, _, attribute = self.place.partition(":")
-        loaded = getattr(import_module(f"rollout.cli.commands.{module}"), attribute)
-        application = loaded if isinstance(loaded, typer.Typer) else self._application(loaded)
-        for callback in filter(None, (registered.callback for registered in application.registered_commands)):
-            complete_values(callback)
-        command: Any = typer.main.get_command(application)
-        command.name = name
-        for member, source in self.members.items():
-            command.commands[member] = source.build(member)
-        return command
-
-    def _application(self, command: Any) -> typer.Typer:
-        application = typer.Typer(rich_markup_mode=None, add_completion=False)
-        application.command(
-            cls=SectionedCommand,
-            context_settings={**CONTEXT, "ignore_unknown_options": self.takes_anything},
-            short_help=self.line,
-            hidden=not self.line,
-            add_help_option=not self.takes_anything,
-        )(flattened(command))
-        return application
+# Of two commands that share a file, the one that has not its name.
+_ELSEWHERE = {"unpause": "pause"}
 
 
 class Commands(Mapping[str, Any]):
-    """The program's commands by name, in the order in which they are listed."""
+    """The program's commands by name, each with the line that a list of them shows."""
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
-        self.listed = [(name, source.line) for name, source in sources.items() if source.line]
-        self._sources = sources
+    def __init__(self, lines: Mapping[str, str]) -> None:
+        self.lines = lines
         self._built: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = self._sources[name].build(name)
+            self._built[name] = _built(name, self.lines[name])
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
+        return iter(self.lines)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self.lines)
+
+
+def _built(name: str, line: str) -> Any:
+    function = name.replace("-", "_")
+    module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
+    application = getattr(module, f"{function}_app", None)
+    if application is None:
+        application = typer.Typer(rich_markup_mode=None, add_completion=False)
+        application.command(cls=SectionedCommand, context_settings=CONTEXT, short_help=line)(getattr(module, function))
+    for registered in application.registered_commands:
+        if registered.callback is not None:
+            complete_values(registered.callback)
+    command: Any = typer.main.get_command(application)
+    command.name = name
+    return command
 
 
 class CommandList(TyperGroup):
@@ -91,7 +66,7 @@ class CommandList(TyperGroup):
         """The commands' names, of which none is imported for that, and the program's own flags."""
         whole = self.commands
         self.commands = {
-            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.listed
+            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.lines.items()
         }
         try:
             return super().shell_complete(ctx, incomplete)
@@ -101,4 +76,4 @@ class CommandList(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """A line each."""
         with formatter.section("Commands"):
-            formatter.write_dl(self.commands.listed)
+            formatter.write_dl(list(self.commands.lines.items()))

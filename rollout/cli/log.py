@@ -1,4 +1,4 @@
-"""What `-v`, `-vv` and `--log-file` tell: the program's own log, by the standard library's loggers below `rollout`.
+"""What `-v`, `-vv` and the log file tell: the program's own log, by the standard library's loggers below `rollout`.
 
 `-v` tells stages, how long each took, and decisions; `-vv` also each request to the API server and each command on a
 host. A file has all of that, what was said beside it, and the events of a run. Whoever logs names things: no bodies, no
@@ -136,7 +136,7 @@ class _File(logging.Handler):
                 os.fchmod(self._file, _OWNER_ONLY)
         except OSError as error:
             message = f"cannot write the log {path}: {error.strerror}"
-            raise InputError(message, hint="Name another with --log-file.") from error
+            raise InputError(message, hint="Name another as output.log-file.") from error
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append one line."""

@@ -16,8 +16,8 @@ import typer
 from rollout import __version__
 from rollout.cli import completion, failures
 from rollout.cli.invocation import invoke
-from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
-from rollout.cli.settings.variables import unknown_variables
+from rollout.cli.loading import CONTEXT, CommandList, Commands
+from rollout.cli.settings.reading import strangers
 from rollout.cli.streams import forget_impossible_sizes, prepare_streams, raise_limit_of_files
 from rollout.cli.terminal import say
 
@@ -31,7 +31,7 @@ With one:           rollout doctor    what is missing, and the fix
                     rollout check-update --wait   look for updates now
 Interrupted:        rollout resume    go on, or: rollout abort
 
-A flag may stand in the environment, ROLLOUT_MAX_UNAVAILABLE=3, or in rollout.toml.
+A flag may stand in the environment, ROLLOUT_MAX_UNAVAILABLE=3; settings in a file: --config FILE.
 Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked,
 64 wrong usage, 130 interrupted.
 """
@@ -93,38 +93,31 @@ def root(
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    for sentence in unknown_variables(context.command, os.environ, first=context.invoked_subcommand):
+    for sentence in strangers(os.environ):
         say(f"warning: {sentence}")
 
 
-_SOURCES: Mapping[str, Source] = {
-    "status": Source("status:status", "Show which nodes wait for a reboot, and why the others do not."),
-    "plan": Source("plan:plan", "Show what apply would do, or a saved plan; touch nothing."),
-    "apply": Source("apply:apply", "Run a saved plan; or plan, show, ask and run."),
-    "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
-    "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
-    "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
-    "pause": Source("pause:pause", "Keep rollouts from starting these nodes, or any."),
-    "unpause": Source("pause:unpause", "End a pause."),
-    "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
-    "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
-    "report": Source("report:report", "Report a run as a page, Markdown or JSON."),
-    "doctor": Source("doctor:doctor", "Check everything that a rollout needs, and name each fix."),
-    "inventory": Source("inventory:inventory", "Print the Nodes as an Ansible inventory, in JSON."),
-    "known-hosts": Source("known_hosts:known_hosts", "Scan the Nodes' host keys into a known_hosts file."),
-    "check-update": Source("check_update:check_update", "Ask the selected hosts to look for an update now."),
-    "manifests": Source("manifests:manifests", "Print what runs rollout in the cluster, for kubectl apply."),
-    "demo": Source("demo:demo", "Watch a simulated cluster being taken through its updates."),
-    "completion": Source("completion:completion", "Print the completion script of bash, zsh or fish."),
-    "help": Source("leads:help_of"),
-    "drain": Source("leads:drain", takes_anything=True),
-    "reboot": Source("leads:reboot", takes_anything=True),
-    "fleetlock": Source(
-        "fleetlock:fleetlock_app",
-        "Serve FleetLock: hosts with Zincati ask before they reboot.",
-        members={"zincati": Source("zincati:zincati", "Print the drop-in for hosts with Zincati.")},
-    ),
-    "lab": Source("lab:lab_app", "A simulated cluster to rehearse on."),
+_COMMANDS: Mapping[str, str] = {
+    "status": "Show which nodes wait for a reboot, and why the others do not.",
+    "plan": "Show what apply would do, or a saved plan; touch nothing.",
+    "apply": "Run a saved plan; or plan, show, ask and run.",
+    "resume": "Go on with an interrupted rollout, from any machine.",
+    "operate": "Reboot what waits, unattended: once, or pass after pass.",
+    "abort": "Undo what an interrupted rollout started.",
+    "pause": "Keep rollouts from starting these nodes, or any.",
+    "unpause": "End a pause.",
+    "release": "End the hold of a version that failed on too many nodes.",
+    "history": "List this machine's runs, or show one as a timeline.",
+    "report": "Report a run as a page, Markdown or JSON.",
+    "doctor": "Check everything that a rollout needs, and name each fix.",
+    "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
+    "known-hosts": "Scan the Nodes' host keys into a known_hosts file.",
+    "check-update": "Ask the selected hosts to look for an update now.",
+    "manifests": "Print what runs rollout in the cluster, for kubectl apply.",
+    "demo": "Watch a simulated cluster being taken through its updates.",
+    "completion": "Print the completion script of bash, zsh or fish.",
+    "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
+    "lab": "A simulated cluster to rehearse on.",
 }
 
 
@@ -132,7 +125,7 @@ def program() -> Any:
     """The command `rollout`, with all others in it."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
-    root.commands = Commands(_SOURCES)
+    root.commands = Commands(_COMMANDS)
     return root
 
 

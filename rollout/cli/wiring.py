@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rollout.cli.options.ssh import Executor, SshOptions
+from rollout.cli.settings.schema import Executor, Settings, Ssh
 from rollout.cli.terminal import say, shown_meanwhile
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
     from rollout.adapters.pushgateway import Pushgateway
-    from rollout.cli.options.cluster import ClusterOptions
-    from rollout.cli.options.gates import LocalGateOptions
-    from rollout.cli.options.notify import NotifyOptions
-    from rollout.cli.options.run import ProcessOptions
-    from rollout.cli.options.ssh import PlaybookOptions
+    from rollout.cli.settings.schema import Cluster, Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.gates.playbooks import NodePlaybooks
@@ -35,14 +31,14 @@ if TYPE_CHECKING:
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
-def cluster_api(options: "ClusterOptions") -> ClusterApi:
+def cluster_api(options: "Cluster") -> ClusterApi:
     """The API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
-    return connect(options.kubeconfig, options.context)
+    return connect(options.kubeconfig, options.context or None)
 
 
-def context_of(options: "ClusterOptions") -> str:
+def context_of(options: "Cluster") -> str:
     """The context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
     from rollout.errors import KubeconfigError
@@ -55,21 +51,21 @@ def context_of(options: "ClusterOptions") -> str:
         return ""
 
 
-def server_of(options: "ClusterOptions") -> tuple[str, str]:
+def server_of(options: "Cluster") -> tuple[str, str]:
     """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
     from rollout.adapters.kube.kubeconfig import find_server
 
-    return find_server(options.kubeconfig, options.context, os.environ)
+    return find_server(options.kubeconfig, options.context or None, os.environ)
 
 
-def host_shell(options: SshOptions) -> HostExecutor:
+def host_shell(options: Ssh) -> HostExecutor:
     """What carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell
 
     return logged_shell(_executor(options))
 
 
-def _executor(options: SshOptions) -> HostExecutor:
+def _executor(options: Ssh) -> HostExecutor:
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
@@ -77,22 +73,22 @@ def _executor(options: SshOptions) -> HostExecutor:
     return _ssh(options)
 
 
-def _ansible_settings(options: SshOptions) -> "AnsibleSettings":
+def _ansible_settings(options: Ssh) -> "AnsibleSettings":
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.ssh.known_hosts import HostKeyChecking
 
     return AnsibleSettings(
         inventory=options.inventory,
-        user=options.ssh_user,
-        port=options.ssh_port,
-        key_file=options.ssh_key,
+        user=options.user or None,
+        port=options.port,
+        key_file=options.key,
         known_hosts=options.known_hosts,
-        ssh_config=options.ssh_config,
+        ssh_config=options.config,
         host_key_checking=HostKeyChecking(options.host_key_checking),
     )
 
 
-def inventory(options: SshOptions, defaults: "SshDefaults") -> "Inventory | None":
+def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
     """The inventory that is named; None where the Nodes are the inventory."""
     if options.inventory is None:
         return None
@@ -103,7 +99,7 @@ def inventory(options: SshOptions, defaults: "SshDefaults") -> "Inventory | None
         return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
 
 
-def _ssh(options: SshOptions) -> HostExecutor:
+def _ssh(options: Ssh) -> HostExecutor:
     from rollout.adapters.ssh.known_hosts import HostKeyChecking
     from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE, ask_on_terminal
     from rollout.adapters.ssh.shell import ParamikoShell
@@ -111,13 +107,13 @@ def _ssh(options: SshOptions) -> HostExecutor:
     return ParamikoShell(
         known_hosts=options.known_hosts,
         host_key_checking=HostKeyChecking(options.host_key_checking),
-        key_file=options.ssh_key,
+        key_file=options.key,
         passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
         ask=ask_on_terminal,
     )
 
 
-def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mapping[str, Host]:
+def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, Host]:
     """The hosts as `--ssh-config` or the operator's own configuration has them reached."""
     if options.executor is Executor.ANSIBLE:
         # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
@@ -127,7 +123,7 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
         }
     from rollout.adapters.ssh.config import with_ssh_config
 
-    return with_ssh_config(hosts, options.ssh_config, say)
+    return with_ssh_config(hosts, options.config, say)
 
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
@@ -140,39 +136,22 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
         executor.unlock(hosts.values())
 
 
-def gates(
-    alerts: "AlertPolicy",
-    local: "LocalGateOptions",
-    prometheus_url: str,
-    playbooks: "NodePlaybooks | None",
-    end: "Deadline | None" = None,
-) -> "GatePorts":
+def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = None) -> "GatePorts":
     """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
 
-    `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else. `end` as for the ports.
+    `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end` as for the ports.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
     from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
-        command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
-        confirmation=TerminalConfirmation() if local.interactive else None,
-        alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
-        playbooks=playbooks,
+        command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
+        confirmation=TerminalConfirmation() if settings.gates.interactive else None,
+        alerts=_alert_source(alerts, settings.alerts.prometheus_url) if alerts.url else None,
+        playbooks=_node_playbooks(settings),
         end=end,
     )
-
-
-def gates_of(
-    process: "ProcessOptions",
-    alerts: "AlertPolicy",
-    local: "LocalGateOptions",
-    prometheus_url: str,
-    end: "Deadline | None" = None,
-) -> "GatePorts":
-    """The same with this process's own playbooks."""
-    return gates(alerts, local, prometheus_url, node_playbooks(process.playbooks, process.ssh), end)
 
 
 def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
@@ -182,22 +161,24 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
         alerts.url,
         pattern=alerts.pattern,
         match_only=alerts.match_only,
-        firing_only=alerts.firing_only,
         token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
     )
 
 
-def node_playbooks(options: "PlaybookOptions", ssh: SshOptions) -> "NodePlaybooks | None":
+def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
     from rollout.execution.gates.playbooks import Occasion
 
-    by_occasion = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
+    by_occasion = {
+        Occasion.PRE_REBOOT: settings.reboot.pre_playbook,
+        Occasion.POST_REBOOT: settings.reboot.post_playbook,
+    }
     files = {occasion: file for occasion, file in by_occasion.items() if file is not None}
     if not files:
         return None
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
-    return AnsiblePlaybooks(_ansible_settings(ssh), files)
+    return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
 
 
 def own_pod() -> "OwnPod | None":
@@ -239,7 +220,7 @@ def exposition(*collectors: "Collector") -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def notify_destinations(options: "NotifyOptions") -> "tuple[Destination, ...]":
+def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
     """Where notifications go; none, and nothing is loaded, where nobody wants any."""
     if not options.urls:
         return ()

@@ -83,7 +83,7 @@ class CarriedFile:
 class Files:
     """What the pod reads: two texts, `settings` may be empty, and the names of Secrets, `env_secret` may be empty.
 
-    `carried` are files that the settings name, `places` says by variable which of them, or which folder, is meant.
+    `carried` are files that the settings name, `places` says by setting which of them, or which folder, is meant.
     """
 
     settings: str

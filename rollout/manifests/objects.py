@@ -136,6 +136,7 @@ def _content(installation: Installation) -> dict[str, Any]:
         "port": _port(installation),
         "secrets": {name: secret for name, secret in secrets.items() if secret},
         "variables": _variables(installation),
+        "told": _told(installation),
         "deferred": marks.DEFERRED,
         "names_registry": names_registry(installation.image),
     }
@@ -149,6 +150,13 @@ def _port(installation: Installation) -> Mapping[str, Any] | None:
     return {"name": "metrics", "number": listen.port} if listen.is_reachable else None
 
 
+def _told(installation: Installation) -> list[str]:
+    """Arguments of every pod: what its log is to be, where the lock is, where the files are that its settings name."""
+    places = {name: f"{_SETTINGS}/files/{place}" for name, place in installation.files.places.items()}
+    values = {"lock.namespace": installation.access.lease_namespace, **places}
+    return ["--output", "json", *(word for name, value in values.items() for word in ("--set", f"{name}={value}"))]
+
+
 def _variables(installation: Installation) -> Mapping[str, str]:
     """Where the pod's files are; what it may write goes to its one volume for that."""
     files, serves = installation.files, installation.kind is Kind.FLEETLOCK
@@ -160,8 +168,6 @@ def _variables(installation: Installation) -> Mapping[str, str]:
     return {
         **settings,
         **({} if serves else ssh),
-        **{variable: f"{_SETTINGS}/files/{place}" for variable, place in files.places.items()},
-        "ROLLOUT_LEASE_NAMESPACE": installation.access.lease_namespace,
         "HOME": _SCRATCH,
         "TMPDIR": _SCRATCH,
         "XDG_STATE_HOME": f"{_SCRATCH}/state",

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Source(StrEnum):
-    """Who can say it; the words of `--detect`.
+    """Who can say it; the words of `detect.sources`.
 
     `COMMAND` is the operator's own; `ANNOTATION` stands on the Node, the others are asked of the host.
     """

@@ -25,11 +25,10 @@ class GateVariable(StrEnum):
 class WindowPolicy:
     """When nodes may be begun: windows as written, none for always.
 
-    `fit`: only what is estimated to end inside. `wait`: wait for the next one instead of ending.
+    Only what is estimated to end inside is begun. `wait`: wait for the next one instead of ending.
     """
 
     windows: tuple[str, ...] = ()
-    fit: bool = False
     wait: bool = False
 
 
@@ -45,16 +44,14 @@ class HookPolicy:
 
 @dataclass(frozen=True, slots=True)
 class AlertPolicy:
-    """Prometheus' alerts that keep nodes from being begun; an empty `url` asks for none.
+    """Prometheus' firing alerts that keep nodes from being begun; an empty `url` asks for none.
 
-    `pattern` names alerts that do not count; with `match_only`, the only ones that do. With `firing_only`, pending ones
-    do not count.
+    `pattern` names alerts that do not count; with `match_only`, the only ones that do.
     """
 
     url: str = ""
     pattern: str = ""
     match_only: bool = False
-    firing_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ NOTIFICATION_VERSION = "1.0"
 
 
 class NotifyEvent(StrEnum):
-    """What there are notifications of; the words of --notify-on."""
+    """What there are notifications of; the words of notify.on."""
 
     STARTED = "started"
     WAVE_DONE = "wave-done"
@@ -86,7 +86,7 @@ class WaveDoneNote(Note):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldNote(Note):
-    """A pod's eviction is not allowed for longer than --notify-held-after."""
+    """A pod's eviction is not allowed for longer than notify.held-after."""
 
     event: Literal["held"] = "held"
     node: str

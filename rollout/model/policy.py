@@ -87,15 +87,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one rollout, as the flags of the same names say them. `pools` have rules that differ.
+    """The rules of one rollout, as the settings say them. `pools` have rules that differ.
 
-    `reboot_command` is a digest of the operator's own command, empty where there is none. The command itself stands in
-    no plan and no cluster: what runs on hosts as root is never read from there.
+    `own_reboot_command`: hosts are rebooted by the operator's own command. The command itself stands in no plan and no
+    cluster: what runs on hosts as root is never read from there.
 
     `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
     `control_plane_selector` chooses nodes that are of the control plane though nothing on them says so; empty: none.
     `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
-    `detect` are the sources of which any may say that a node needs a reboot; `detect_command` is a digest as well.
+    `detect` are the sources of which any may say that a node needs a reboot.
     """
 
     max_unavailable: Count = Count(1)
@@ -111,7 +111,7 @@ class Policy:
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
-    reboot_command: str = ""
+    own_reboot_command: bool = False
     ramp: tuple[Count, ...] = ()
     prefer_no_schedule_taint: bool = False
     exclude_from_load_balancers: Duration = Duration(0)
@@ -121,5 +121,4 @@ class Policy:
     control_plane_selector: str = ""
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
-    detect_command: str = ""
     courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)

@@ -17,8 +17,8 @@ def unasked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
 
 
 def detect_flag(asked: Sequence[Source], shown: Iterable[Source]) -> str:
-    """The flag that asks by all of them: `--detect update-engine,rpm-ostree`."""
-    return f"--detect {','.join(dict.fromkeys((*asked, *shown)))}"
+    """The flag that asks by all of them: `--set detect.sources=update-engine,rpm-ostree`."""
+    return f"--set detect.sources={','.join(dict.fromkeys((*asked, *shown)))}"
 
 
 def way_to_judge(facts: HostFacts, shown: Sequence[Source]) -> str:
@@ -26,5 +26,5 @@ def way_to_judge(facts: HostFacts, shown: Sequence[Source]) -> str:
     if shown:
         return f"it has {', '.join(shown)}: {detect_flag(facts.sources, shown)}"
     if facts.lacks_engine:
-        return f"--detect names what else says that it needs a reboot: {_OTHERS}"
+        return f"detect.sources names what else says that it needs a reboot: {_OTHERS}"
     return ""

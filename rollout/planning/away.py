@@ -117,7 +117,7 @@ class ControlPlane:
         if node not in self.nodes:
             return ()
         unwell = [*self._away(node), *self._unready(node)]
-        beside = "and no other node of the control plane may be away beside it: fix it, or use --ignore-blockers"
+        beside = "and no other node of the control plane may be away beside it: fix it, or use --allow blocked"
         objections = [(subject, f"{why}, {beside}") for subject, why in unwell] or self._without_majority(node)
         return tuple(Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why) for subject, why in objections)
 
@@ -136,7 +136,7 @@ class ControlPlane:
         if node in members and len(members) > 1 and left < needed:
             message = (
                 f"is one of {len(members)} members of etcd on {node}, which needs {needed} and would have {left} "
-                "without it: add a member, or use --ignore-blockers"
+                "without it: add a member, or use --allow blocked"
             )
             yield f"pod/{members[node].key}", message
 

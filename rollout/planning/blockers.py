@@ -66,7 +66,7 @@ def _stuck(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[Blocker]:
             BlockerKind.STUCK_TERMINATING,
             f"pod/{pod.key}",
             f"should have been gone {Duration(round(seconds))} ago{_held(pod)}, longer than --drain-timeout waits: "
-            "see what holds it, or leave it behind with --skip-wait-for-delete-timeout",
+            "see what holds it, or leave it behind with drain.skip-wait-for-delete-timeout",
         )
 
 
@@ -155,7 +155,7 @@ def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning
     if 0 < seconds <= stuck_pods.patience:
         message = (
             f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it, unless "
-            "--skip-wait-for-delete-timeout leaves it behind"
+            "drain.skip-wait-for-delete-timeout leaves it behind"
         )
         yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.TERMINATING)
 

@@ -96,9 +96,8 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         drain=_gentler(standing.drain, today.drain),
         settle_timeout=max(standing.settle_timeout, today.settle_timeout),
         exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
-        reboot_command=today.reboot_command,
+        own_reboot_command=today.own_reboot_command,
         detect=tuple(source for source in standing.detect if source in today.detect),
-        detect_command=today.detect_command,
         gates=_gates(standing.gates, today.gates),
         courtesy=_more_courteous(standing.courtesy, today.courtesy),
         pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools),
@@ -198,7 +197,7 @@ def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolic
 
 
 def _windows(one: WindowPolicy, other: WindowPolicy) -> WindowPolicy:
-    return WindowPolicy(other.windows or one.windows, one.fit or other.fit, one.wait and other.wait)
+    return WindowPolicy(other.windows or one.windows, one.wait and other.wait)
 
 
 def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
@@ -215,7 +214,6 @@ def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
         other.url,
         one.pattern if alike else "",
         one.match_only and alike,
-        one.firing_only and other.firing_only,
     )
 
 

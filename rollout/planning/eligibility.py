@@ -78,7 +78,7 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
 
 
 def is_control_plane(node: Node, policy: Policy) -> bool:
-    """Whether the node's role says so, or `--control-plane-selector`."""
+    """Whether the node's role says so, or `waves.control-plane-selector`."""
     selector = policy.control_plane_selector
     return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
 
@@ -118,7 +118,7 @@ def _cordoned(candidate: Candidate) -> Objection | None:
             f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
         )
     in_hand = next((sentence for _rival, sentence in marks_on(node)), "")
-    way = "--include-cordoned reboots it too, and leaves it cordoned"
+    way = "--allow cordoned reboots it too, and leaves it cordoned"
     return ExclusionReason.CORDONED, f"cordoned; {in_hand}" if in_hand else f"cordoned by an operator ({way})"
 
 
@@ -164,7 +164,7 @@ def _way_to_reboot(candidate: Candidate) -> str:
         return ""
     if Source.ANNOTATION in unasked(candidate.node, facts):
         return f" (its annotation reboot-needed counts with {detect_flag(facts.sources, [Source.ANNOTATION])})"
-    return " (--reboot-idle reboots it anyway)"
+    return " (--allow idle reboots it anyway)"
 
 
 def _unreachable(candidate: Candidate) -> Objection | None:
@@ -192,7 +192,7 @@ def _unknown_status(candidate: Candidate) -> Objection | None:
 
 def _no_sudo(candidate: Candidate) -> Objection | None:
     facts = candidate.facts
-    if facts is None or facts.may_reboot or candidate.policy.reboot_command:
+    if facts is None or facts.may_reboot or candidate.policy.own_reboot_command:
         return None
     return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
 
@@ -206,7 +206,7 @@ def _inhibited(candidate: Candidate) -> Objection | None:
 
 def _locked(candidate: Candidate) -> Objection | None:
     why = candidate.detection.blocked
-    return (ExclusionReason.INHIBITED, why) if why and not candidate.policy.reboot_command else None
+    return (ExclusionReason.INHIBITED, why) if why and not candidate.policy.own_reboot_command else None
 
 
 def _shutdown_pending(candidate: Candidate) -> Objection | None:
@@ -222,7 +222,7 @@ def _rival(candidate: Candidate) -> Objection | None:
     if mark is None:
         return None
     name, message = mark
-    return ExclusionReason.RIVAL, f"{message}, or --ignore-rival {name}"
+    return ExclusionReason.RIVAL, f"{message}, or --allow {name}"
 
 
 def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:

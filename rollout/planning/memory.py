@@ -90,7 +90,7 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
     if rules.include_held or node in rules.retried:
         return None
     if why := why_held(memory, version, rules.limit):
-        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --include-held)"
+        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --allow held)"
     if rules.unattended and (why := why_resting(memory, node, rules.now)):
         return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
     return None
@@ -130,7 +130,7 @@ def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
         return ""
     for version in sorted(memory.versions):
         if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
-            way_out = f"rollout release {shell_word(version)}, or --include-held"
+            way_out = f"rollout release {shell_word(version)}, or --allow held"
             return f"{why}; it may be the one that waits here ({way_out})"
     return ""
 

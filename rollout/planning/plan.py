@@ -291,7 +291,7 @@ def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
 def _skipped(item: Drainable) -> Exclusion:
     first = item.blockers[0]
     return Exclusion(
-        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip-blocked: {first.object} {first.message}"
+        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip blocked: {first.object} {first.message}"
     )
 
 
@@ -373,7 +373,11 @@ def _login_warnings(
     planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation], longest: Duration
 ) -> Iterator[PlanWarning]:
     """One for each of these nodes that has any; `longest` is how long they are waited for, 0 where they are not."""
-    remedy = f"waited for up to {longest} (--wait-for-users)" if longest else "not waited for without --wait-for-users"
+    remedy = (
+        f"waited for up to {longest} (reboot.wait-for-users)"
+        if longest
+        else "not waited for without reboot.wait-for-users"
+    )
     for node in (node.name for node in planned):
         facts = observations.get(node)
         users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users

@@ -72,7 +72,7 @@ def _rival(coordinator: Coordinator) -> Rival:
     return Rival(
         coordinator.rival,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"{acts}: {way_out}, {joint} ignore it with --ignore-rival {coordinator.rival}",
+        f"{acts}: {way_out}, {joint} ignore it with --allow {coordinator.rival}",
     )
 
 

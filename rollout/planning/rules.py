@@ -101,34 +101,34 @@ def _of_drain(drain: DrainPolicy) -> Iterator[str]:
         yield f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends them"
     if drain.skip_wait_for_delete_timeout:
         seconds = drain.skip_wait_for_delete_timeout
-        yield f"--skip-wait-for-delete-timeout {seconds}: pods overdue by more seconds are not waited for"
+        yield f"drain.skip-wait-for-delete-timeout {seconds}: pods overdue by more seconds are not waited for"
     if drain.grace_period is not None:
         yield f"--grace-period {drain.grace_period}: seconds that a pod has to end, whatever it asks for"
 
 
 def _of_nodes(policy: Policy) -> Iterator[str]:
     if policy.include_cordoned:
-        yield "--include-cordoned: nodes that an operator cordoned are rebooted too"
+        yield "--allow cordoned: nodes that an operator cordoned are rebooted too"
     if policy.include_held:
-        yield "--include-held: nodes are rebooted into versions that failed on others"
+        yield "--allow held: nodes are rebooted into versions that failed on others"
     if policy.reboot_idle:
-        yield "--reboot-idle: nodes with no update staged are rebooted too"
+        yield "--allow idle: nodes with no update staged are rebooted too"
     for pool in policy.pools:
         if pool.reboot_idle:
-            yield f"--reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
+            yield f"reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
     if policy.gates.ignored_rivals:
-        yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
+        yield f"--allow {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
 
 
 def _on_nodes(policy: Policy) -> Iterator[str]:
     """What is written on Nodes by names that the rules choose."""
     for when in ("pre", "post"):
         if labels := getattr(policy.courtesy, f"{when}_reboot_node_labels"):
-            yield f"--{when}-reboot-node-labels {','.join(labels)}: each node gets them"
+            yield f"labels.{when}-reboot {','.join(labels)}: each node gets them"
     for when in ("before", "after"):
         if checks := getattr(policy.gates.hooks, when):
             names = ",".join(checks)
-            yield f"--{when}-reboot-annotations {names}: they are taken from each node, and waited for"
+            yield f"gates.{when}-reboot-annotations {names}: they are taken from each node, and waited for"
 
 
 def _of_limits(policy: Policy) -> Iterator[str]:
@@ -139,16 +139,14 @@ def _of_limits(policy: Policy) -> Iterator[str]:
     if policy.settle_timeout < _DEFAULT.settle_timeout:
         yield f"--settle-timeout {policy.settle_timeout}: moved pods are waited for no longer"
     if policy.gates.health_checks < GatePolicy().health_checks:
-        yield f"--health-checks {policy.gates.health_checks}: good checks in a row that make a wave settled"
+        yield f"waves.health-checks {policy.gates.health_checks}: good checks in a row that make a wave settled"
 
 
 def _of_alerts(alerts: AlertPolicy) -> Iterator[str]:
     if not alerts.url:
         return
-    yield f"--prometheus-url {alerts.url}: this machine asks there for alerts"
+    yield f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"
     if alerts.match_only and alerts.pattern:
-        yield f"--alert-filter-match-only: only alerts that match {alerts.pattern} count"
+        yield f"alerts.filter-match-only: only alerts that match {alerts.pattern} count"
     elif alerts.pattern:
-        yield f"--alert-filter-regexp {alerts.pattern}: alerts that match do not count"
-    if alerts.firing_only:
-        yield "--alert-firing-only: pending alerts do not count"
+        yield f"alerts.filter-regexp {alerts.pattern}: alerts that match do not count"

@@ -150,7 +150,7 @@ _VALUE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?[A-Za-z0-9]|")
 _LONGEST = 63
 _LABEL_HINT = "Write it as for kubectl label: maintenance=true, or maintenance= for an empty value."
 _OWN = {
-    marks.EXCLUDED_FROM_BALANCERS: "--exclude-from-load-balancers sets it",
+    marks.EXCLUDED_FROM_BALANCERS: "drain.exclude-from-load-balancers sets it",
     **{f"{marks.FLUO_PREFIX}{word}": "it asks for checks around the reboot" for word in marks.OPERATOR_LABELS},
 }
 

@@ -5,8 +5,8 @@ rule does I/O, and every rule that a pod meets leaves its warning, where kubectl
 for which a pod is refused are told, where kubectl names the first. Shape by shape, and where it differs on purpose:
 
 - Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
-- Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. kubectl holds the time
-  stamp against its own machine's clock, here it is held against the server's: no pod in its grace is left behind.
+- Pods overdue by more than `drain.skip-wait-for-delete-timeout`: left, as with kubectl, and said. kubectl holds the
+  time stamp against its own machine's clock, here it is held against the server's: no pod in its grace is left behind.
 - Mirror pods: left, as with kubectl, which does so silently; here they are counted among what stays.
 - DaemonSet pods: left. Where the DaemonSet is gone, refused without `--force`, evicted with it, as with kubectl, whose
   warning about it is overwritten by the next rule. A DaemonSet that cannot be looked up is no reason to
@@ -126,7 +126,7 @@ def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
     seconds = int(seconds_since(pod.deleted_at, rules.now))
     if seconds <= patience:
         return None
-    message = f"should have been gone {seconds} s ago (--skip-wait-for-delete-timeout is {patience})"
+    message = f"should have been gone {seconds} s ago (drain.skip-wait-for-delete-timeout is {patience})"
     return _Finding(Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for")
 
 
@@ -164,7 +164,9 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
         return None
     if rules.policy.delete_emptydir_data:
         return _Finding(
-            None, VerdictReason.LOCAL_STORAGE, "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
+            None,
+            VerdictReason.LOCAL_STORAGE,
+            "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
         )
     return _Finding(
         Action.REFUSE,

@@ -4,8 +4,8 @@ Two nodes may share a wave when their pods can leave under every disruption budg
 that has no budget, and with room for them on the nodes that stay. A budget is a rate: what finds a place elsewhere
 gives its permit back, so that one drain waits for another's, as long as neither takes too long, and as the whole is
 faster than wave after wave. What finds no place keeps its permit until its node is back: of that, a wave takes only
-as much as the budget allows at a time. With `--sharing exclusive` that goes for all pods. A node whose own pods exceed
-a budget drains gradually, and shares its wave with no other node of that budget.
+as much as the budget allows at a time. With `waves.sharing` exclusive that goes for all pods. A node whose own pods
+exceed a budget drains gradually, and shares its wave with no other node of that budget.
 """
 
 from collections import Counter, defaultdict

@@ -26,9 +26,7 @@ LONGEST = Duration(7 * 86400)
 _WRITTEN = re.compile(
     r"(?:(?P<days>[A-Za-z][A-Za-z,\s-]*?)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
 )
-_FLUO_START = re.compile(r"(?:(?P<day>[A-Za-z]{3})\s+)?(?P<time>\d{1,2}:\d{2})")
 _HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h' for UTC."
-_FLUO_HINT = "Write --reboot-window-start as 'Thu 23:00' or '14:00', and --reboot-window-length as '1h30m'."
 _AHEAD = timedelta(days=9)
 
 
@@ -74,25 +72,6 @@ class Opening:
     def holds(self, moment: datetime) -> bool:
         """Whether the moment lies in it."""
         return self.begin <= moment < self.end
-
-
-def fluo_window(start: str, length: str) -> str:
-    """FLUO's and locksmith's `[sun..sat] H:MM` and duration, as a window; `UsageError` for anything else.
-
-    Both are needed: FLUO takes one alone for no window at all, which nobody means.
-    """
-    if not start.strip() or not length.strip():
-        missing = "--reboot-window-length" if start.strip() else "--reboot-window-start"
-        raise UsageError(f"{missing} is missing: a window has a start and a length", hint=_FLUO_HINT)
-    match = _FLUO_START.fullmatch(start.strip())
-    if match is None or (match["day"] and match["day"].lower() not in {day[:3] for day in DAYS}):
-        raise UsageError(f"{start!r} is not the start of a window", hint=_FLUO_HINT)
-    written = f"{match['day'].lower()} " if match["day"] else ""
-    window = Window.parse(f"{written}{match['time']} {length.strip()}")
-    most = LONGEST if match["day"] else Duration(86400)
-    if window.length >= most:
-        raise UsageError(f"a window of {length} does not end before it begins again", hint=_FLUO_HINT)
-    return f"{written}{match['time']} {length.strip()}"
 
 
 def current(windows: Sequence[Window], now: datetime) -> Opening | None:

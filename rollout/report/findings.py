@@ -35,7 +35,7 @@ def lists_of_findings(
         yield "Nothing can start (apply refuses):", blocker_sentences(start)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
-        heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
+        heading = f"Blockers on {nodes} (apply refuses to start; --skip blocked leaves these nodes out):"
         yield heading, blocker_sentences(of_nodes)
     if warnings:
         yield "Warnings:", map(_of_many, _alike(warnings))

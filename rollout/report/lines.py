@@ -216,7 +216,7 @@ class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
     cluster: _Cluster
     policy: _Policy
     process: Annotated[str, Meta(description="a word that no other process has, as on the lock")] | UnsetType = UNSET
-    cluster_name: Annotated[str, Meta(description="`--cluster-name`; empty where none was given")] | UnsetType = UNSET
+    cluster_name: Annotated[str, Meta(description="`cluster.name`; empty where none was given")] | UnsetType = UNSET
 
 
 class AbortedRecord(Struct, frozen=True, tag_field="type", tag="aborted"):

@@ -67,8 +67,6 @@ def _windows(policy: WindowPolicy, now: datetime) -> Iterator[str]:
         state = "closed"
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     yield f"{printable('; '.join(policy.windows))}: {state}{otherwise}"
-    if policy.fit:
-        yield "only nodes that are estimated to end inside are begun"
 
 
 def _far(then: datetime, now: datetime) -> str:
@@ -90,8 +88,7 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
 def _sources(policy: Policy) -> Iterator[str]:
     """What may ask for a reboot, where the operator has chosen that."""
     if policy.detect != DEFAULT_SOURCES:
-        digest = f" (digest {printable(policy.detect_command[:12])})" if policy.detect_command else ""
-        yield f"{', '.join(policy.detect) or 'nothing'}{digest}"
+        yield ", ".join(policy.detect) or "nothing"
 
 
 def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
@@ -110,42 +107,54 @@ def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
 
 
 def _reboot(policy: Policy) -> str:
-    """The command itself stands in no plan, only its digest does."""
-    return (
-        f"--reboot-command (digest {printable(policy.reboot_command[:12])})"
-        if policy.reboot_command
-        else "systemctl reboot"
-    )
+    """The command itself stands in no plan."""
+    return "the operator's own reboot.command" if policy.own_reboot_command else "systemctl reboot"
 
 
 def _weakened(policy: Policy) -> Iterator[str]:
     """Limits and addresses stand above already."""
-    above = ("--max-unavailable", "--prometheus-url", "--max-failures", "--pre-reboot", "--post-reboot")
+    above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
     return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))
 
 
 POOL = "[[pool]]"
-# Where the flag has not the name of the field.
-_FLAGS = {
-    "drain.timeout": "drain-timeout",
-    "gates.windows.windows": "window",
-    "gates.windows.fit": "window-fit",
-    "gates.windows.wait": "wait-window",
-    "gates.hooks.before": "before-reboot-annotations",
-    "gates.hooks.after": "after-reboot-annotations",
-    "gates.hooks.prefix": "hook-prefix",
-    "gates.hooks.timeout": "hook-timeout",
-    "gates.alerts.url": "prometheus-url",
-    "gates.alerts.pattern": "alert-filter-regexp",
-    "gates.alerts.match_only": "alert-filter-match-only",
-    "gates.alerts.firing_only": "alert-firing-only",
-    "gates.blocking_pods": "blocking-pod-selector",
-    "gates.timeout": "gate-timeout",
-    "gates.ignored_rivals": "ignore-rival",
+# Where the setting has not the name of the field.
+_KEYS = {
+    "gates.windows.windows": "--window",
+    "gates.windows.wait": "gates.wait-window",
+    "gates.hooks.before": "gates.before-reboot-annotations",
+    "gates.hooks.after": "gates.after-reboot-annotations",
+    "gates.hooks.prefix": "gates.hook-prefix",
+    "gates.hooks.timeout": "gates.hook-timeout",
+    "gates.alerts.url": "alerts.prometheus-url",
+    "gates.alerts.pattern": "alerts.filter-regexp",
+    "gates.alerts.match_only": "alerts.filter-match-only",
+    "gates.blocking_pods": "gates.blocking-pod-selector",
+    "gates.timeout": "gates.timeout",
+    "gates.ignored_rivals": "--allow",
+    "gates.soak": "waves.soak",
+    "gates.health_checks": "waves.health-checks",
+    "drain.timeout": "--drain-timeout",
+    "drain.skip_wait_for_delete_timeout": "drain.skip-wait-for-delete-timeout",
+    "include_cordoned": "--allow cordoned",
+    "include_held": "--allow held",
+    "reboot_idle": "--allow idle",
+    "skip_blocked": "--skip blocked",
+    "sharing": "waves.sharing",
+    "ramp": "waves.ramp",
+    "control_plane_selector": "waves.control-plane-selector",
+    "prefer_no_schedule_taint": "drain.prefer-no-schedule-taint",
+    "exclude_from_load_balancers": "drain.exclude-from-load-balancers",
+    "own_reboot_command": "reboot.command",
+    "detect": "detect.sources",
+    "courtesy.drain_delay": "drain.delay",
+    "courtesy.reboot_delay": "reboot.delay",
+    "courtesy.wait_for_users": "reboot.wait-for-users",
+    "courtesy.wall": "reboot.wall",
+    "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
+    "courtesy.post_reboot_node_labels": "labels.post-reboot",
+    "courtesy.fluo_labels": "labels.fluo",
 }
-# The plan has the digests of commands, not the commands.
-_DIGESTS = ("reboot_command", "detect_command")
-_SHOWN = 12
 # What a command has without flags: a document that does not speak of the taint is of a version that had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)
 _POOL_KEYS = ("name", "selector")
@@ -174,7 +183,7 @@ def said(value: object) -> str:
 
 def _as_flag(flag: str, value: object) -> str:
     if isinstance(value, bool):
-        return flag if value else flag.replace("--", "--no-", 1)
+        return flag if value else f"no {flag}"
     return f"{flag} {said(value) or 'none'}"
 
 
@@ -185,8 +194,7 @@ def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, 
         elif name == "pools" and isinstance(value, list | tuple):
             yield from ((POOL, _pool(pool)) for pool in value if isinstance(pool, dict))
         else:
-            shown = f"(digest {str(value)[:_SHOWN]})" if name in _DIGESTS and value else value
-            yield f"--{_FLAGS.get(before + name) or name.replace('_', '-')}", shown
+            yield _KEYS.get(before + name) or f"--{name.replace('_', '-')}", value
 
 
 def _pool(pool: Mapping[str, object]) -> str:

@@ -43,7 +43,7 @@ def status_text(
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
-    `signs` a glance is enough. `asked` are the sources of `--detect`, `remembered` sentences that stand last.
+    `signs` a glance is enough. `asked` are the sources of `detect.sources`, `remembered` sentences that stand last.
 
     Within a width, what is said of several nodes, or remembered, stands once below the table, and in rows its word.
     """

@@ -51,7 +51,7 @@ def pour(stranger: Stranger, connection: socket.socket) -> None:
 
 
 def ask_prometheus(url: str) -> None:
-    PrometheusAlerts(url, pattern="", match_only=False, firing_only=False).active()
+    PrometheusAlerts(url, pattern="", match_only=False).active()
 
 
 def push(url: str) -> None:

@@ -53,33 +53,32 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "match_only", "firing_only", "counting"),
+    ("pattern", "match_only", "counting"),
     [
-        ("", False, False, ("DiskFull", "Lag")),
-        ("", False, True, ("DiskFull",)),
-        ("^Disk", False, False, ("Lag",)),
-        ("^Disk", True, False, ("DiskFull",)),
-        ("ag$", True, True, ()),
-        ("", True, False, ("DiskFull", "Lag")),
+        ("", False, ("DiskFull",)),
+        ("^Disk", False, ()),
+        ("^Disk", True, ("DiskFull",)),
+        ("ag$", True, ()),
+        ("", True, ("DiskFull",)),
     ],
 )
-def test_alerts_count_as_kured_counts_them(
-    pattern: str, *, match_only: bool, firing_only: bool, counting: tuple[str, ...], serve: Serve
+def test_firing_alerts_count_as_kured_counts_them(
+    pattern: str, *, match_only: bool, counting: tuple[str, ...], serve: Serve
 ) -> None:
     url = serve(200, json.dumps(ANSWER).encode())
-    source = PrometheusAlerts(url, pattern=pattern, match_only=match_only, firing_only=firing_only)
+    source = PrometheusAlerts(url, pattern=pattern, match_only=match_only)
     assert source.active() == counting
 
 
 def test_a_token_is_sent(serve: Serve) -> None:
     url = serve(200, json.dumps(ANSWER).encode())
-    PrometheusAlerts(url, pattern="", match_only=False, firing_only=False, token="secret").active()
+    PrometheusAlerts(url, pattern="", match_only=False, token="secret").active()
     assert asked[-1] == "Bearer secret"
 
 
 def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:
     url = serve(403, b"no access for Bearer s3cr3t-s3cr3t")
-    source = PrometheusAlerts(url, pattern="", match_only=False, firing_only=False, token="s3cr3t-s3cr3t")
+    source = PrometheusAlerts(url, pattern="", match_only=False, token="s3cr3t-s3cr3t")
     with pytest.raises(GateError, match="no access for Bearer") as caught:
         source.active()
     assert "s3cr3t" not in caught.value.message
@@ -129,13 +128,13 @@ def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None
     ],
 )
 def test_what_is_no_answer_is_an_error_and_never_no_alerts(status: int, body: bytes, serve: Serve) -> None:
-    source = PrometheusAlerts(serve(status, body), pattern="", match_only=False, firing_only=False)
+    source = PrometheusAlerts(serve(status, body), pattern="", match_only=False)
     with pytest.raises(GateError):
         source.active()
 
 
 def test_nobody_there_is_an_error() -> None:
-    source = PrometheusAlerts("http://127.0.0.1:1", pattern="", match_only=False, firing_only=False)
+    source = PrometheusAlerts("http://127.0.0.1:1", pattern="", match_only=False)
     with pytest.raises(GateError, match="does not answer"):
         source.active()
 

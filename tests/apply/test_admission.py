@@ -22,8 +22,8 @@ from tests.waiting import wait_until
 Started = Callable[[str, int], Lab]
 HALF_A_DAY = 43_200
 APPLY = (
-    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--health-checks", "1"),
-    *("--settle-timeout", "3s", "--no-prefer-no-schedule-taint"),
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1"),
+    *("--settle-timeout", "3s", "--set", "drain.prefer-no-schedule-taint=false"),
 )
 WAITS = """
 import os, pathlib, sys, time
@@ -40,7 +40,7 @@ def gate(place: Path) -> tuple[str, str]:
     place.mkdir(exist_ok=True)
     script = place / "gate.py"
     script.write_text(WAITS)
-    return "--gate-command", shlex.join([sys.executable, str(script), str(place)])
+    return "--set", "gates.command=" + shlex.join([sys.executable, str(script), str(place)])
 
 
 def is_asked(place: Path, node: str) -> bool:
@@ -148,7 +148,7 @@ def test_of_two_rollouts_that_do_not_see_each_others_lock_only_one_goes_at_a_tim
     lab, place = started("default", 5), tmp_path / "gate"
     places = {"worker-1": "kube-system", "worker-2": "default"}
     rollouts = [
-        command(lab, tmp_path, *APPLY, "--node", node, *gate(place), "--lease-namespace", namespace)
+        command(lab, tmp_path, *APPLY, "--node", node, *gate(place), "--set", f"lock.namespace={namespace}")
         for node, namespace in places.items()
     ]
     for node in places:

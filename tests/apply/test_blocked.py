@@ -45,7 +45,8 @@ def flags(held: dict[str, Any]) -> Callable[[str], tuple[str, ...]]:
             "--yes",
             "--node",
             node,
-            "--ignore-blockers",
+            "--allow",
+            "blocked",
             "--drain-timeout",
             timeout,
             "--settle-timeout",
@@ -137,7 +138,7 @@ def test_pods_that_come_back_to_the_node_do_not_keep_it(tmp_path: Path, rollout:
     (tmp_path / "sticky.yaml").write_text(STICKY)
     scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
     with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2", "--ignore-blockers")
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2", "--allow", "blocked")
         asked = lab.call(lambda: lab.requests.asked("create", "pods/eviction"))
         assert lab.scoreboard().reboots["worker-2"] == 1
     assert ended.code == 0, ended.stderr

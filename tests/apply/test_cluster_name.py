@@ -13,7 +13,7 @@ from tests.ended import Ended, invoked
 from tests.inbox import Inbox, received
 
 Started = Callable[[Scenario | str, int], Lab]
-ONE = ("--yes", "--node", "worker-1", "--metrics-textfile", "rollout.prom", "--journal", "run.jsonl")
+ONE = ("--yes", "--node", "worker-1", "--set", "metrics.textfile=rollout.prom", "--set", "output.journal=run.jsonl")
 
 
 @pytest.fixture
@@ -24,15 +24,14 @@ def inbox() -> Iterator[Inbox]:
 
 def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
-    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url, "ROLLOUT_CLUSTER_NAME": "berlin"}
+    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
 
     def run(*arguments: str) -> Ended:
         ended = invoked(tmp_path, variables, arguments)
         assert ended.code == 0, ended.stderr
         return ended
 
-    ended = run("apply", *ONE)
-    assert "superseded" not in ended.stderr
+    run("apply", *ONE, "--set", "cluster.name=berlin")
     samples = [sample for family in scraped(tmp_path / "rollout.prom").families.values() for sample in family.samples]
     assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
     assert {note["cluster"] for note in inbox.notes} == {"berlin"}

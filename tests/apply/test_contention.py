@@ -30,7 +30,7 @@ OF_RECORD = ApiFault(
 def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
     lab.inflict(OF_NODES)
-    ended = rollout(lab, *APPLY, "--no-prefer-no-schedule-taint")
+    ended = rollout(lab, *APPLY, "--set", "drain.prefer-no-schedule-taint=false")
     assert ended.code == 0, ended.stderr
     assert lab.struck(OF_NODES) == 25
     assert_finished(lab)
@@ -68,13 +68,13 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollo
     ended = rollout(lab, *APPLY)
     assert ended.code == 0, ended.stderr
     assert "warning: the record stays, as ended: admission webhook" in ended.stdout
-    again = rollout(lab, *APPLY, "--reboot-idle", "--max-failures", "2")
+    again = rollout(lab, *APPLY, "--allow", "idle", "--max-failures", "2")
     assert again.code == 0, again.stderr
     assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
 
 
 def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:
-    """Of two with different --lease-namespace neither sees the other's lock; their marks both see."""
+    """Of two with different lock.namespace neither sees the other's lock; their marks both see."""
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--control-plane", "exclude")
     assert process.stdout is not None
@@ -99,5 +99,5 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     ended = end_of(process)
     told = [line["message"] for line in lines if line["type"] == "notice" and other in line["message"]]
     assert (ended.code, len(told)) == (0, 1), ended.stderr
-    assert f"the rollout {other} has {marked} in flight, under a lock in another --lease-namespace" in told[0]
+    assert f"the rollout {other} has {marked} in flight, under a lock in another lock.namespace" in told[0]
     assert sorted(lines[-1]["succeeded"]) == sorted(planned)

@@ -44,7 +44,7 @@ def planned(rollout: Rollout, lab: Lab, *arguments: str) -> dict[str, Any]:
         ({}, [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}], ()),
         ({}, [{"key": "node-role.kubernetes.io/etcd", "value": "true", "effect": "NoExecute"}], ()),
         ({"node-role.kubernetes.io/controlplane": "true"}, [], ()),
-        ({TYPHOON: "true"}, [], ("--control-plane-selector", TYPHOON)),
+        ({TYPHOON: "true"}, [], ("--set", f"waves.control-plane-selector={TYPHOON}")),
     ],
 )
 def test_such_a_node_goes_alone_and_last(
@@ -65,7 +65,9 @@ def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout
     lab = started("default", 5)
     describe(lab, "worker-1", {TYPHOON: "true"}, [])
     nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "--control-plane-selector", TYPHOON, *nodes)
+    process = command(
+        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", f"waves.control-plane-selector={TYPHOON}", *nodes
+    )
     assert process.stdout is not None
     next(line for line in process.stdout if '"draining"' in line)
     process.kill()

@@ -23,7 +23,7 @@ Started = Callable[[Scenario | str, int], Lab]
 ORDINARY = Path(__file__).with_name("ordinary.yaml")
 NUMBER = 3
 NODE = "worker-1"
-ALONE = ("--yes", "-o", "json", "--node", NODE, "--settle-timeout", "20s", "--health-checks", "1")
+ALONE = ("--yes", "-o", "json", "--node", NODE, "--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
     wide = rollout(lab, "status", "-o", "wide").stdout
     assert re.search(rf"{NODE} .* stable +core \(pts/0\), ada \(tty1\)", wide)
     assert "2 users logged in on 1 node." in wide
-    planned = rollout(lab, "plan", "-o", "json", "--wait-for-users", "5m")
+    planned = rollout(lab, "plan", "-o", "json", "--set", "reboot.wait-for-users=5m")
     (warning,) = [found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"]
     assert warning["node"] == NODE
     assert warning["message"] == (
-        "2 users logged in (core (pts/0), ada (tty1)), waited for up to 5m (--wait-for-users)"
+        "2 users logged in (core (pts/0), ada (tty1)), waited for up to 5m (reboot.wait-for-users)"
     )
 
 
 def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) -> None:
     log_in(lab, "core pts/0")
-    process = command(lab, tmp_path, "apply", *ALONE, "--wait-for-users", "1h", "--wall")
+    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.wait-for-users=1h", "--set", "reboot.wall=true")
     lines, since = heard(process, "waiting for core (pts/0) to log out, 1h at most")
     assert "its users have been told (wall)" in [line.get("detail") for line in lines]
     assert [text for text in lab.machines[NODE].told if "will be rebooted" in text and text.startswith("root: ")]
@@ -94,7 +94,7 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
 
 
 def test_a_wait_ends_with_the_lock(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, "--reboot-delay", "1h", "--lease-duration", "3s")
+    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.delay=1h", "--set", "lock.duration=3s")
     heard(process, "before its reboot")
     steal(lab)
     (end,) = [line for line in end_of(process, 60).lines if line["type"] == "node_finished"]
@@ -104,30 +104,32 @@ def test_a_wait_ends_with_the_lock(lab: Lab, tmp_path: Path) -> None:
 def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:
     log_in(lab, "core pts/0")
     began = time.monotonic()
-    ended = rollout(lab, "apply", *ALONE, "--wait-for-users", "4s")
+    ended = rollout(lab, "apply", *ALONE, "--set", "reboot.wait-for-users=4s")
     assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
     assert time.monotonic() - began > 4
-    assert details(ended, "drained")[-1] == "going on after --wait-for-users 4s: core (pts/0) still logged in"
+    assert (
+        details(ended, "drained")[-1] == "going on after --set reboot.wait-for-users=4s: core (pts/0) still logged in"
+    )
     assert lab.machines[NODE].told == []
 
 
 def test_the_message_is_the_operators_and_says_no_more(lab: Lab, rollout: Rollout) -> None:
     log_in(lab, "core pts/0")
     message = 'it\'s "$(reboot)" at `noon` \\n'
-    ended = rollout(lab, "apply", *ALONE, "--wall-message", message)
+    ended = rollout(lab, "apply", *ALONE, "--set", f"reboot.wall-message={message}")
     assert ended.code == 0, ended.stderr
     assert lab.machines[NODE].told == [f"root: {message.strip()}"]
     assert message not in ended.stdout
-    record = rollout(lab, "plan", "-o", "json", "--wall-message", message).stdout
+    record = rollout(lab, "plan", "-o", "json", "--set", f"reboot.wall-message={message}").stdout
     assert "noon" not in record
     assert json.loads(record)["policy"]["courtesy"]["wall"] is True
 
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
-    ended = rollout(lab, "apply", *ALONE, "--drain-delay", "3s", "--reboot-delay", "4s")
+    ended = rollout(lab, "apply", *ALONE, "--set", "drain.delay=3s", "--set", "reboot.delay=4s")
     assert ended.code == 0, ended.stderr
-    assert details(ended, "cordoned") == ["waiting 3s before its drain (--drain-delay)"]
-    assert details(ended, "drained")[-1] == "waiting 4s before its reboot (--reboot-delay)"
+    assert details(ended, "cordoned") == ["waiting 3s before its drain (drain.delay)"]
+    assert details(ended, "drained")[-1] == "waiting 4s before its reboot (reboot.delay)"
     at: dict[str, str] = {}
     for line in ended.lines:
         if line["type"] == "step" and line["phase"] in ("cordoned", "draining", "drained", "rebooting"):
@@ -146,16 +148,16 @@ def _seconds(begin: str, end: str) -> float:
 @pytest.mark.parametrize(
     ("flags", "waiting"),
     [
-        (("--drain-delay", "1h"), "before its drain"),
-        (("--reboot-delay", "1h"), "before its reboot"),
-        (("--wait-for-users", "1h"), "to log out"),
+        (("--set", "drain.delay=1h"), "before its drain"),
+        (("--set", "reboot.delay=1h"), "before its reboot"),
+        (("--set", "reboot.wait-for-users=1h"), "to log out"),
     ],
 )
 def test_whoever_stops_such_a_wait_gets_the_node_back(
     lab: Lab, tmp_path: Path, flags: tuple[str, ...], waiting: str, stop: str
 ) -> None:
     log_in(lab, "core pts/0")
-    process = command(lab, tmp_path, "apply", *ALONE, *flags, "--stop", stop)
+    process = command(lab, tmp_path, "apply", *ALONE, *flags, "--set", f"waves.stop={stop}")
     heard(process, waiting)
     process.terminate()
     ended = end_of(process, 60)
@@ -171,7 +173,7 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
 def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, "--reboot-delay", "5s")
+    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.delay=5s")
     heard(process, "before its reboot")
     process.kill()
     process.communicate()

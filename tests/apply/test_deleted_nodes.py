@@ -15,7 +15,7 @@ from tests.apply.conftest import command
 Start = Callable[[str, int], Lab]
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
-    *("--health-checks", "1", "--probe-timeout", "1s"),
+    *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=1s"),
 )
 
 

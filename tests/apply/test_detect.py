@@ -22,14 +22,20 @@ from tests.ended import end_of
 
 Start = Callable[[Scenario | str, int], Lab]
 SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
-COMMAND = ("--detect-command", SENTINEL)
-EVERY = ("--detect", "update-engine,annotation,reboot-required", "--detect", "rpm-ostree,command", *COMMAND)
-QUICK = ("--yes", "-o", "json", "--health-checks", "1", "--ready-timeout", "20s", "--max-failures", "9")
+COMMAND = ("--set", f"detect.command={SENTINEL}")
+EVERY = (
+    "--set",
+    "detect.sources=update-engine,annotation,reboot-required",
+    "--set",
+    "detect.sources=rpm-ostree,command",
+    *COMMAND,
+)
+QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "20s", "--max-failures", "9")
 FLUO, CLUO = FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed"
 OWN = "node-rollout.dev/reboot-needed"
 OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
 OLD_SUM, NEW_SUM = (checksum_of(version)[:12] for version in (OLD, NEW))
-UNASKED = "it cannot be asked, as no --detect-command is given"
+UNASKED = "it cannot be asked, as no detect.command is given"
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 
 
@@ -79,7 +85,7 @@ PAIRS = {
     ),
     "command": (
         *("worker-8", "worker-9", COMMAND),
-        "the host rebooted, not proven by command: still the --detect-command exited with 0",
+        "the host rebooted, not proven by command: still the detect.command exited with 0",
     ),
 }
 
@@ -88,7 +94,7 @@ PAIRS = {
 @pytest.mark.parametrize("source", PAIRS)
 def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Start, rollout: Rollout) -> None:
     lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
-    ended = rollout(lab, "apply", "--detect", source, *flags, *nodes(content, discontent), *QUICK)
+    ended = rollout(lab, "apply", "--set", f"detect.sources={source}", *flags, *nodes(content, discontent), *QUICK)
     assert ended.code == ExitCode.PARTIAL, ended.stderr
     assert ended.outcomes == {content: "succeeded", discontent: "rolled-back"}
     assert ended.failures[discontent]["message"] == why
@@ -98,13 +104,13 @@ def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, start
     assert {name: count for name, count in score.reboots.items() if count} == {content: 1, discontent: 1}
     assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
     # what was shown to be done is not done again
-    again = rollout(lab, "plan", "-o", "json", "--detect", source, *flags, *nodes(content))
+    again = rollout(lab, "plan", "-o", "json", "--set", f"detect.sources={source}", *flags, *nodes(content))
     assert [left["reason"] for left in json.loads(again.stdout)["excluded"]] == ["no-update"]
 
 
 def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Start, rollout: Rollout) -> None:
     lab = started("sources", 12)
-    ended = rollout(lab, "apply", "--detect", "annotation", *nodes("worker-3"), *QUICK)
+    ended = rollout(lab, "apply", "--set", "detect.sources=annotation", *nodes("worker-3"), *QUICK)
     assert ended.code == 0, ended.stderr
     assert not {name for name in annotations(lab, "worker-3") if name.startswith("node-rollout.dev/")} - {
         "node-rollout.dev/last-result"
@@ -117,7 +123,7 @@ def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, ro
     lab = started("sources", 12)
 
     lab.call(lambda: change(lab, "worker-7", annotations={OWN: "true"}))
-    ended = rollout(lab, "apply", "--detect", "annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
+    ended = rollout(lab, "apply", "--set", "detect.sources=annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
     assert ended.outcomes == {"worker-7": "rolled-back"}
     assert annotations(lab, "worker-7")[OWN] == "true"
 
@@ -142,8 +148,8 @@ def test_another_boot_and_silence_prove_nothing(
     meanwhile: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
 ) -> None:
     lab = started("sources", 12)
-    flags = ("--detect", "command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "15s")
-    process = command(lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--health-checks", "1")
+    flags = ("--set", "detect.sources=command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "15s")
+    process = command(lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--set", "waves.health-checks=1")
     heard(process, "waiting for its proof")
     lab.call(lambda: meanwhile(lab, "worker-9"))
     (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
@@ -153,12 +159,12 @@ def test_another_boot_and_silence_prove_nothing(
 
 def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
     lab = started("sources", 12)
-    flags = ("--detect", "rpm-ostree", *nodes("cp-2"))
+    flags = ("--set", "detect.sources=rpm-ostree", *nodes("cp-2"))
     left = rollout(lab, "apply", *flags, *QUICK)
     assert left.code == ExitCode.PARTIAL
     assert [(item["node"], item["reason"]) for item in left.plan["excluded"]] == [("cp-2", "inhibited")]
     assert FINALIZE in left.plan["excluded"][0]["message"]
-    ended = rollout(lab, "apply", *flags, *QUICK, "--reboot-command", FINALIZE)
+    ended = rollout(lab, "apply", *flags, *QUICK, "--set", f"reboot.command={FINALIZE}")
     assert ended.code == 0, ended.stderr
     assert ended.plan["waves"][0]["nodes"][0]["staged_version"] == NEW
     machine = lab.machines["cp-2"]
@@ -187,27 +193,31 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
 
 
 def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab, rollout: Rollout) -> None:
-    flags = ("--detect", "rpm-ostree,reboot-required", *nodes("worker-4", "worker-6", "worker-8"))
+    flags = ("--set", "detect.sources=rpm-ostree,reboot-required", *nodes("worker-4", "worker-6", "worker-8"))
     plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
     assert {node["name"] for wave in plan["waves"] for node in wave["nodes"]} == {"worker-4", "worker-6"}
     assert [(item["node"], item["reason"]) for item in plan["excluded"]] == [("worker-8", "no-update")]
-    alone = json.loads(rollout(untouched, "plan", "-o", "json", "--detect", "rpm-ostree", *nodes("worker-4")).stdout)
+    alone = json.loads(
+        rollout(untouched, "plan", "-o", "json", "--set", "detect.sources=rpm-ostree", *nodes("worker-4")).stdout
+    )
     (left,) = alone["excluded"]
-    hint = "it has reboot-required: --detect rpm-ostree,reboot-required"
+    hint = "it has reboot-required: --set detect.sources=rpm-ostree,reboot-required"
     assert (left["reason"], left["message"]) == ("unknown-status", f"rpm-ostree is not on this host; {hint}")
 
 
 def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab, saved = started("sources", 12), str(tmp_path / "own.plan")
-    flags = ("--detect", "command", *nodes("worker-8"))
+    flags = ("--set", "detect.sources=command", *nodes("worker-8"))
     refused = rollout(lab, "plan", *flags)
-    assert (refused.code, "--detect command needs a --detect-command" in refused.stderr) == (ExitCode.USAGE, True)
+    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (
+        ExitCode.USAGE,
+        True,
+    )
     assert rollout(lab, "plan", *flags, *COMMAND, "--out", saved).code == 0
     assert "needs-restart" not in Path(saved).read_text()
     for given, said in (
-        ((), "with a --detect-command, and none is given"),
-        (("--detect-command", "true"), "with another --detect-command"),
-        (("--detect", "command", *COMMAND), "--detect cannot be used with a saved plan"),
+        ((), "with a detect.command, and none is given"),
+        (("--set", "detect.sources=command", *COMMAND), "--set detect.sources cannot be used with a saved plan"),
     ):
         ended = rollout(lab, "apply", saved, *given)
         assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
@@ -229,12 +239,12 @@ def test_the_proof_is_made_by_whoever_goes_on(
 ) -> None:
     """What asked for the reboot stands on the Node: also where the record is gone, and with it the rules."""
     lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
-    rules = ("--detect", source, *command, "--ready-timeout", "20s")
+    rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "20s")
     with stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent)) as node:
         unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
         if flag:
             lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
-            command, why = (flag,), why.replace("still the --detect-command exited with 0", UNASKED)
+            command, why = (flag,), why.replace("still the detect.command exited with 0", UNASKED)
         ended = rollout(lab, *unlock, *command)
     assert ended.outcomes == {node: "rolled-back"}, ended.stderr
     assert ended.failures[node]["message"] == why

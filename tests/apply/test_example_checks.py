@@ -65,7 +65,7 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(
     for when in ("before", "after"):
         lab.call(partial(lab.store.create, DAEMONSETS, with_defaults(DAEMONSETS, daemon_set(when))))
     ran: list[tuple[str, str]] = []
-    asked = ("--before-reboot-annotations", BEFORE, "--after-reboot-annotations", AFTER)
+    asked = ("--set", f"gates.before-reboot-annotations={BEFORE}", "--set", f"gates.after-reboot-annotations={AFTER}")
     with kubelets(lab, ran):
         ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1", "--node", "worker-2", *asked)
     assert ended.code == 0, ended.stderr

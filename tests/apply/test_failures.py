@@ -25,8 +25,8 @@ APPLY = (
     "exclude",
     "--settle-timeout",
     "20s",
-    "--health-checks",
-    "1",
+    "--set",
+    "waves.health-checks=1",
 )
 Started = Callable[[str, int], Lab]
 
@@ -45,7 +45,9 @@ def assert_given_back(lab: Lab, node: str) -> None:
 def test_one_that_is_away_uses_up_the_limit_until_it_is_back(started: Started, rollout: Rollout) -> None:
     lab = started("never-returns", 7)
     flags = ("--max-failures", "9", "--max-unavailable", "1", "--reboot-timeout", "4s", "--settle-timeout", "3s")
-    ended = rollout(lab, *APPLY, *flags, "--no-prefer-no-schedule-taint", "--node", "worker-2", "--node", "worker-3")
+    ended = rollout(
+        lab, *APPLY, *flags, "--set", "drain.prefer-no-schedule-taint=false", "--node", "worker-2", "--node", "worker-3"
+    )
     assert ended.code == 4
     assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
     assert ended.summary["not_started"] == ["worker-3"]

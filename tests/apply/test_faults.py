@@ -23,8 +23,8 @@ QUICK = (
         "8s",
         "--settle-timeout",
         "20s",
-        "--health-checks",
-        "1",
+        "--set",
+        "waves.health-checks=1",
     ),
 )
 # An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
@@ -107,7 +107,7 @@ CASES = [
             **dict.fromkeys(("worker-7", "worker-8", "worker-9", "worker-10"), "unreachable"),
         },
     ),
-    Case(as_shipped("budget-never"), left_out={"*": "blocked"}, flags=("--skip-blocked",)),
+    Case(as_shipped("budget-never"), left_out={"*": "blocked"}, flags=("--skip", "blocked")),
     Case(as_shipped("api-429"), flags=PATIENT),
     Case(as_shipped("api-500"), flags=PATIENT),
     Case(as_shipped("api-outage"), flags=PATIENT),
@@ -192,7 +192,7 @@ def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(start
     ended = rollout(lab, "apply", *QUICK)
     assert ended.code == 6
     assert "pdb/shop/ledger" in ended.stderr
-    assert "--skip-blocked" in ended.stderr
+    assert "--skip blocked" in ended.stderr
     assert_untouched(lab)
 
 
@@ -219,7 +219,8 @@ def test_the_first_failure_stops_the_start_of_further_nodes(started: Started, ro
         "worker-2",
         "--node",
         "worker-3",
-        "--no-prefer-no-schedule-taint",  # else the node with the fewest pods goes first
+        "--set",
+        "drain.prefer-no-schedule-taint=false",  # else the node with the fewest pods goes first
     )
     assert ended.code == 4
     assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
@@ -246,7 +247,7 @@ def test_idle_hosts_are_rebooted_on_request_only(started: Started, rollout: Roll
     lab = started("idle", 7)
     assert rollout(lab, "apply", *QUICK).code == 0
     assert set(lab.scoreboard().reboots.values()) == {0}
-    ended = rollout(lab, "apply", *QUICK, "--reboot-idle", "--node", "worker-1")
+    ended = rollout(lab, "apply", *QUICK, "--allow", "idle", "--node", "worker-1")
     assert ended.code == 0
     assert ended.summary["succeeded"] == ["worker-1"]
     assert lab.scoreboard().reboots["worker-1"] == 1

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
-    *("--lease-duration", "1s"),
+    *("--set", "lock.duration=1s"),
 )
 PREFIX = "node-rollout.dev/"
 Start = Callable[[str, int], Lab]

@@ -28,7 +28,7 @@ QUICK = (
 )
 # Real seconds within which each blocker is certain: half a minute of the lab's time, and a busy machine's planning.
 LONG = 60
-DESPITE = ("--yes", "-o", "json", "--ignore-blockers", "--max-failures", "99")
+DESPITE = ("--yes", "-o", "json", "--allow", "blocked", "--max-failures", "99")
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout
         }
         refused = rollout(lab, "apply", "--yes", *QUICK)
         assert refused.code == 6
-        assert "--ignore-blockers" in refused.stderr
+        assert "--allow blocked" in refused.stderr
 
         ended = rollout(lab, "apply", *DESPITE, *QUICK)
 
@@ -215,7 +215,7 @@ def delete_stubborn(lab: Lab, home: Path) -> None:
 
 
 def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Rollout) -> None:
-    flags = ("--control-plane", "exclude", "--reboot-idle", "--node", "worker-1", "--node", "worker-2")
+    flags = ("--control-plane", "exclude", "--allow", "idle", "--node", "worker-1", "--node", "worker-2")
     with Lab.start(scale(load_scenario("default"), 8), directory=tmp_path / "lab", speed=16) as lab:
         assert "assumed" in " ".join(planned_by(rollout, lab, flags)["estimate"]["basis"])
         assert rollout(lab, "apply", "--yes", "-o", "json", *flags).code == 0

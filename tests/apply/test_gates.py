@@ -31,7 +31,7 @@ from tests.ended import assert_well_said, start_on_terminal
 Started = Callable[[str, int], Lab]
 QUICK = (
     *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
-    *("--max-unavailable", "2", "--health-checks", "1"),
+    *("--max-unavailable", "2", "--set", "waves.health-checks=1"),
 )
 ONE = (*QUICK, "--node", "worker-1")
 BEFORE, AFTER = "checks.example/before", "checks.example/after"
@@ -73,7 +73,7 @@ def test_outside_the_window_nothing_begins(untouched: Lab, rollout: Rollout) -> 
 def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     narrow = window(timedelta(minutes=-1), "2m")
-    ended = rollout(lab, *ONE, "--window", narrow, "--window-fit")
+    ended = rollout(lab, *ONE, "--window", narrow)
     assert ended.code == 4
     assert_untouched(lab, "worker-1")
     ended = rollout(lab, *ONE, "--window", window(timedelta(minutes=-1), "10m"))
@@ -102,7 +102,14 @@ def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Star
     thread = threading.Thread(target=check)
     thread.start()
     try:
-        ended = rollout(lab, *ONE, "--before-reboot-annotations", BEFORE, "--after-reboot-annotations", AFTER)
+        ended = rollout(
+            lab,
+            *ONE,
+            "--set",
+            f"gates.before-reboot-annotations={BEFORE}",
+            "--set",
+            f"gates.after-reboot-annotations={AFTER}",
+        )
     finally:
         over.set()
         thread.join()
@@ -118,7 +125,9 @@ def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Star
 
 
 def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(untouched, *ONE, "--before-reboot-annotations", BEFORE, "--hook-timeout", "2s")
+    ended = rollout(
+        untouched, *ONE, "--set", f"gates.before-reboot-annotations={BEFORE}", "--set", "gates.hook-timeout=2s"
+    )
     assert ended.code == 4
     assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
     assert BEFORE in ended.summary["failed"][0]["message"]
@@ -128,8 +137,10 @@ def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab,
 
 def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
-    prefix = ("--hook-prefix", "checks.example/")
-    ended = rollout(lab, *ONE, *prefix, "--after-reboot-annotations", AFTER, "--hook-timeout", "2s")
+    prefix = ("--set", "gates.hook-prefix=checks.example/")
+    ended = rollout(
+        lab, *ONE, *prefix, "--set", f"gates.after-reboot-annotations={AFTER}", "--set", "gates.hook-timeout=2s"
+    )
     assert ended.code == 4
     node = read_node(api_of(lab), "worker-1")
     assert node.unschedulable
@@ -158,7 +169,7 @@ def gate(tmp_path: Path, refuses: str) -> tuple[str, Path]:
 def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 7)
     command, told = gate(tmp_path, "worker-2")
-    ended = rollout(lab, *QUICK, "--node", "worker-1", "--node", "worker-2", "--gate-command", command)
+    ended = rollout(lab, *QUICK, "--node", "worker-1", "--node", "worker-2", "--set", f"gates.command={command}")
     assert ended.code == 4
     assert ended.summary["succeeded"] == ["worker-1"]
     assert_untouched(lab, "worker-2")
@@ -173,7 +184,7 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
 @pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
 def test_the_gate_command_stops_all(refuses: str, code: int, untouched: Lab, rollout: Rollout, tmp_path: Path) -> None:
     command, _told = gate(tmp_path, refuses)
-    assert rollout(untouched, *QUICK, "--gate-command", command).code == code
+    assert rollout(untouched, *QUICK, "--set", f"gates.command={command}").code == code
     assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
@@ -182,7 +193,7 @@ def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
 ) -> None:
     pid = tmp_path / "pid"
     command = shlex.join(["sh", "-c", f"sleep 300 & echo $! > {shlex.quote(str(pid))}; wait"])
-    ended = rollout(untouched, *ONE, "--gate-command", command, "--gate-timeout", "1s")
+    ended = rollout(untouched, *ONE, "--set", f"gates.command={command}", "--set", "gates.timeout=1s")
     assert ended.code == 6
     assert "did not end within" in ended.stderr
     process = Path(f"/proc/{pid.read_text().strip()}/stat")
@@ -192,7 +203,7 @@ def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
 def test_a_signal_while_the_gate_command_runs_is_no_refusal(untouched: Lab, tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     asks = shlex.join(["sh", "-c", f"touch {shlex.quote(str(begun))}; sleep 300"])
-    process = command(untouched, tmp_path, *ONE, "--gate-command", asks)
+    process = command(untouched, tmp_path, *ONE, "--set", f"gates.command={asks}")
     end = time.monotonic() + 60
     while not begun.exists() and time.monotonic() < end:
         time.sleep(0.05)
@@ -210,7 +221,7 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(starte
         "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "backup:1"}]},
     }
     lab.call(lambda: lab.store.create(PODS, pod))
-    blocking = ("--blocking-pod-selector", "job in (backup)", "--gate-timeout", "2s", "--force")
+    blocking = ("--set", "gates.blocking-pod-selector=job in (backup)", "--set", "gates.timeout=2s", "--force")
     ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2")
     assert ended.code == 4
     assert (ended.summary["succeeded"], ended.summary["not_started"]) == (["worker-2"], ["worker-1"])
@@ -259,7 +270,7 @@ def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
     answer: tuple[int, object], untouched: Lab, rollout: Rollout
 ) -> None:
     with prometheus([answer]) as url:
-        ended = rollout(untouched, *ONE, "--prometheus-url", url, "--gate-timeout", "1s")
+        ended = rollout(untouched, *ONE, "--set", f"alerts.prometheus-url={url}", "--set", "gates.timeout=1s")
     assert ended.code == 4
     assert ended.summary["not_started"] == ["worker-1"]
     assert_untouched(untouched, "worker-1")
@@ -268,7 +279,7 @@ def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
 def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     with prometheus([(200, alerts("DiskFull", "Watchdog")), (200, alerts("Watchdog"))]) as url:
-        ended = rollout(lab, *ONE, "--prometheus-url", url, "--alert-filter-regexp", "^Watchdog$")
+        ended = rollout(lab, *ONE, "--set", f"alerts.prometheus-url={url}", "--set", "alerts.filter-regexp=^Watchdog$")
     assert ended.code == 0, ended.stderr
     assert "DiskFull" in ended.stdout
 
@@ -290,12 +301,12 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
     lab.call(lambda: (lab.store.create(DEPLOYMENTS, operator), lab.store.create(DAEMONSETS, daemon_set)))
     planned = json.loads(rollout(lab, "plan", "-o", "json").stdout)
     assert [found["kind"] for found in planned["blockers"]] == ["rival", "rival"]
-    for flags in ((), ("--ignore-rival", "fluo"), ("--ignore-blockers",)):
+    for flags in ((), ("--allow", "fluo"), ("--allow", "blocked")):
         ended = rollout(lab, *ONE, *flags)
         assert ended.code == 6
         assert "daemonset/kube-system/kured reboots nodes by itself and holds its lock for worker-3" in ended.stderr
     assert_untouched(lab, "worker-1")
-    ended = rollout(lab, *ONE, "--ignore-rival", "fluo", "--ignore-rival", "kured")
+    ended = rollout(lab, *ONE, "--allow", "fluo", "--allow", "kured")
     assert ended.code == 0, ended.stderr
 
 
@@ -303,7 +314,7 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
 def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
-    ended = rollout(lab, *QUICK, *nodes, "--max-unavailable", "3", "--ramp", "1,2", "--soak", "3s")
+    ended = rollout(lab, *QUICK, *nodes, "--max-unavailable", "3", "--set", "waves.ramp=1,2", "--set", "waves.soak=3s")
     assert ended.code == 0, ended.stderr
     waves = [line for line in ended.lines if line["type"] == "wave_started"]
     assert [len(wave["nodes"]) for wave in waves] in ([1, 2], [1, 1, 1])

@@ -12,8 +12,15 @@ from tests.waiting import wait_until
 
 PREFIX, RUN = "checks.example/", "node-rollout.dev/run"
 BEFORE, AFTER = "backed-up.example/ok", "smoke-tested.example/ok"
-CHECKS = ("--hook-prefix", PREFIX, "--before-reboot-annotations", BEFORE, "--after-reboot-annotations", AFTER)
-APPLY = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--health-checks", "1", *CHECKS)
+CHECKS = (
+    "--set",
+    f"gates.hook-prefix={PREFIX}",
+    "--set",
+    f"gates.before-reboot-annotations={BEFORE}",
+    "--set",
+    f"gates.after-reboot-annotations={AFTER}",
+)
+APPLY = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", "waves.health-checks=1", *CHECKS)
 
 
 def node(lab: Lab) -> Json:

@@ -15,7 +15,7 @@ from tests.apply.conftest import Rollout, command
 from tests.waiting import wait_until
 
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 NUMBER = 5
 
 Started = Callable[[Scenario | str, int], Lab]
@@ -88,7 +88,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
     label(lab, theirs)
     watched = Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--exclude-from-load-balancers", "2s", *QUICK)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK)
     assert ended.code == 0, ended.stderr
     assert len(watched.labelled) == NUMBER - 1
     assert all(watched.together.values())
@@ -109,7 +109,9 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
 def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
     lab = started("default", NUMBER)
     watched = Watched(lab)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "--exclude-from-load-balancers", "2s", *QUICK)
+    process = command(
+        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK
+    )
     wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()

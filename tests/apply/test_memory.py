@@ -21,7 +21,18 @@ from tests.apply.conftest import Rollout, command
 from tests.ended import start_on_terminal
 from tests.waiting import wait_until
 
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--control-plane",
+    "exclude",
+    "--settle-timeout",
+    "5s",
+    "--set",
+    "waves.health-checks=1",
+)
 BAD, FIXED = "4230.2.0", "4230.2.1"
 NIGHT = timedelta(days=1).total_seconds()
 Started = Callable[[str, int], Lab]
@@ -152,7 +163,7 @@ def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
     assert list(remembered(lab)["versions"]) == [BAD]
-    by_hand = rollout(lab, *APPLY, "--include-held", "--node", "worker-3")
+    by_hand = rollout(lab, *APPLY, "--allow", "held", "--node", "worker-3")
     assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
     assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
     assert remembered(lab)["versions"] == {}
@@ -172,7 +183,7 @@ def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: R
     assert all(f"version {BAD} is held" in why for why in applied.summary["reasons"].values())
     assert harmed(lab) == ["worker-1"]
     # neither began a node, so no record is left to be resumed
-    chosen = ("--node", "worker-2,worker-3", "--include-held")
+    chosen = ("--node", "worker-2,worker-3", "--allow", "held")
     despite = rollout(lab, "apply", "--yes", "-o", "json", *chosen)
     assert len(despite.outcomes) == 1
     assert len(harmed(lab)) == 2
@@ -225,7 +236,7 @@ def test_a_memory_that_is_not_understood_counts_as_nothing(
 def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Started, rollout: Rollout) -> None:
     """By hand it is tried again at once: whoever starts a rollout has decided to."""
     lab = started("budget-never", 5)
-    flags = ("--ignore-blockers", "--drain-timeout", "1s", "--max-failures", "1")
+    flags = ("--allow", "blocked", "--drain-timeout", "1s", "--max-failures", "1")
     for times in (1, 2, 3, 4):
         (node,) = rollout(lab, *APPLY, *flags).failures
         assert remembered(lab)["nodes"][node]["failures"] == times
@@ -266,7 +277,7 @@ def test_what_a_killed_process_saw_is_remembered_and_counts_once(
     """It is written before the marks go: whoever goes on tells the same end again."""
     lab = started("default", 6)
     roll_back_everywhere(lab)
-    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--lease-duration", "1s")
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--set", "lock.duration=1s")
     wait_until(lambda: bool(remembered(lab)))
     process.kill()
     process.communicate()

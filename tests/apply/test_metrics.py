@@ -85,7 +85,7 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
     file = tmp_path / "rollout.prom"
     began = time.time()
     ended = rollout(
-        started("default", 5), "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin"
+        started("default", 5), "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin"
     )
     assert ended.code == 0, ended
     scrape = scraped(file)
@@ -113,7 +113,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     file = tmp_path / "rollout.prom"
     file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
     lab = started("rollback", 4)
-    ended = rollout(lab, "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin")
+    ended = rollout(lab, "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
     assert ended.code == 4, ended
     scrape = scraped(file)
     assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
@@ -127,8 +127,8 @@ def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
-    process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
+    arguments = ("--yes", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
+    process = command(lab, tmp_path, "apply", *arguments, "--set", "lock.duration=1s")
     scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
     process.kill()
     end_of(process)
@@ -149,7 +149,7 @@ def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path)
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
         environment = {**lab.environment, "ROLLOUT_METRICS_PUSHGATEWAY": url}
         assert invoked(tmp_path, environment, ["plan", "--out", "saved.plan"]).code == 0
-        process = start(tmp_path, environment, ["apply", "-yv", "--gate-command", f"sh -c 'env >> {dump}'"])
+        process = start(tmp_path, environment, ["apply", "-yv", "--set", f"gates.command=sh -c 'env >> {dump}'"])
         until = time.monotonic() + 60
         while not any('phase="rebooting",pool=""} 1' in text for text in pushed.groups.values()):
             assert time.monotonic() < until, pushed.groups
@@ -169,7 +169,7 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
 ) -> None:
     with gateway() as pushed:
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
-        arguments = ("apply", "--yes", "--metrics-pushgateway", url, "--cluster-name", "eu/berlin")
+        arguments = ("apply", "--yes", "--set", f"metrics.pushgateway={url}", "--set", "cluster.name=eu/berlin")
         ended = rollout(started("default", 4), *arguments)
     assert ended.code == 0, ended
     group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
@@ -185,15 +185,15 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
 @pytest.mark.parametrize(
     ("flag", "value", "why"),
     [
-        ("--metrics-textfile", "rollout.txt", "node_exporter takes files that end in .prom"),
-        ("--metrics-pushgateway", f"ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
-        ("--metrics-pushgateway", f"http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        ("--set", "metrics.textfile=rollout.txt", "node_exporter takes files that end in .prom"),
+        ("--set", f"metrics.pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
+        ("--set", f"metrics.pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
         (
-            "--metrics-pushgateway",
-            f"http://ops:a {PASSWORD}@gateway:9091",
+            "--set",
+            f"metrics.pushgateway=http://ops:a {PASSWORD}@gateway:9091",
             "'gateway:9091' is not the address of a Push",
         ),
-        ("--metrics-pushgateway", f"ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+        ("--set", f"metrics.pushgateway=ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
 def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:

@@ -6,7 +6,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
 
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 Started = Callable[[Scenario | str, int], Lab]
 

@@ -16,8 +16,8 @@ from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 Started = Callable[[Scenario | str, int], Lab]
-LABELS = ("--pre-reboot-node-labels", "maintenance=true,team=", "--post-reboot-node-labels", "maintenance=false")
-WAITING = (*LABELS, "--reboot-delay", "1h")
+LABELS = ("--set", "labels.pre-reboot=maintenance=true,team=", "--set", "labels.post-reboot=maintenance=false")
+WAITING = (*LABELS, "--set", "reboot.delay=1h")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     during = metadata(lab, "labels")
     assert (during["maintenance"], during["team"]) == ("true", "")
@@ -66,7 +66,7 @@ def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, ro
     assert (after["maintenance"], "team" in after) == ("false", False)
     assert lab.scoreboard().annotations_left == {}
     assert "label" not in stdout
-    again = rollout(lab, "apply", *ALONE, *LABELS, "--reboot-idle")
+    again = rollout(lab, "apply", *ALONE, *LABELS, "--allow", "idle")
     assert again.code == 0, again.stderr
     assert ("cordoned", "label maintenance=false is maintenance=true now") in again.steps(NODE)
     assert metadata(lab, "labels")["maintenance"] == "false"
@@ -86,7 +86,7 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
 ) -> None:
     write(lab, "labels", maintenance="never")
     labels, annotations = metadata(lab, "labels"), metadata(lab, "annotations")
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
     heard(process, "before its reboot")
     assert metadata(lab, "labels")["maintenance"] == "true"
     if way_out == "abort":
@@ -102,7 +102,7 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
 
 
 def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     process.kill()
     process.communicate()
@@ -129,7 +129,7 @@ def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, roll
 
 
 def test_fluos_labels_are_kept_up_to_date(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, "--fluo-labels", "--reboot-delay", "2s")
+    process = command(lab, tmp_path, "apply", *ALONE, "--set", "labels.fluo=true", "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     version = lab.machines[NODE].os_version
     assert of_fluo(metadata(lab, "labels")) == {"id": "flatcar", "group": "stable", "version": version}
@@ -142,16 +142,16 @@ def test_fluos_labels_are_kept_up_to_date(lab: Lab, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (("--pre-reboot-node-labels", "maintenance"), "'maintenance' has no value"),
-        (("--pre-reboot-node-labels", "a=b c"), "'b c' is not a label's value"),
-        (("--post-reboot-node-labels", "a_/b=c"), "is not a"),
-        (("--post-reboot-node-labels", f"a={'x' * 64}"), "is not a label's value"),
-        (("--pre-reboot-node-labels", "a=b,a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "a=b", "--pre-reboot-node-labels", "a=c"), "the label a is to be 'b' and 'c'"),
-        (("--pre-reboot-node-labels", "node-rollout.dev/x=y"), "it is rollout's own"),
+        (("--set", "labels.pre-reboot=maintenance"), "'maintenance' has no value"),
+        (("--set", "labels.pre-reboot=a=b c"), "'b c' is not a label's value"),
+        (("--set", "labels.post-reboot=a_/b=c"), "is not a"),
+        (("--set", f"labels.post-reboot=a={'x' * 64}"), "is not a label's value"),
+        (("--set", "labels.pre-reboot=a=b,a=c"), "the label a is to be 'b' and 'c'"),
+        (("--set", "labels.pre-reboot=a=b", "--set", "labels.pre-reboot=a=c"), "the label a is to be 'b' and 'c'"),
+        (("--set", "labels.pre-reboot=node-rollout.dev/x=y"), "it is rollout's own"),
         (
-            ("--pre-reboot-node-labels", "node.kubernetes.io/exclude-from-external-load-balancers="),
-            "--exclude-from-load-balancers sets it",
+            ("--set", "labels.pre-reboot=node.kubernetes.io/exclude-from-external-load-balancers="),
+            "drain.exclude-from-load-balancers sets it",
         ),
     ],
 )

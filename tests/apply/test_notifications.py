@@ -62,7 +62,7 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
 
 def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--cluster-name", "prod-1")
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--set", "cluster.name=prod-1")
     assert ended.code == 4
     failure = ended.failures["worker-2"]
     note = inbox.one("node-failed")
@@ -88,7 +88,7 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("budget-never", 7)
-    flags = ("--ignore-blockers", "--drain-timeout", "5s", "--settle-timeout", "1s", "--notify-held-after", "1s")
+    flags = ("--allow", "blocked", "--drain-timeout", "5s", "--settle-timeout", "1s", "--set", "notify.held-after=1s")
     ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags)
     assert ended.code == 4
     note = inbox.one("held")
@@ -192,7 +192,7 @@ def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -
     environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
     planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
     gate = "sh -c 'env >> gate-environment'"
-    flags = ("--journal", "journal", "-v", "-o", "json", "--gate-command", gate)
+    flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
     process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
     inbox.wait_for("wave-done")
     objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
@@ -231,16 +231,19 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--notify", TOKEN], "notification URL 1 has no scheme"),
-        (["--notify", f"https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
-        (["--notify", f"https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
-        (["--notify", "https://h", "--notify", f"nosuch://{TOKEN}"], "nosuch:// (URL 2) is not a URL that Apprise"),
-        (["--notify", f"slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
-        (["--notify-file", "urls"], "urls: notification URL 1 has no scheme"),
-        (["--notify-file", "none"], "cannot read none: No such file or directory"),
-        (["--notify-on", "everything"], "'everything' is not an event"),
-        (["--notify-held-after", "0s"], "0s leaves no time"),
-        (["--config", "list.toml"], "list.toml: what is written cannot be a value of --notify"),
+        (["--set", f"notify.url={TOKEN}"], "notification URL 1 has no scheme"),
+        (["--set", f"notify.url=https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (["--set", f"notify.url=https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (
+            ["--set", "notify.url=https://h", "--set", f"notify.url=nosuch://{TOKEN}"],
+            "nosuch:// (URL 2) is not a URL that Apprise",
+        ),
+        (["--set", f"notify.url=slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
+        (["--set", "notify.file=urls"], "urls: notification URL 1 has no scheme"),
+        (["--set", "notify.file=none"], "cannot read none: No such file or directory"),
+        (["--set", "notify.on=everything"], "'everything' is not an event"),
+        (["--set", "notify.held-after=0s"], "0s leaves no time"),
+        (["--config", "list.toml"], "list.toml:2: notify.url: it takes texts"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_asked(
@@ -248,7 +251,7 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
 ) -> None:
     files = {
         "urls": TOKEN,
-        "list.toml": f'notify = [["https://h/{TOKEN}"]]',
+        "list.toml": f'[notify]\nurl = [["https://h/{TOKEN}"]]',
     }
     for name, content in files.items():
         (tmp_path / name).write_text(content)

@@ -17,7 +17,7 @@ from tests.ended import Ended, invoked, start
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 MARK = "node-rollout.dev/deferred"
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 APPLY = ("apply", "--yes", "-o", "json", *QUICK)
 
 Started = Callable[[Scenario | str, int], Lab]

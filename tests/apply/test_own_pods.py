@@ -13,7 +13,18 @@ from tests.apply.conftest import Rollout, command
 from tests.apply.test_soft_taint import run_of
 from tests.security.hands import at_phase, marks, set_well
 
-APPLY = ("apply", "--yes", "-o", "json", "--health-checks", "1", "--settle-timeout", "5s", "--gate-timeout", "5s")
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--set",
+    "waves.health-checks=1",
+    "--settle-timeout",
+    "5s",
+    "--set",
+    "gates.timeout=5s",
+)
 
 Started = Callable[[Scenario | str, int], Lab]
 
@@ -45,7 +56,7 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: La
     assert "control-plane-unhealthy: cp-2, cp-3, pod/kube-system/etcd-cp-1 is not Ready on cp-1 since" in said
     assert not rebooted(lab)
     # the one that is not well may be mended by its reboot
-    ended = rollout(lab, *APPLY, "--skip-blocked")
+    ended = rollout(lab, *APPLY, "--skip", "blocked")
     assert ended.code == 0, ended.stderr
     assert {"cp-2", "cp-3"} == {left["node"] for left in ended.plan["excluded"]} == lab.machines.keys() - rebooted(lab)
 

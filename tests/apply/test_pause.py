@@ -14,7 +14,7 @@ from tests.apply.conftest import Rollout, command
 from tests.ended import end_of
 
 WORKERS = ("--control-plane", "exclude")
-APPLY = ("apply", "--yes", "-o", "json", *WORKERS, "--settle-timeout", "5s", "--health-checks", "1")
+APPLY = ("apply", "--yes", "-o", "json", *WORKERS, "--settle-timeout", "5s", "--set", "waves.health-checks=1")
 Started = Callable[[str, int], Lab]
 
 

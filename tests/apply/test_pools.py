@@ -96,7 +96,7 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     started: Started, rollout: Rollout, settings: Path, tmp_path: Path
 ) -> None:
     lab = started(roomy(6), 6)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--lease-duration", "2s")
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s")
     killed_once(process, signal.SIGKILL, finished=1)
     inflict(lab, "worker-3", HostFaults(reboot=RebootFault.NEVER_RETURNS))
     ended = rollout(lab, "resume", "--yes", "-o", "json")

@@ -24,7 +24,7 @@ def inflict(lab: Lab, name: str, faults: HostFaults) -> None:
 
 def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--reboot-command", OWN, "-o", "json")
+    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={OWN}", "-o", "json")
     assert ended.code == 0, ended.stderr
     assert ended.summary["succeeded"] == ["worker-1"]
     assert reboots_by(lab, "worker-1", "shutdown -r now by rollout") == 1
@@ -33,35 +33,30 @@ def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: 
     assert lab.scoreboard().clean
 
 
-def test_a_plan_is_run_by_the_command_that_it_was_made_for(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
-    plain, own = str(tmp_path / "plain.plan"), str(tmp_path / "own.plan")
-    assert rollout(lab, "plan", *WORKER_1, "--out", plain).code == 0
-    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--reboot-command", OWN).code == 0
+    own = str(tmp_path / "own.plan")
+    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={OWN}").code == 0
     assert "shutdown" not in Path(own).read_text()
     for arguments, said in (
-        (("apply", plain, "--reboot-command", OWN), "without a --reboot-command, and one is given"),
-        (("apply", own), "with a --reboot-command, and none is given"),
-        (("apply", own, "--reboot-command", OWN + " "), ""),
-        (("apply", own, "--reboot-command", "reboot"), "with another --reboot-command"),
+        (("apply", own), "with a reboot.command, and none is given"),
+        (("apply", own, "--set", f"reboot.command={OWN}"), ""),
     ):
         ended = rollout(lab, *arguments)
         assert (ended.code, said in ended.stderr) == (0 if not said else 64, True), ended.stderr
     assert lab.scoreboard().reboots["worker-1"] == 1
 
 
-def test_resume_wants_the_same_command_and_never_reads_it_from_the_cluster(
+def test_resume_wants_a_command_too_and_never_reads_it_from_the_cluster(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining", "--reboot-command", OWN) as node:
+    with stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={OWN}") as node:
         assert "shutdown" not in json.dumps(record(lab))
         unlock = ("--yes", "--force-unlock", run_of(lab))
-        for flags in ((), ("--reboot-command", "reboot")):
-            refused = rollout(lab, "resume", *unlock, *flags)
-            assert refused.code == 64
-            assert "--reboot-command" in refused.stderr
-        ended = rollout(lab, "resume", *unlock, "--reboot-command", OWN)
+        refused = rollout(lab, "resume", *unlock)
+        assert (refused.code, "reboot.command" in refused.stderr) == (64, True)
+        ended = rollout(lab, "resume", *unlock, "--set", f"reboot.command={OWN}")
         assert ended.code == 0, ended.stderr
         assert reboots_by(lab, node, "shutdown -r now by rollout") == 1
         assert reboots_by(lab, node, "systemctl reboot") == 0
@@ -69,12 +64,21 @@ def test_resume_wants_the_same_command_and_never_reads_it_from_the_cluster(
 
 def test_a_command_that_fails_is_a_refusal(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--reboot-command", "echo not today >&2; exit 3", "-o", "json")
+    ended = rollout(
+        lab, "apply", "--yes", *WORKER_1, "--set", "reboot.command=echo not today >&2; exit 3", "-o", "json"
+    )
     assert ended.code == 4
     (failed,) = ended.summary["failed"]
     assert failed["outcome"] == "reboot-refused"
     assert "not today" in failed["message"]
     assert not lab.scoreboard().cordons_left
+
+
+def test_what_is_no_command_is_refused_before_anything_is_asked(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    ended = rollout(lab, "plan", "--set", "reboot.command=" + "a\nb")
+    assert ended.code == 64
+    assert "one line" in ended.stderr
 
 
 OBSTACLES = {
@@ -116,7 +120,7 @@ def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Start, 
     assert "requiretty" in failed["worker-6"]["fix"]
     assert "Install sudo" in failed["worker-7"]["fix"]
     # an own command may need no sudo; what speaks against the reboot itself holds for it, too
-    own = json.loads(rollout(lab, "plan", "-o", "json", "--reboot-command", "reboot-host").stdout)
+    own = json.loads(rollout(lab, "plan", "-o", "json", "--set", "reboot.command=reboot-host").stdout)
     assert {found["reason"] for found in own["excluded"]} == {"inhibited", "shutdown-pending"}
 
 

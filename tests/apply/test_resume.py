@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
-    *("--health-checks", "1"),
+    *("--set", "waves.health-checks=1"),
 )
 PREFIX = "node-rollout.dev/"
 Start = Callable[[str, int], Lab]
@@ -107,7 +107,7 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
 
 def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):
+    with stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s"):
         ended = rollout(lab, "resume", "--yes", "-o", "json")
         assert ended.code == 0, ended.stderr
         assert_finished(lab)
@@ -173,7 +173,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
 ) -> None:
     """A terminal that goes away is told of more than once, which makes no second signal of it."""
     lab = started("drain-hangs", 6)
-    process = command(lab, tmp_path, *APPLY, "--stop", "revert")
+    process = command(lab, tmp_path, *APPLY, "--set", "waves.stop=revert")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     time.sleep(1)
     for number in signals:
@@ -305,7 +305,7 @@ def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:
 
 def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout: Rollout) -> None:
     lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--lease-duration", "1s")
+    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=1s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
 
     def steal() -> None:
@@ -326,7 +326,7 @@ def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout
 def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 5)
     assert rollout(lab, "status", "--run", "-o", "json").stdout.strip() == "null"
-    process = command(lab, tmp_path, *APPLY, "--lease-duration", "3s")
+    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     alive = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
     assert alive["state"] == "running"
@@ -346,7 +346,7 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout: Rollout, place: str) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, *APPLY, "--journal", place)
+    ended = rollout(lab, *APPLY, "--set", f"output.journal={place}")
     assert ended.code == 0
     assert len(re.findall("no journal is written|can no longer be written", ended.stderr)) == 1
     assert f"{place.removesuffix('/journal')}" in ended.stderr

@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 Started = Callable[[Scenario | str, int], Lab]
 Line = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
-ROLLING = ("--strategy", "rolling", "--health-checks", "1")
+ROLLING = ("--strategy", "rolling", "--set", "waves.health-checks=1")
 APPLY = ("apply", "--yes", "-o", "json", *ROLLING)
 
 
@@ -133,7 +133,7 @@ def test_after_a_failure_none_begins_and_those_in_flight_finish(
     inflict(lab, failing, HostFaults(reboot=RebootFault.ROLLS_BACK))
     inflict(lab, slow, HostFaults(reboot=RebootFault.NEVER_RETURNS))
     # by the hold of the version alone none would begin either
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags, "--include-held")
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags, "--allow", "held")
     assert process.stdout is not None
     told: list[Line] = []
     while failing not in ended_at(told):
@@ -172,7 +172,9 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
 
 def test_what_shares_a_budget_that_allows_one_is_never_away_together(started: Started, rollout: Rollout) -> None:
     lab = started("default", 8)
-    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude", "--sharing", "exclusive")
+    ended = rollout(
+        lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude", "--set", "waves.sharing=exclusive"
+    )
     assert ended.code == 0, ended.stderr
     (wave,) = ended.plan["waves"]
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)
@@ -188,7 +190,7 @@ def test_none_begins_that_the_window_has_no_room_for(
     started: Started, rollout: Rollout, lasts: str, not_started: int
 ) -> None:
     lab = started(roomy(4), 4)
-    flags = ("--window", window(timedelta(minutes=-1), lasts), "--window-fit", "--max-unavailable", "2")
+    flags = ("--window", window(timedelta(minutes=-1), lasts), "--max-unavailable", "2")
     ended = rollout(lab, *APPLY, *flags)
     assert len(ended.summary["not_started"]) == not_started
     assert ended.code == (4 if not_started else 0), ended.stderr

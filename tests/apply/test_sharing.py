@@ -9,7 +9,7 @@ from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout
 
 FLAGS = (
-    *("--max-unavailable", "3", "--grace-period", "1", "--health-checks", "1"),
+    *("--max-unavailable", "3", "--grace-period", "1", "--set", "waves.health-checks=1"),
     *("--reboot-timeout", "60s", "--ready-timeout", "60s"),
 )
 
@@ -19,7 +19,7 @@ def test_a_wave_shares_its_budgets_and_its_first_node_reboots_while_others_drain
 ) -> None:
     scenario = load_scenario(str(Path(__file__).with_name("ordinary.yaml")))
     with Lab.start(scenario, directory=tmp_path / "lab", speed=10) as lab:
-        exclusive = json.loads(rollout(lab, "plan", "-o", "json", *FLAGS, "--sharing", "exclusive").stdout)
+        exclusive = json.loads(rollout(lab, "plan", "-o", "json", *FLAGS, "--set", "waves.sharing=exclusive").stdout)
         assert len(exclusive["waves"]) == 6
         ended = rollout(lab, "apply", "--yes", "-o", "json", *FLAGS)
         assert ended.code == 0, ended.stderr

@@ -18,7 +18,7 @@ TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"
 THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
 TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 NUMBER = 5
-QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 Started = Callable[[Scenario | str, int], Lab]
 

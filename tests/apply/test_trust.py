@@ -12,7 +12,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--health-checks", "1")
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1")
 
 
 @pytest.mark.sample

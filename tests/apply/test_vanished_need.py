@@ -49,7 +49,7 @@ NEEDS = {
 
 def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[], None]) -> list[dict[str, object]]:
     """An apply's lines; what happens meanwhile does so once its node is about to be drained."""
-    arguments = ("apply", "--yes", "-o", "json", "--health-checks", "1", "--reboot-delay", "1s", *flags)
+    arguments = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s", *flags)
     process = command(lab, home, *arguments)
     lines = []
     with process:
@@ -66,7 +66,9 @@ def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[
 @pytest.mark.parametrize("source", NEEDS)
 def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, started: Start, tmp_path: Path) -> None:
     lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
-    lines = lines_of(lab, tmp_path, ("--detect", source, *flags, *nodes(node)), lambda: vanish(lab, node))
+    lines = lines_of(
+        lab, tmp_path, ("--set", f"detect.sources={source}", *flags, *nodes(node)), lambda: vanish(lab, node)
+    )
     (end,) = [line for line in lines if line["type"] == "node_finished"]
     assert (end["outcome"], end["message"], end["left_cordoned"]) == ("skipped", why, False)
     assert lines[-1]["code"] == 0, lines[-1]
@@ -104,7 +106,13 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
     lab = started("sources", 12)
-    flags = ("--detect", "annotation,reboot-required,rpm-ostree", *nodes("worker-3", other), "--max-unavailable", "1")
+    flags = (
+        "--set",
+        "detect.sources=annotation,reboot-required,rpm-ostree",
+        *nodes("worker-3", other),
+        "--max-unavailable",
+        "1",
+    )
     lines = lines_of(lab, tmp_path, flags, lambda: changes(lab, other))
     begun = [str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == "draining"]
     assert set(begun) == {"worker-3"}

@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 SECONDS = 90.0
-LEASE = ("--lease-duration", "3s")
+LEASE = ("--set", "lock.duration=3s")
 
 
 class Heard:

@@ -24,9 +24,9 @@ HALF_A_DAY = 43_200
 @pytest.mark.parametrize(
     ("flags", "waiting", "when"),
     [
-        (("--drain-delay", "6s"), "before its drain", "while its drain was delayed"),
-        (("--reboot-delay", "6s"), "before its reboot", "while its reboot was delayed"),
-        (("--wait-for-users", "20m"), "to log out", "while users were waited for"),
+        (("--set", "drain.delay=6s"), "before its drain", "while its drain was delayed"),
+        (("--set", "reboot.delay=6s"), "before its reboot", "while its reboot was delayed"),
+        (("--set", "reboot.wait-for-users=20m"), "to log out", "while users were waited for"),
     ],
 )
 def test_a_window_that_closes_meanwhile_gives_the_node_back(

@@ -22,7 +22,7 @@ from tests.benchmarks.lab_process import lab_process, measured
 HERE = Path(__file__).parent
 MOST_BYTES = 3_000_000
 FORMATS = {"html": "html", "markdown": "md", "json": "json"}
-TROUBLE = ("--max-failures", "20", "--ignore-blockers", "--drain-timeout", "40s", "--reboot-timeout", "1m")
+TROUBLE = ("--max-failures", "20", "--allow", "blocked", "--drain-timeout", "40s", "--reboot-timeout", "1m")
 
 
 def main() -> None:
@@ -52,8 +52,17 @@ def run(asked: argparse.Namespace, journal: Path) -> None:
     began = time.monotonic()
     with lab_process(str(scenario), speed=asked.speed, nodes=asked.nodes) as lab:
         print(f"lab up after {time.monotonic() - began:.0f} s", flush=True)
-        flags = ("--max-unavailable", limit, "--health-checks", "1", *(TROUBLE if asked.trouble else ()))
-        words = (sys.executable, "-m", "rollout", "apply", "--yes", "--journal", str(journal.resolve()), *flags)
+        flags = ("--max-unavailable", limit, "--set", "waves.health-checks=1", *(TROUBLE if asked.trouble else ()))
+        words = (
+            sys.executable,
+            "-m",
+            "rollout",
+            "apply",
+            "--yes",
+            "--set",
+            f"output.journal={journal.resolve()}",
+            *flags,
+        )
         cost = measured(lab, words, asked.folder / "apply.txt")
         away = lab.scores["most_unavailable"]
     print(f"apply ended with {cost.code} after {cost.wall:.0f} s, {cost.cpu:.0f} s of CPU; {away} away at most")

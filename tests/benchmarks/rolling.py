@@ -79,7 +79,7 @@ def lasted(strategy: str, *, known: bool) -> None:
         tempfile.TemporaryDirectory() as home,
         Lab.start(hosts(known=known), directory=Path(home) / "lab", speed=SPEED) as lab,
     ):
-        flags = ("--strategy", strategy, "--max-unavailable", str(LIMIT), "--health-checks", "1")
+        flags = ("--strategy", strategy, "--max-unavailable", str(LIMIT), "--set", "waves.health-checks=1")
         ended = end_of(start(Path(home), lab.environment, ("apply", "--yes", "-o", "json", *flags)), 3600)
         score = lab.scoreboard()
     assert ended.code == 0, ended.stderr

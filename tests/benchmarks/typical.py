@@ -42,8 +42,14 @@ BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Rea
 # What has been built, of what may be asked for: each with the values to try.
 FLAGS: Mapping[str, Sequence[Sequence[str]]] = {
     "--strategy": (("--strategy", "waves"), ("--strategy", "rolling")),
-    "--sharing": (("--sharing", "rate"), ("--sharing", "exclusive")),
-    "--prefer-no-schedule-taint": ((), ("--no-prefer-no-schedule-taint",)),
+    "waves.sharing": (("--set", "waves.sharing=rate"), ("--set", "waves.sharing=exclusive")),
+    "prefer-no-schedule-taint": (
+        (),
+        (
+            "--set",
+            "drain.prefer-no-schedule-taint=false",
+        ),
+    ),
 }
 
 
@@ -147,7 +153,7 @@ def trained(scenario: str, speed: float) -> str:
     with lab_process(scenario, speed=speed) as lab:
         path = lab.directory / "journal.jsonl"
         few = ("--node", "worker-1", "--node", "worker-2", "--max-unavailable", "2")
-        rollout(lab, "apply", "--yes", "--journal", str(path), *few)
+        rollout(lab, "apply", "--yes", "--set", f"output.journal={path}", *few)
         return Path(path).read_text(encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from tests.conftest import StartLab
 
 USAGE = [
     (("plan", "--drain-timeout", "10x"), "--drain-timeout", "not a duration"),
-    (("apply", "--yes", "--lease-duration", "999999999h"), "--lease-duration", "is too long"),
+    (("apply", "--yes", "--set", "lock.duration=999999999h"), "lock.duration", "is too long"),
     (("plan", "--grace-period", "99999999999999999999"), "--grace-period", ""),
     (("plan", "--max-unavailable", "0"), "--max-unavailable", "no node"),
     (("plan", "--max-unavailable", "300%"), "--max-unavailable", "not a count"),
@@ -133,12 +133,14 @@ def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Comman
 
 def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Command) -> None:
     lab = start_lab(nodes=2)
-    idle = ("--alert-filter-regexp", "Watchdog", "--alert-firing-only", "--wait-window")
+    idle = ("--set", "alerts.filter-regexp=Watchdog", "--set", "gates.wait-window=true")
     ended = command("plan", *idle, lab=lab)
     assert ended.code == ExitCode.OK
-    assert "--alert-filter-regexp, --alert-firing-only has no effect without --prometheus-url" in ended.stderr
-    assert "--wait-window has no effect without --window" in ended.stderr
-    ended = command("plan", *idle, "--prometheus-url", "http://127.0.0.1:1", "--window", "Mon 02:00 4h", lab=lab)
+    assert "alerts.filter-regexp has no effect without alerts.prometheus-url" in ended.stderr
+    assert "gates.wait-window has no effect without --window" in ended.stderr
+    ended = command(
+        "plan", *idle, "--set", "alerts.prometheus-url=http://127.0.0.1:1", "--window", "Mon 02:00 4h", lab=lab
+    )
     assert "does nothing" not in ended.stderr
 
 
@@ -205,14 +207,14 @@ def test_a_lock_namespace_that_takes_nothing_new(
     if terminating:
         metadata = {"name": "locks", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"]}
         lab.call(lambda: lab.store.create(NAMESPACES, {"metadata": metadata, "status": {"phase": "Terminating"}}))
-    where = ("--lease-namespace", "locks")
-    for arguments, code in ((("apply", "--yes", "--reboot-idle"), 1), (("operate", "--once"), 6)):
+    where = ("--set", "lock.namespace=locks")
+    for arguments, code in ((("apply", "--yes", "--allow", "idle"), 1), (("operate", "--once"), 6)):
         ended = command(*arguments, *where, lab=lab)
         assert ended.code == code, ended.stderr
         hint = ended.stderr.splitlines()[-1]
         assert hint.startswith("hint: ")
         assert fix in hint
-        assert "--lease-namespace" in hint
+        assert "lock.namespace" in hint
     assert not any(lab.scoreboard().reboots.values())
     checks = json.loads(command("doctor", "-o", "json", *where, lab=lab).stdout)["checks"]
     fixes = [check["fix"] for check in checks if "cannot be written" in check["message"]]

@@ -74,7 +74,7 @@ def lab(start_lab: StartLab) -> Lab:
 @pytest.mark.parametrize(
     "line",
     [
-        *("status --node ", "plan --exclude ", "plan --explain ", "pause ", "drain ", "fleetlock release "),
+        *("status --node ", "plan --exclude ", "plan --explain ", "pause ", "fleetlock release "),
         "apply --node worker-1 --node ",
     ],
 )

@@ -7,7 +7,7 @@ from tests.cli.conftest import Command
 def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     """Else hosts that say otherwise than by update_engine that they need a reboot would show nothing."""
     ended = command("demo", "--scenario", "sources", "--speed", "60")
-    sources = "--detect update-engine,annotation,reboot-required,rpm-ostree"
+    sources = "--set detect.sources=update-engine,annotation,reboot-required,rpm-ostree"
     shown = " ".join(ended.stdout.split())
     assert f"$ rollout status {sources} NODE" in shown
     assert f"$ rollout plan {sources} --max-unavailable 3 --out " in shown

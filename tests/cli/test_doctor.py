@@ -69,7 +69,7 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
         ("no-sudo", {("sudo", "worker-2"), ("sudo", "worker-3")}, "NOPASSWD"),
         ("dbus-denied", {("update-status", "worker-3"), ("sudo", "worker-3")}, "core"),
         ("wrong-host-key", {("host-key", "worker-2")}, ""),
-        ("budget-never", {("drain", "*")}, "--skip-blocked"),
+        ("budget-never", {("drain", "*")}, "--skip blocked"),
         ("no-rights", {("right", "create pods/eviction"), ("right", "patch nodes")}, "ClusterRole"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_zincati_that_asks_nobody_is_a_rival_of_its_node(start_lab: StartLab, 
     (left,) = planned["excluded"]
     assert (left["node"], left["reason"]) == ("worker-1", "rival")
     assert "strategy immediate" in left["message"]
-    assert "--ignore-rival zincati" in left["message"]
+    assert "--allow zincati" in left["message"]
 
 
 def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
@@ -151,7 +151,7 @@ def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLa
         lab.machines["flatcar-1"].units._units[timer] = Unit(timer, active=True, enabled=True)
 
     lab.call(install)
-    detect = ("--detect", "update-engine,reboot-required")
+    detect = ("--set", "detect.sources=update-engine,reboot-required")
     _, checks = findings(command, lab, *detect)
     fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "rival" and check["fix"]}
     assert set(fixes) == {"ubuntu-1", "flatcar-1"}
@@ -159,7 +159,7 @@ def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLa
     assert f"sudo systemctl mask --now {timer}" in fixes["flatcar-1"]
     planned = json.loads(command("plan", "-o", "json", *detect, lab=lab).stdout)
     held = {left["node"]: left["message"] for left in planned["excluded"] if left["reason"] == "rival"}
-    assert held["flatcar-1"].endswith("--ignore-rival bootc")
+    assert held["flatcar-1"].endswith("--allow bootc")
 
 
 def deployment(name: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
     planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)
     rivals = {blocker["object"].rpartition("/")[2]: blocker["message"] for blocker in planned["blockers"]}
     assert set(rivals) == {"reboot-manager", "reboot-controller", "fleetlock"}
-    assert all("--ignore-rival" in message for message in rivals.values())
+    assert all("--allow" in message for message in rivals.values())
     left = {entry["node"]: (entry["reason"], entry["message"]) for entry in planned["excluded"]}
     assert {node: reason for node, (reason, _) in left.items()} == {"worker-1": "rival", "worker-2": "rival"}
     assert all(f"kubectl annotate node {node} " in message for node, (_, message) in left.items())
@@ -209,14 +209,14 @@ def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
     assert {"worker-1", "worker-2"} < failed
     assert len(failed) == 5
     assert command("apply", "--yes", lab=lab).code == ExitCode.BLOCKED
-    ignored = ("--ignore-rival", "krm", "--ignore-rival", "cro", "--ignore-rival", "fleetlock")
+    ignored = ("--allow", "krm", "--allow", "cro", "--allow", "fleetlock")
     assert json.loads(command("plan", "-o", "json", *ignored, lab=lab).stdout)["summary"]["nodes"] == 6
 
 
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
-    running = start(home, lab.environment, ["apply", "--yes", "--lease-duration", "3s", "-o", "json"])
+    running = start(home, lab.environment, ["apply", "--yes", "--set", "lock.duration=3s", "-o", "json"])
     assert running.stdout is not None
     for line in running.stdout:
         if '"rebooting"' in line:

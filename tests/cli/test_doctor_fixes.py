@@ -69,7 +69,7 @@ def pause_all(lab: Lab, home: Path) -> None:
 
 
 Spoil = Callable[[Lab, Path], object]
-ANNOTATED = ("--detect", "update-engine,annotation")
+ANNOTATED = ("--set", "detect.sources=update-engine,annotation")
 
 # What is spoiled, where it is told, by which flags of doctor, and which of the fix's commands is run.
 FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {

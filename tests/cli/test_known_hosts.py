@@ -114,7 +114,7 @@ def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: 
 def test_a_host_that_is_away_is_told_of_and_costs_no_other_its_key(lab: Lab, command: Command, tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     lab.call(lab.machines["worker-1"].cut_power)
-    ended = command("known-hosts", "--out", str(file), "--yes", "--probe-timeout", "5s", lab=lab)
+    ended = command("known-hosts", "--out", str(file), "--yes", "--set", "ssh.probe-timeout=5s", lab=lab)
     assert ended.code == 4
     assert "unreachable" in ended.stdout
     assert len(file.read_text().splitlines()) == 2

@@ -74,7 +74,9 @@ def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path:
     rows = json.loads(ended_with_workers(lab, tmp_path, "status", "-o", "json").stdout)
     assert (len(rows), {row["error"] for row in rows}, {row["needs_reboot"] for row in rows}) == (HOSTS, {""}, {True})
 
-    plan = json.loads(ended_with_workers(lab, tmp_path, "plan", "-o", "json", "--probe-timeout", "1m30s").stdout)
+    plan = json.loads(
+        ended_with_workers(lab, tmp_path, "plan", "-o", "json", "--set", "ssh.probe-timeout=1m30s").stdout
+    )
     assert (plan["summary"]["nodes"], plan["excluded"]) == (HOSTS, [])
 
     one = ("--max-unavailable", "1", "--exclude", "cp-*", "--exclude", "worker-[2-9]*", "--exclude", "worker-1?*")

@@ -153,7 +153,16 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
     """As in its pod: nothing but a scratch folder is to be written, and what it says is always taken."""
     environment = {**lab.environment, "TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state")}
-    rules = ("--max-unavailable", "8", "--health-checks", "1", "--lease-duration", "2s", "--control-plane", "exclude")
+    rules = (
+        "--max-unavailable",
+        "8",
+        "--set",
+        "waves.health-checks=1",
+        "--set",
+        "lock.duration=2s",
+        "--control-plane",
+        "exclude",
+    )
     with (scratch / "said").open("a") as said:
         return subprocess.Popen(
             [*PROGRAM, "operate", "--once", "--active-deadline", "6h", "-o", "json", *rules],

@@ -1,4 +1,4 @@
-"""What `-v`, `-vv` and `--log-file` tell of the real program's work, and that they tell no secret."""
+"""What `-v`, `-vv` and `output.log-file` tell of the real program's work, and that they tell no secret."""
 
 import logging
 import re
@@ -73,7 +73,7 @@ def test_twice_verbose_tells_each_request_and_each_command(untouched: Lab, comma
 def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, command: Command, home: Path) -> None:
     lab, log = start_lab("rollback", nodes=5, speed=40), home / "all.log"
     log.touch(mode=0o644)
-    ended = command("apply", "--yes", "--log-file", "all.log", lab=lab)
+    ended = command("apply", "--yes", "--set", "output.log-file=all.log", lab=lab)
     assert ended.code == ExitCode.PARTIAL
     assert told(ended.stderr, "stage") == []
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -86,24 +86,30 @@ def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, c
     assert re.search(r"ssh: worker-\d \(\S+\): boot id, then reboot: ", text)
     assert re.search(r"run: worker-\d: rolled-back", text)
     assert f"stage: apply ended with {ExitCode.PARTIAL.value} after" in lines[-1]
-    command("resume", "--log-file", "all.log", lab=lab)
+    command("resume", "--set", "output.log-file=all.log", lab=lab)
     grown = log.read_text(encoding="utf-8").splitlines()
     assert grown[: len(lines)] == lines
     assert "said: rollout " in grown[len(lines)]
 
 
 def test_an_error_and_its_causes_stand_in_the_file(home: Path, command: Command) -> None:
-    command("plan", "--kubeconfig", "nowhere", "--log-file", "all.log")
+    command("plan", "--kubeconfig", "nowhere", "--set", "output.log-file=all.log")
     text = (home / "all.log").read_text(encoding="utf-8")
     assert re.search(r"ERROR said: KubeconfigError: .*nowhere", text)
     assert f"stage: plan ended with {ExitCode.ERROR.value}" in text
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(home: Path, command: Command) -> None:
-    ended = command("plan", "--kubeconfig", "nowhere", "--log-file", "no/such/folder")
+    ended = command("plan", "--kubeconfig", "nowhere", "--set", "output.log-file=no/such/folder")
     assert ended.code == ExitCode.ERROR
     assert "cannot write the log no/such/folder" in ended.stderr
-    assert "hint: Name another with --log-file." in ended.stderr
+    assert "hint: Name another as output.log-file." in ended.stderr
+
+
+def test_a_disk_that_is_full_ends_the_log_and_not_the_command(untouched: Lab, command: Command) -> None:
+    ended = command("status", "--set", "output.log-file=/dev/full", lab=untouched)
+    assert ended.code == 0
+    assert ended.stderr.count("can no longer be written") == 1
 
 
 def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, home: Path) -> None:
@@ -120,11 +126,13 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, h
             TOKEN_VARIABLE: f"{CANARY}-prometheus",
             PASSPHRASE_VARIABLE: f"{CANARY}-passphrase",
             "ROLLOUT_NOTIFY": f"http://user:{CANARY}-notify@127.0.0.1:9/{CANARY}-path?token={CANARY}-query",
-            "ROLLOUT_PROMETHEUS_URL": prometheus.url,
-            "ROLLOUT_GATE_COMMAND": shlex.join(("true", f"{CANARY}-gate")),
-            "ROLLOUT_REBOOT_COMMAND": f"sudo -n systemctl reboot # {CANARY}-reboot",
         }
-        flags = ("--yes", "-vv", "--log-file", "all.log", "--node", "worker-1")
+        gate = shlex.join(("true", f"{CANARY}-gate"))
+        flags = (
+            *("--yes", "-vv", "--set", "output.log-file=all.log", "--node", "worker-1"),
+            *("--set", f"alerts.prometheus-url={prometheus.url}", "--set", f"gates.command={gate}"),
+            *("--set", f"reboot.command=sudo -n systemctl reboot # {CANARY}-reboot"),
+        )
         ended = command("apply", *flags, lab=lab, variables=secrets)
     assert ended.code == 0, ended.stderr
     assert f"Bearer {CANARY}-prometheus" in asked

@@ -34,11 +34,12 @@ SITE = {
     "ssh_config": "Host *\n  ConnectTimeout 9\n",
 }
 SETTINGS = """
+[ssh]
 executor = "ansible"
 inventory = "site/hosts.yaml"
-[operate]
-pre-reboot-playbook = "site/before.yml"
-ssh-config = "ssh_config"
+config = "ssh_config"
+[reboot]
+pre-playbook = "site/before.yml"
 """
 ARGUMENTS = ("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
 
@@ -54,7 +55,7 @@ def site(home: Path) -> Path:
 
 
 def lay_out(documents: dict[str, Any], folder: Path) -> dict[str, str]:
-    """The volume as a kubelet makes it, with its links; the container's variables, as if it stood here."""
+    """The volume as a kubelet makes it, with its links; the container's variables and settings, as if it stood here."""
     spec = pod(documents["CronJob"])
     volume = next(each["configMap"] for each in spec["volumes"] if each["name"] == "settings")
     data = documents["ConfigMap"]["data"]
@@ -68,13 +69,14 @@ def lay_out(documents: dict[str, Any], folder: Path) -> dict[str, str]:
     for name in {Path(item["path"]).parts[0] for item in items}:
         (folder / name).symlink_to(f"..data/{name}")
     values = {entry["name"]: entry.get("value", "") for entry in spec["containers"][0]["env"]}
+    values |= dict(word.split("=", 1) for word in spec["containers"][0]["args"] if "=" in word)
     return {name: value.replace(MOUNTED, str(folder)) for name, value in values.items() if MOUNTED in value}
 
 
 def test_each_named_file_is_where_the_pods_settings_look_for_it(command: Command, site: Path, tmp_path: Path) -> None:
     """With what Ansible reads beside it, at the same relative paths; and nothing else of that folder."""
     variables = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
-    playbook, inventory = (Path(variables[f"ROLLOUT_{name}"]) for name in ("PRE_REBOOT_PLAYBOOK", "INVENTORY"))
+    playbook, inventory = (Path(variables[name]) for name in ("reboot.pre-playbook", "ssh.inventory"))
     assert inventory.parent == playbook.parent
     laid = {str(file.relative_to(playbook.parent)): file for file in playbook.parent.rglob("*") if file.is_file()}
     expected = {name.removeprefix("site/"): text for name, text in SITE.items() if name.startswith("site/")}
@@ -82,7 +84,7 @@ def test_each_named_file_is_where_the_pods_settings_look_for_it(command: Command
         del expected[left]
     assert {name: file.read_text() for name, file in laid.items()} == expected
     assert [name for name, file in laid.items() if file.stat().st_mode & 0o111] == ["roles/look/files/check.sh"]
-    assert Path(variables["ROLLOUT_SSH_CONFIG"]).read_text() == SITE["ssh_config"]
+    assert Path(variables["ssh.config"]).read_text() == SITE["ssh_config"]
     assert Path(variables["ROLLOUT_CONFIG"]).read_text() == SETTINGS
 
 
@@ -122,10 +124,12 @@ def test_the_program_finds_them_in_the_volume(
     (site / "site/hosts.yaml").write_text(lab.inventory.read_text())
     (site / "known_hosts").write_text(lab.known_hosts.read_text())
     (site / "ssh_config").write_text("")
-    variables = {**lab.environment, **lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")}
+    laid = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
+    variables = {**lab.environment, **{name: value for name, value in laid.items() if "." not in name}}
+    files = [word for name, value in laid.items() if "." in name for word in ("--set", f"{name}={value}")]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    ended = invoked(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json"))
+    ended = invoked(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json", *files))
     assert ended.code == ExitCode.OK, ended
     assert lab.scoreboard().reboots["worker-1"] == 1
     said = [detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail]

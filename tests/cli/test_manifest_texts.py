@@ -13,19 +13,19 @@ from tests.cli.test_manifests import IMAGE, KEY
 HOST = f"10.0.0.1 ssh-ed25519 {KEY}\n"
 FORMS = ("yaml", "kustomize")
 CARRIED = {
-    "umlauts": "# ü€\U0001f600\ncanary = 1\n",
-    "a line separator": "# a\u2028b\u2029c\ncanary = 1\n",
-    "a byte order mark within": "# a\ufeffb\ncanary = 1\n",
-    "ends of lines of Windows": "# a\r\ncanary = 1\r\n",
-    "spaces and lines first": "\n\n  canary = 1\n",
-    "spaces and lines last": "canary = 1 \t\n\n\n",
-    "no end": "canary = 1",
-    "tabs": "# a\n\tcanary\t=\t1\n",
+    "umlauts": "# ü€\U0001f600\nwaves.canary = 1\n",
+    "a line separator": "# a\u2028b\u2029c\nwaves.canary = 1\n",
+    "a byte order mark within": "# a\ufeffb\nwaves.canary = 1\n",
+    "ends of lines of Windows": "# a\r\nwaves.canary = 1\r\n",
+    "spaces and lines first": "\n\n  waves.canary = 1\n",
+    "spaces and lines last": "waves.canary = 1 \t\n\n\n",
+    "no end": "waves.canary = 1",
+    "tabs": "# a\n\twaves.canary\t=\t1\n",
 }
 REFUSED = {
-    "# a\u0085b\ncanary = 1\n": "1:4 has the character U+0085",
-    "canary = 1\n\n# a\u009bb\n": "3:4 has the character U+009B",
-    "canary = 1\n# \ufffe": "2:3 has the character U+FFFE",
+    "# a\u0085b\nwaves.canary = 1\n": "1:4 has the character U+0085",
+    "waves.canary = 1\n\n# a\u009bb\n": "3:4 has the character U+009B",
+    "waves.canary = 1\n# \ufffe": "2:3 has the character U+FFFE",
 }
 
 
@@ -51,7 +51,7 @@ def carried(form: str, command: Command, home: Path, settings: str, known_hosts:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("settings", CARRIED.values(), ids=CARRIED)
 def test_a_text_comes_through_byte_for_byte(form: str, settings: str, command: Command, home: Path) -> None:
-    known_hosts = HOST + settings.replace("canary", "# ")
+    known_hosts = HOST + settings.replace("waves.canary", "# ")
     data = carried(form, command, home, settings, known_hosts)
     assert data == {"rollout.toml": settings, "known_hosts": known_hosts}
 
@@ -62,7 +62,10 @@ def test_what_cannot_be_carried_is_refused_by_line_and_character(
     form: str, text: str, why: str, command: Command, home: Path
 ) -> None:
     assert f"cluster.toml:{why}, which" in carried(form, command, home, text, HOST)["refused"]
-    assert f"hosts:{why}, which" in carried(form, command, home, "", text.replace("canary = 1", HOST[:-1]))["refused"]
+    assert (
+        f"hosts:{why}, which"
+        in carried(form, command, home, "", text.replace("waves.canary = 1", HOST[:-1]))["refused"]
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -76,6 +79,6 @@ def test_known_hosts_are_no_toml_that_would_refuse_the_rest(
 
 @pytest.mark.kubectl
 def test_a_tab_as_first_character_is_refused_where_kustomize_would_fail(command: Command, home: Path) -> None:
-    settings = "\tcanary = 1\n"
+    settings = "\twaves.canary = 1\n"
     assert "cluster.toml:1:1 has the character U+0009" in carried("kustomize", command, home, settings, HOST)["refused"]
     assert carried("yaml", command, home, settings, HOST)["rollout.toml"] == settings

@@ -61,10 +61,14 @@ def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_ho
 
 def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Path, home: Path) -> None:
     """What it says of rollout itself counts for what is printed: the roles, the lock, the time that a node takes."""
-    own = 'lease-namespace = "locks"\ndisable-eviction = true\nactive-deadline = "2h"\n'
-    text = f'# ours\nknown-hosts = "known_hosts"\ndrain-timeout = "1h"\n\n[operate]\n{own}'
+    text = '# ours\n[drain]\ntimeout = "1h"\ndisable-eviction = true\n[operate]\nactive-deadline = "2h"\n'
     (home / "cluster.toml").write_text(text)
-    documents = printed(command("manifests", *IMAGE, "--config", "cluster.toml"))
+    documents = printed(
+        command(
+            *("manifests", *IMAGE, "--known-hosts", "known_hosts"),
+            *("--config", "cluster.toml", "--set", "lock.namespace=locks"),
+        )
+    )
     assert documents["ConfigMap"]["data"]["rollout.toml"] == text
     spec = pod(documents["CronJob"])
     # 1h, and the 15m and 10m that a reboot and a kubelet may take
@@ -72,24 +76,17 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
     assert spec["containers"][0]["args"][:4] == ["operate", "--once", "--active-deadline", "7200s"]
     values = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
     assert values["ROLLOUT_CONFIG"] == "/etc/rollout/settings/rollout.toml"
-    assert (values["ROLLOUT_LEASE_NAMESPACE"], values["ROLLOUT_DISABLE_EVICTION"]) == ("locks", "true")
+    assert values["ROLLOUT_DISABLE_EVICTION"] == "true"
+    assert spec["containers"][0]["args"][-2:] == ["--set", "lock.namespace=locks"]
     rules = documents["ClusterRole"]["rules"]
     assert any("pods" in rule["resources"] and "delete" in rule["verbs"] for rule in rules)
-
-
-def test_settings_that_lie_here_count_as_for_every_command(command: Command, known_hosts: Path, home: Path) -> None:
-    (home / "rollout.toml").write_text("canary = 1\n")
-    documents = printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
-    assert documents["ConfigMap"]["data"]["rollout.toml"] == "canary = 1\n"
-    (home / "rollout.toml").write_text("disable-eviction = true\n")
-    assert "may not set disable-eviction" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
 def test_a_deployment_is_probed_where_its_settings_have_it_listen(
     command: Command, known_hosts: Path, home: Path
 ) -> None:
-    gateway = 'metrics-pushgateway = "http://pushgateway.monitoring:9091"'
-    (home / "cluster.toml").write_text(f'[operate]\n{gateway}\nmetrics-listen = ":9732"\nevery = "20m"\n')
+    gateway = 'pushgateway = "http://pushgateway.monitoring:9091"'
+    (home / "cluster.toml").write_text(f'[metrics]\n{gateway}\nlisten = ":9732"\n[operate]\nevery = "20m"\n')
     arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
     deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -101,24 +98,23 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("max-unavailable = 0", "max-unavailable = '0': 0 would take no node"),
-        ("drain-timeout = 'soon'", "drain-timeout = 'soon'"),
-        ("window = 'whenever'", "'whenever' is not a window"),
-        ("max-unavailble = 1", "Did you mean max-unavailable?"),
-        ("[[pool]]\nname = 'web'", "it has no selector"),
-        ("kubeconfig = 'admin.conf'", "kubeconfig (the pod has its own account)"),
-        ("inventory = 'hosts.ini'", "inventory = 'hosts.ini' is no file or folder of this machine"),
-        ("interactive = true", "interactive (no operator is there to be asked)"),
-        ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
-        ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
-        ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
-        ("metrics-pushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:1 may hold a secret"),
-        ("metrics-pushgateway = 'me:hunter22@pushgateway'", "metrics-pushgateway: 'pushgateway' is not the address"),
-        ("notify-file = 'urls'", "notify-file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
-        ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
-        ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
-        ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
-        ("apply = {notify = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
+        ("[waves]\nmax-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
+        ("[drain]\ntimeout = 'soon'", "cluster.toml:2: drain.timeout: 'soon'"),
+        ("[gates]\nwindow = 'whenever'", "'whenever' is not a window"),
+        ("[waves]\nmax-unavailble = 1", "Did you mean waves.max-unavailable?"),
+        ("[[pool]]\nname = 'web'", "has no selector"),
+        ("[cluster]\nkubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
+        ("[ssh]\ninventory = 'hosts.ini'", "ssh.inventory = 'hosts.ini' is no file or folder of this machine"),
+        ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),
+        ("[output]\njournal = '/var/log/rollout'", "output.journal (the pod can write in /tmp alone)"),
+        ("[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:2 may hold a secret"),
+        ("[notify]\nurl = 'slack://one/two/three'", "cluster.toml:2 may hold a secret"),
+        ("[metrics]\npushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:2 may hold a secret"),
+        ("[notify]\nfile = 'urls'", "notify.file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
+        ("[metrics]\ntextfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
+        ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
+        ("[notify]\nurl = ['https://hooks.example/T0/B0/abc']", "cluster.toml:2 may hold a secret"),
+        ("notify = {url = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
         ("canary = ", "is not TOML"),
     ],
 )
@@ -134,8 +130,8 @@ def test_settings_that_cannot_be_a_pods_are_refused(
 @pytest.mark.parametrize(
     ("settings", "variable"),
     [
-        ("prometheus-url = 'https://me:hunter22@prometheus'", "ROLLOUT_PROMETHEUS_URL"),
-        ("notify = [\n'https://hooks.example/?token=abc',\n]", "ROLLOUT_NOTIFY"),
+        ("[metrics]\npushgateway = 'https://me:hunter22@gateway'", "ROLLOUT_METRICS_PUSHGATEWAY"),
+        ("[notify]\nurl = [\n'https://hooks.example/?token=abc',\n]", "ROLLOUT_NOTIFY"),
     ],
 )
 def test_what_is_told_of_a_secret_names_its_own_variable(
@@ -147,12 +143,12 @@ def test_what_is_told_of_a_secret_names_its_own_variable(
 
 
 def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts: Path, home: Path) -> None:
-    (home / "cluster.toml").write_text("drain-timeout = 'soon'")
+    (home / "cluster.toml").write_text("[drain]\ntimeout = 'soon'")
     ended = command(
         *("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml"),
         variables={"ROLLOUT_DRAIN_TIMEOUT": "5m"},
     )
-    assert "drain-timeout = 'soon'" in refused(ended)
+    assert "drain.timeout: 'soon'" in refused(ended)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +203,12 @@ def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) 
         ((*IMAGE, "--toleration", "in fra"), "'in fra'"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--pod-monitor"), "this cronjob serves no metrics"),
         (
-            ("deployment", *IMAGE, "--known-hosts", "known_hosts", "--pod-monitor", "--metrics-listen", "127.0.0.1:1"),
+            (
+                *("deployment", *IMAGE, "--known-hosts", "known_hosts"),
+                "--pod-monitor",
+                "--set",
+                "metrics.listen=127.0.0.1:1",
+            ),
             "this deployment serves no metrics",
         ),
         ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
@@ -262,7 +263,7 @@ def test_what_a_cluster_asks_of_the_pod_is_read(command: Command, known_hosts: P
 
 def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
     """Beside an operating process: by a name of its own. No key and no known_hosts: hosts reboot by themselves."""
-    text = 'max-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
+    text = '[waves]\nmax-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
     (home / "cluster.toml").write_text(text)
     where = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls", "--hosts-network", "10.1.0.0/16")
     ended = command("manifests", "fleetlock", *IMAGE, *where, "--replicas", "3", "--config", "cluster.toml")
@@ -290,12 +291,12 @@ def test_a_server_that_everybody_can_ask_is_warned_of(command: Command) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ("[fleetlock]\nslots = 0", "slots = '0': 0 would take no node"),
-        ("[fleetlock]\nslotz = 1", "Did you mean slots?"),
+        ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would take no node"),
+        ("[fleetlock]\nslotz = 1", "Did you mean fleetlock.slots?"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
-        ("drain-timeout = 'soon'", "drain-timeout = 'soon'"),
-        ("[operate]\nkubeconfig = 'x'", ""),
-        ("[fleetlock]\nkubeconfig = 'x'", "kubeconfig (the pod has its own account)"),
+        ("[drain]\ntimeout = 'soon'", "drain.timeout: 'soon'"),
+        ("[operate]\nevery = '5m'", ""),
+        ("[cluster]\nkubeconfig = 'x'", "cluster.kubeconfig (the pod has its own account)"),
     ],
 )
 def test_the_servers_settings_are_judged_as_the_server_will(
@@ -314,8 +315,8 @@ def test_the_servers_settings_are_judged_as_the_server_will(
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
     """The real one, in kubectl."""
-    (home / "rollout.toml").write_text("canary = 1\n")
-    arguments = arguments_of(kind)
+    (home / "rollout.toml").write_text("[waves]\ncanary = 1\n")
+    arguments = (*arguments_of(kind), "--config", "rollout.toml")
     ended = command(*arguments, "--format", "kustomize", "--out", "deploy")
     assert ended.code == ExitCode.OK, ended.stderr
     assert "next: kubectl apply -k deploy" in ended.stderr
@@ -333,7 +334,7 @@ def test_words_that_go_reads_as_numbers_stay_words(
     name: str, namespace: str, command: Command, known_hosts: Path, home: Path
 ) -> None:
     """YAML has more than one idea of what a number is; settings have the ends of lines of their system."""
-    settings = "  # {{ .Values.image }} $HOME `id`\r\ncanary = 1\r\nreboot-command = \"a 'b' {{ 1 }} $(c)\"\r\n"
+    settings = "  # {{ .Values.image }} $HOME `id`\r\nwaves.canary = 1\r\nreboot.command = \"a 'b' {{ 1 }} $(c)\"\r\n"
     (home / "cluster.toml").write_bytes(settings.encode())
     named = ("--name", name, "--namespace", namespace, "--ssh-secret", "1e3", "--env-secret", "n")
     arguments = (*arguments_of("cronjob"), *named, "--config", "cluster.toml")

@@ -51,8 +51,8 @@ def test_what_needs_one_says_so(lab: Lab, tmp_path: Path) -> None:
         ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} {command}", tmp_path, lab)
         assert ended.code == ExitCode.ERROR
         assert ended.stderr.splitlines() == [
-            "rollout: error: the current folder does not exist any more",
-            "hint: Change to one that does: cd ~",
+            "rollout: error: No such file or directory",
+            "hint: the system denied it: room, memory, open files or a right; -v shows where it was needed",
         ]
 
 

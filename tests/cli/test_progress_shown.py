@@ -45,7 +45,7 @@ def test_no_stage_is_shown_in_a_pipe_or_on_a_dumb_terminal(command: str, lab: La
         assert stage.encode() not in dumb.octets
 
 
-@pytest.mark.parametrize("words", ["status", "apply --yes --reboot-idle --node worker-1"])
+@pytest.mark.parametrize("words", ["status", "apply --yes --allow idle --node worker-1"])
 def test_the_cursor_is_never_taken(words: str, lab: Lab, tmp_path: Path) -> None:
     """What Ctrl-Z stops, or a kill ends, could not give it back to the shell."""
     screen = shown(tmp_path, lab.environment, tuple(words.split()), 80)

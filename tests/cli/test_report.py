@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 NIGHT = Path(__file__).parents[1] / "report" / "night.yaml"
 LIMITS = ("--max-unavailable", "4", "--max-failures", "5", "--window", "00:00 24h")
-PATIENCE = ("--ignore-blockers", "--drain-timeout", "20s", "--reboot-timeout", "30s")
+PATIENCE = ("--allow", "blocked", "--drain-timeout", "20s", "--reboot-timeout", "30s")
 NODES = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-5", "--node", "worker-8")
 
 
@@ -72,7 +72,7 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
 
 def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab(nodes=4, speed=10)
-    process = start(home, lab.environment, ("apply", "--yes", "--journal", "night.jsonl"))
+    process = start(home, lab.environment, ("apply", "--yes", "--set", "output.journal=night.jsonl"))
     try:
         wait_until(lambda: b'"phase":"draining"' in written(home / "night.jsonl"), 120)
         told = json.loads(command("report", "night.jsonl", "--format", "json").stdout)
@@ -169,7 +169,11 @@ def test_a_journal_is_told_as_far_as_it_goes(name: str, form: str, command: Comm
         (("nosuch.jsonl",), ExitCode.ERROR, "cannot read the journal nosuch.jsonl: No such file"),
         (("./",), ExitCode.ERROR, "cannot read the journal .: Is a directory"),
         (("binary.jsonl",), ExitCode.ERROR, "no run is recorded in binary.jsonl"),
-        (("ffff", "--journal", "empty"), ExitCode.ERROR, "no run that begins with 'ffff' is recorded in empty"),
+        (
+            ("ffff", "--set", "output.journal=empty"),
+            ExitCode.ERROR,
+            "no run that begins with 'ffff' is recorded in empty",
+        ),
         (("--out", "nowhere/a.html"), ExitCode.ERROR, "there is no directory"),
         (("--out", "."), ExitCode.ERROR, ". is a directory"),
         (("--format", "pdf"), ExitCode.USAGE, "'pdf' is not one of"),

@@ -1,6 +1,7 @@
 import pytest
 
-from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.settings.reading import SettingsFile, assignments, given
+from rollout.cli.settings.rules import selection_of
 from rollout.cli.stages.gather import chosen, useless_exclusions
 from rollout.cli.stages.plan import useless_spreading
 from rollout.errors import InputError
@@ -95,5 +96,7 @@ def test_a_node_goes_by_other_names_elsewhere(nodes: tuple[Node, ...], written: 
 
 
 def test_nodes_are_named_as_kubectl_and_our_own_lists_write_them() -> None:
-    options = SelectionOptions(node=["node/web-1,web-2", "nodes/web-1"], exclude=["node/db-*"])
-    assert options.selection == Selection(nodes=("web-1", "web-2"), exclude=("db-*",))
+    words = ("nodes.node=node/web-1,web-2", "nodes.node=nodes/web-1", "nodes.exclude=node/db-*")
+    assert selection_of(given(SettingsFile(), assignments(words))) == Selection(
+        nodes=("web-1", "web-2"), exclude=("db-*",)
+    )

@@ -40,7 +40,7 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Co
     lines = {line.split()[0]: line for line in text.splitlines() if line.startswith(("cp-", "worker-"))}
     for name, source in WITHOUT_ENGINE.items():
         assert " ? " in lines[name]
-        assert f"it has {source}: --detect update-engine,{source}" in lines[name]
+        assert f"it has {source}: --set detect.sources=update-engine,{source}" in lines[name]
     assert "1 node of 12 waits for a reboot, 5 unknown." in text
     pending = command("status", "--pending", "-o", "name", lab=sources)
     assert (pending.stdout, "of 5 nodes it is not known" in pending.stderr) == ("node/cp-1\n", True)
@@ -59,7 +59,7 @@ def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, source
     assert planned.code == ExitCode.PARTIAL
     assert fixes.keys() == WITHOUT_ENGINE.keys()
     for name, source in WITHOUT_ENGINE.items():
-        assert f"--detect update-engine,{source}" in fixes[name]
+        assert f"--set detect.sources=update-engine,{source}" in fixes[name]
         assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
 
 
@@ -77,7 +77,7 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: 
     for name, mark in CORDONED.items():
         assert messages[name].startswith("cordoned; ")
         assert f"kubectl annotate node {name} {mark}-" in messages[name]
-    assert messages["worker-9"].startswith("cordoned by an operator (--include-cordoned")
+    assert messages["worker-9"].startswith("cordoned by an operator (--allow cordoned")
 
 
 def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:

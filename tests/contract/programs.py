@@ -26,16 +26,16 @@ SCENARIO = Scenario(
         Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
     ),
 )
-FLAGS = ("--reboot-idle", "--max-unavailable", "100%", "-o", "json")
+FLAGS = ("--allow", "idle", "--max-unavailable", "100%", "-o", "json")
 # No unattended pass reboots what nobody has asked for: see `ask_for_reboots`.
-UNATTENDED = ("--detect", "annotation", *FLAGS[1:])
+UNATTENDED = ("--set", "detect.sources=annotation", *FLAGS[1:])
 MARK = "node-rollout.dev/"
 _LOOK_EVERY = 0.1
 
 
 def started(played: Played, home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    lock = {"ROLLOUT_LEASE_NAMESPACE": played.namespaces[0], "ROLLOUT_LEASE_DURATION": "3s"}
-    return start(home, {**played.environment, **lock, **variables}, arguments)
+    lock = ("--set", f"lock.namespace={played.namespaces[0]}", "--set", "lock.duration=3s")
+    return start(home, {**played.environment, **variables}, [*arguments, *lock])
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:

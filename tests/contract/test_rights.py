@@ -36,10 +36,19 @@ def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:
     """Account, roles and bindings, named after this run, for the lock's namespace of these Nodes."""
     known_hosts = ("--known-hosts", str(played.files.known_hosts)) if kind != "fleetlock" else ()
     place = ("--namespace", played.namespaces[0], "--name", f"contract-{played.cluster.run}")
-    words = ("manifests", kind, "--image", "none.invalid/none:1", *known_hosts, *place)
+    words = (
+        "manifests",
+        kind,
+        "--image",
+        "none.invalid/none:1",
+        *known_hosts,
+        *place,
+        "--set",
+        f"lock.namespace={played.namespaces[0]}",
+    )
     told = subprocess.run(
         [sys.executable, "-m", "rollout", *words],
-        env={"HOME": str(home), "ROLLOUT_LEASE_NAMESPACE": played.namespaces[0]},
+        env={"HOME": str(home)},
         capture_output=True,
         text=True,
         check=True,
@@ -72,7 +81,7 @@ def account(played: Played, home: Path, kind: str) -> dict[str, str]:
 
 def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
     own, before = account(played, tmp_path, "deployment"), played.reboots
-    ways = ("--strategy", "rolling", "--exclude-from-load-balancers", "500ms", "--fluo-labels")
+    ways = ("--strategy", "rolling", "--set", "drain.exclude-from-load-balancers=500ms", "--set", "labels.fluo=true")
     ask_for_reboots(played)
     process = started(played, tmp_path, "operate", "--once", *UNATTENDED, *ways, *selector(played), **own)
     code, lines, told = ended(process)

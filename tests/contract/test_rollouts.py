@@ -54,7 +54,7 @@ def test_a_budget_that_never_allows_is_kept(played: Played, tmp_path: Path) -> N
     try:
         code, _, _ = ended(started(played, tmp_path, "apply", "--yes", *FLAGS, "--node", holder))
         assert code == 6
-        flags = (*FLAGS, "--ignore-blockers", "--drain-timeout", "4s", "--node", holder)
+        flags = (*FLAGS, "--allow", "blocked", "--drain-timeout", "4s", "--node", holder)
         code, lines, _ = ended(started(played, tmp_path, "apply", "--yes", *flags))
     finally:
         played.cluster.patch(budget, {"spec": {"maxUnavailable": 1}}, MERGE)

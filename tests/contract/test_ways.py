@@ -45,7 +45,7 @@ def said(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
 def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
     before = played.reboots
-    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--exclude-from-load-balancers", "500ms")
+    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=500ms")
     with watched(played) as seen:
         code, lines, told = run(
             played,
@@ -53,11 +53,13 @@ def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strat
             *(
                 "apply",
                 "--yes",
-                "--reboot-idle",
+                "--allow",
+                "idle",
                 "-o",
                 "json",
                 *ways,
-                "--fluo-labels",
+                "--set",
+                "labels.fluo=true",
             ),
             *selector(played),
         )
@@ -106,7 +108,7 @@ def test_a_pause_leaves_the_node_out_until_it_ends(played: Played, tmp_path: Pat
 
 def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: Path) -> None:
     # long enough for a busy machine to start the other process meanwhile
-    slowly = ("--max-unavailable", "1", "--soak", "20s")
+    slowly = ("--max-unavailable", "1", "--set", "waves.soak=20s")
     process = started(played, tmp_path, "apply", "--yes", *FLAGS, *slowly, *selector(played))
     assert process.stdout is not None
     next(line for line in process.stdout if '"draining"' in line)
@@ -122,7 +124,7 @@ def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp
     before = played.reboots
     own = _web(played)[0]
     held, owner = own["spec"]["nodeName"], own["metadata"]["name"]
-    rules = (*UNATTENDED, "--health-checks", "1")
+    rules = (*UNATTENDED, "--set", "waves.health-checks=1")
     ask_for_reboots(played)
     standing = started(played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own))
     try:

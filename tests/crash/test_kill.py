@@ -39,9 +39,19 @@ STRATEGIES = {
     "rolling": ("--strategy", "rolling"),
     "pools": ("--config", str(POOLS)),
     "courtesy": (
-        *("--pre-reboot-node-labels", "maintenance=true,turn=", "--post-reboot-node-labels", "maintenance=false"),
-        "--fluo-labels",
-        *("--drain-delay", "200ms", "--wall", "--wait-for-users", "1s", "--reboot-delay", "200ms"),
+        *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
+        "--set",
+        "labels.fluo=true",
+        *(
+            "--set",
+            "drain.delay=200ms",
+            "--set",
+            "reboot.wall=true",
+            "--set",
+            "reboot.wait-for-users=1s",
+            "--set",
+            "reboot.delay=200ms",
+        ),
     ),
 }
 # What others are told only while a node is under way.
@@ -235,10 +245,10 @@ def command(running: Lab, strategy: str) -> tuple[str, ...]:
     """What the next operator types: there is a run, or there is none yet."""
     lease = running.call(lambda: running.store.get(LEASES, "node-rollout", "kube-system"))
     unlock = annotations(lease).get(RUN, "") if lease else ""
-    flags = ("--yes", "--lease-duration", "30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
+    flags = ("--yes", "--set", "lock.duration=30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
     if unfinished(running):
         return ("resume", *flags)
-    return ("apply", "--max-unavailable", str(LIMIT), "--health-checks", "1", *STRATEGIES[strategy], *flags)
+    return ("apply", "--max-unavailable", str(LIMIT), "--set", "waves.health-checks=1", *STRATEGIES[strategy], *flags)
 
 
 def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from tests.docs import reference, schemas
+from tests.docs import reference, schemas, settings_schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,7 +21,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 PLACES: Mapping[str, str] = {
     "exit codes": "history.md",
     "flags": "configuration.md",
-    "reserved": "configuration.md",
+    "keys": "configuration.md",
     "reasons": "json.md",
     "blockers": "json.md",
     "warnings": "json.md",
@@ -67,6 +67,7 @@ def write() -> None:
     SCHEMAS.mkdir(exist_ok=True)
     for command in schemas.DOCUMENTS:
         (SCHEMAS / f"{command}.json").write_text(schemas.written(command), encoding="utf-8")
+    (SCHEMAS / f"{settings_schema.NAME}.json").write_text(settings_schema.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from typing import Any
 
 from rollout.cli.main import program
-from rollout.cli.settings.reserved import RESERVED
+from rollout.cli.settings.keys import Setting, pool_settings, settings, written
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
@@ -47,7 +47,7 @@ _ANSWERS = {
     Kind.DRAIN_BLOCKED: "the node's drain could never end, and was not begun: the blocker that `rollout plan` shows",
     Kind.NODE_EXCLUDED: "the node may not be rebooted: not Ready, cordoned by an operator, excluded, marks of others",
     Kind.RIVAL: "another reboot coordinator is at work",
-    Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, `--window-fit`, a control plane that is not well",
+    Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, a window that is too short, a sick control plane",
     Kind.LOCK_LOST: "no server holds the Lease, or none was seen to renew it yet",
     Kind.API_UNAVAILABLE: "the API server is away",
     Kind.API_ERROR: "the API server refuses, or the slots on it are not understood",
@@ -69,11 +69,11 @@ _EXIT_CODES = {
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
     ExclusionReason.DELETING: "its Node is being deleted, or was since it was planned",
-    ExclusionReason.CORDONED: "an operator, or another reboot coordinator, cordoned it: `--include-cordoned` reboots "
+    ExclusionReason.CORDONED: "an operator, or another reboot coordinator, cordoned it: `--allow cordoned` reboots "
     "it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
-    ExclusionReason.NO_UPDATE: "no source of `--detect` asks for a reboot; `--reboot-idle` reboots it anyway",
+    ExclusionReason.NO_UPDATE: "no source of `detect.sources` asks for a reboot; `--allow idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
     ExclusionReason.UNKNOWN_STATUS: "its host answered, but not whether it needs a reboot; or its Node does not report "
@@ -84,11 +84,11 @@ _REASONS = {
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
-    ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
+    ExclusionReason.BLOCKED: "it has a blocker, and `--skip blocked` was given",
     ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
     ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
     ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
-    "rollouts: `rollout release VERSION`, or `--include-held`",
+    "rollouts: `rollout release VERSION`, or `--allow held`",
     ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only by `rollout operate`",
 }
 _BLOCKERS = {
@@ -102,7 +102,7 @@ _BLOCKERS = {
     BlockerKind.FITS_NOWHERE: "pods that budgets keep running fit on no other node, however long one waits",
     BlockerKind.CONTROL_PLANE_UNHEALTHY: "another control-plane node is away, or a static pod on it is not Ready; or "
     "etcd would lose its majority: the node does not start",
-    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
+    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--allow` ignores it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }
 _WARNINGS = {
@@ -111,7 +111,7 @@ _WARNINGS = {
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
     WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
-    WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--include-held`, or retried",
+    WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--allow held`, or retried",
     WarningKind.LOGGED_IN: "users are logged in on a planned node's host: the reboot ends their sessions",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
@@ -122,7 +122,7 @@ _OUTCOMES = {
     Outcome.NOT_REBOOTED: "the host kept running its old boot; it is given back",
     Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
     Outcome.NOT_READY: "the host is back, its node, or a pod that belongs to it, is not Ready; it stays cordoned",
-    Outcome.ROLLED_BACK: "the host came back on the old version, or another source of `--detect` still asks "
+    Outcome.ROLLED_BACK: "the host came back on the old version, or another source of `detect.sources` still asks "
     "for a reboot; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
@@ -150,28 +150,25 @@ def _written(word: StrEnum | ExitCode) -> str:
 
 
 def flags() -> str:
-    """A table a group of flags, with the commands that take each."""
-    sections: dict[str, dict[str, tuple[Any, list[str]]]] = {}
+    """A table a command, with its options that are no settings."""
+    known = {setting.key.flag for setting in settings().values()} | {"config", "set"}
+    sections: dict[str, list[Any]] = {}
     for command, parameter in options():
-        title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
-        known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
-        known[1].append(command)
-    return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
+        if not {name.removeprefix("--") for name in parameter.opts} & known:
+            sections.setdefault(f"rollout {command}", []).append(parameter)
+    headings = ("option", "means")
+    return "\n\n".join(
+        f"**`{title}`**\n\n{_table(headings, [(_names(item), _meaning(item)) for item in found])}"
+        for title, found in sections.items()
+    )
 
 
-def options(*, hidden: bool = False) -> Iterable[tuple[str, Any]]:
-    """Every option with the words of its command; those that no help shows where `hidden` asks for them."""
+def options() -> Iterable[tuple[str, Any]]:
+    """Every option with the words of its command."""
     for path, command in _commands("", program()):
         for parameter in command.params:
-            if _is_hidden(parameter) and not hidden:
-                continue
             if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
                 yield path, parameter
-
-
-def _is_hidden(parameter: Any) -> bool:
-    """Whether no help shows it: another flag has taken its place."""
-    return bool(getattr(parameter, "hidden", False))
 
 
 def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
@@ -184,16 +181,10 @@ def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
         yield from _commands(f"{path} {name}".strip(), child)
 
 
-def _section(title: str, known: Sequence[tuple[Any, Sequence[str]]]) -> str:
-    rows = [(_names(flag), _meaning(flag), ", ".join(commands)) for flag, commands in known]
-    if title.startswith("Only"):
-        return f"**{title}**\n\n" + _table(("flag", "means"), [row[:2] for row in rows])
-    return f"**{title}**\n\n" + _table(("flag", "means", "commands"), rows)
-
-
 def _meaning(flag: Any) -> str:
     default = _default(flag)
-    return " ".join(part for part in (flag.help, f"Default: {default}." if default else "") if part)
+    said = flag.help.rstrip(".") + "."
+    return " ".join(part for part in (said, f"Default: {default}." if default else "") if part)
 
 
 def _names(flag: Any) -> str:
@@ -258,12 +249,27 @@ def _place(right: Right) -> str:
     return ", ".join(part for part in (namespace, f"`{right.name}`" if right.name else "") if part)
 
 
-def reserved() -> str:
-    """The settings that a found `rollout.toml` may not make, and why each of them may not."""
-    by_reason: dict[str, list[str]] = {}
-    for setting, reason in RESERVED.items():
-        by_reason.setdefault(reason, []).append(f"`{setting}`")
-    return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+def keys() -> str:
+    """A table of the file each, with every key in it."""
+    tables: dict[str, list[Sequence[str]]] = {}
+    for setting in settings().values():
+        table, _, key = setting.name.partition(".")
+        tables.setdefault(f"[{table}]", []).append(_key(setting, key))
+    tables["[[pool]]"] = [_key(setting, setting.name) for setting in pool_settings().values()]
+    headings = ("key", "is", "default", "flag or variable")
+    return "\n\n".join(f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items())
+
+
+def _key(setting: Setting, key: str) -> Sequence[str]:
+    fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.key.metavar
+    kind = "true\\|false" if setting.is_flag else fixed
+    default = written(setting.default)
+    short = f", `{setting.key.short}`" if setting.key.short else ""
+    other = (
+        f"`--{setting.key.flag}`{short}" if setting.key.flag else f"`{setting.variable}`" if setting.variable else ""
+    )
+    shown = f"`{key}` {kind}{', a list' if setting.is_list else ''}".strip()
+    return shown, f"{setting.help}.", f"`{default}`" if default else "", other
 
 
 def metrics() -> str:
@@ -307,7 +313,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "warnings": lambda: words(_WARNINGS, "kind"),
     "rights": rights,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
-    "reserved": reserved,
+    "keys": keys,
     "commands": commands,
     "metrics": metrics,
     "fleetlock answers": fleetlock_answers,

@@ -83,7 +83,7 @@ TITLES: Mapping[str, str] = {
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",
     "report": "`rollout report --format json`",
-    "notification": "a notification, as `--notify` sends it to a webhook",
+    "notification": "a notification, as `notify.url` sends it to a webhook",
 }
 """Where the title is not that of the command."""
 

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow  # the output of a lab
 FEW = 6
 # All that can be tried is tried, and nothing is waited for long.
 PATIENCE = (
-    *("--probe-timeout", "3s", "--drain-timeout", "3s", "--reboot-timeout", "10s", "--ready-timeout", "5s"),
-    *("--settle-timeout", "2s", "--max-unavailable", "50%", "--max-failures", "100%", "--ignore-blockers", "--force"),
+    *("--set", "ssh.probe-timeout=3s", "--drain-timeout", "3s", "--reboot-timeout", "10s", "--ready-timeout", "5s"),
+    *("--settle-timeout", "2s", "--max-unavailable", "50%", "--max-failures", "100%", "--allow", "blocked", "--force"),
 )
 # Its user may not begin one.
 WITHOUT_A_RUN = {"no-rights"}
@@ -67,7 +67,7 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
             check(schema, json.loads(b"".join(lines_of(*words))))
 
         for word in ("status", "plan", "doctor"):
-            check_whole(word, word, "--probe-timeout", "3s")
+            check_whole(word, word, "--set", "ssh.probe-timeout=3s")
         lines = lines_of("apply", "--yes", *flags_of(scenario, "plan"), *PATIENCE)
         for line in lines:
             check("apply", json.loads(line))
@@ -88,7 +88,7 @@ def test_status(start_lab: StartLab, command: Command) -> None:
 
 
 def test_plan_with_blockers_warnings_and_exclusions(start_lab: StartLab, command: Command) -> None:
-    gates = ("--window", "sat 02:00 4h", "--ramp", "1,50%", "--soak", "1m", "--grace-period", "5")
+    gates = ("--window", "sat 02:00 4h", "--set", "waves.ramp=1,50%", "--set", "waves.soak=1m", "--grace-period", "5")
     plan = json.loads(command("plan", *gates, "-o", "json", lab=start_lab("forecast")).stdout)
     check("plan", plan)
     assert all(plan[name] for name in ("waves", "blockers", "warnings"))
@@ -145,7 +145,7 @@ def test_the_journal_of_a_run_has_the_lines_that_it_prints(
 ) -> None:
     """In their order, to the letter; but for the first of each, which says what the rest is."""
     lab = start_lab("rollback", nodes=6, speed=40)
-    ended = command(*words, "--max-failures", "3", "--journal", "run.jsonl", "-o", "json", lab=lab)
+    ended = command(*words, "--max-failures", "3", "--set", "output.journal=run.jsonl", "-o", "json", lab=lab)
     journal = lab.directory.parent / "home" / "run.jsonl"
     assert_journal(journal)
     first, *records = journal.read_text(encoding="utf-8").splitlines()
@@ -160,7 +160,7 @@ def test_what_a_saved_plan_gives_up_stands_in_the_journal_too(start_lab: StartLa
     command("plan", "--force", "--node", "worker-1", "--out", "saved.plan", lab=lab)
     # as if it came from another machine: of a plan that was saved here nothing is warned
     (lab.directory.parent / "home" / ".local" / "state" / "rollout" / "saved-plans").unlink()
-    ended = command("apply", "saved.plan", "--journal", "run.jsonl", "-o", "json", lab=lab)
+    ended = command("apply", "saved.plan", "--set", "output.journal=run.jsonl", "-o", "json", lab=lab)
     records = (lab.directory.parent / "home" / "run.jsonl").read_text(encoding="utf-8").splitlines()
     assert records[1:] == ended.stdout.splitlines()[1:]
     assert json.loads(records[1])["type"] == "notice"

@@ -31,9 +31,13 @@ class HostVariables(TypedDict):
     rollout_labels: Annotated[Mapping[str, str], Meta(description="of its Node")]
     rollout_annotations: Annotated[Mapping[str, Untemplated], Meta(description="rollout's own on its Node")]
     rollout_needs_reboot: NotRequired[
-        Annotated[bool, Meta(description="an update is staged, or another source of `--detect` asks for a reboot")]
+        Annotated[
+            bool, Meta(description="an update is staged, or another source of `detect.sources` asks for a reboot")
+        ]
     ]
-    rollout_detected_by: NotRequired[Annotated[Sequence[Source], Meta(description="the sources of `--detect` that do")]]
+    rollout_detected_by: NotRequired[
+        Annotated[Sequence[Source], Meta(description="the sources of `detect.sources` that do")]
+    ]
     rollout_operation: NotRequired[Annotated[UpdateOperation, Meta(description="update_engine's word")]]
     rollout_running_version: NotRequired[Annotated[str, Meta(description="of the operating system")]]
     rollout_staged_version: NotRequired[Annotated[str, Meta(description="that a reboot would bring; empty: none")]]

@@ -18,7 +18,7 @@ ANSIBLE = ("--executor", "ansible", "-o", "json")
 
 def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     """Two at a time, each wave one run of Ansible; the example playbook looks at every drained machine."""
-    flags = ("--max-unavailable", "2", "--pre-reboot-playbook", str(PLAYBOOKS / "pre_reboot.yml"))
+    flags = ("--max-unavailable", "2", "--set", f"reboot.pre-playbook={PLAYBOOKS / 'pre_reboot.yml'}")
     ended = rollout("apply", "--yes", *ANSIBLE, *flags)
     assert ended.code == 0, ended.stderr
     assert sorted(ended.summary["succeeded"]) == sorted(NAMES)

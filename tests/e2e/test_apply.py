@@ -39,7 +39,7 @@ def test_slow_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> No
 def test_host_that_does_not_come_back(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     lost = machines["worker-1"]
     lost.stay_off_after_shutdown()
-    workers = ("-l", "!node-role.kubernetes.io/control-plane", "--no-prefer-no-schedule-taint")
+    workers = ("-l", "!node-role.kubernetes.io/control-plane", "--set", "drain.prefer-no-schedule-taint=false")
     ended = rollout("apply", "--yes", "--reboot-timeout", "8s", *workers, *JSON)
     assert ended.code == 4
     assert [failed["node"] for failed in ended.summary["failed"]] == ["worker-1"]

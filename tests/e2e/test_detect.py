@@ -13,7 +13,7 @@ MARKER, SENTINEL, STAYS = "/run/reboot-required", "/run/needs-restart", "/var/li
 def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     machine = machines["worker-1"]
     machine.clear()
-    flags = ("--detect", "update-engine,reboot-required,rpm-ostree", "--node", "worker-1")
+    flags = ("--set", "detect.sources=update-engine,reboot-required,rpm-ostree", "--node", "worker-1")
     assert json.loads(rollout("status", "-o", "json", *flags).stdout)[0]["needs_reboot"] is False
     machine.put(MARKER, "*** System restart required ***\n")
     machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
@@ -30,7 +30,7 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
 def test_an_own_command_decides_before_and_after(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     for name, path in (("worker-1", SENTINEL), ("worker-2", STAYS)):
         machines[name].put(path)
-    command = ("--detect", "command", "--detect-command", f"test -e {SENTINEL} -o -e {STAYS}")
+    command = ("--set", "detect.sources=command", "--set", f"detect.command=test -e {SENTINEL} -o -e {STAYS}")
     ended = rollout("apply", "--yes", "--max-failures", "9", *command, *JSON)
     machines["worker-2"].remove(STAYS)
     assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "rolled-back"}

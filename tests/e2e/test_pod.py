@@ -43,7 +43,7 @@ case $PROGRAM in /tmp/*) mkdir -p "$PROGRAM" && mount --move /run/program "$PROG
 mount -o remount,ro,bind /
 exec setpriv --reuid=65532 --regid=65532 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "$@"
 """
-SETTINGS = 'control-plane = "exclude"\n'
+SETTINGS = '[waves]\ncontrol-plane = "exclude"\n'
 
 
 def installed(lab: Lab, directory: Path, settings: str = SETTINGS) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def test_a_wait_that_outlasts_the_window_ends_without_a_reboot() -> None:
 def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
-    made = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h", "tue 22:00 20m"), fit=True, wait=True)))
+    made = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h", "tue 22:00 20m"), wait=True)))
     waves = tuple(replace(wave, estimate=Estimate(1800, 600, 900, 300)) for wave in made.waves)
     gates, _notes = gates_of(replace(made, waves=waves), clock, GatePorts())
     first = made.nodes[0]

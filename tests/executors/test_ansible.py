@@ -159,7 +159,14 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
     lab = with_faults(9, labels={"worker-1": {"node-role.kubernetes.io/edge": ""}})
     (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))
     (ansible.home / "after.yml").write_text(AROUND.replace("FAILING", "worker-3"))
-    flags = ("--pre-reboot-playbook", "before.yml", "--post-reboot-playbook", "after.yml", "--max-unavailable", "3")
+    flags = (
+        "--set",
+        "reboot.pre-playbook=before.yml",
+        "--set",
+        "reboot.post-playbook=after.yml",
+        "--max-unavailable",
+        "3",
+    )
     ended = ansible.run(lab, *APPLY, *flags, "--node", "worker-1,worker-2,worker-3", "--max-failures", "9")
     assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "check-failed", "worker-3": "check-failed"}, ended
     for node, occasion in (("worker-2", "pre-reboot"), ("worker-3", "post-reboot")):
@@ -174,9 +181,9 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
 
 def test_a_playbook_that_is_not_there_is_told_of_before_anything(ansible: Program, with_faults: StartLab) -> None:
     lab = with_faults(3)
-    ended = ansible.run(lab, *APPLY, "--pre-reboot-playbook", "nowhere.yml")
+    ended = ansible.run(lab, *APPLY, "--set", "reboot.pre-playbook=nowhere.yml")
     assert ended.code == 1
-    assert "--pre-reboot-playbook nowhere.yml: no such file" in ended.stderr
+    assert "--set reboot.pre-playbook=nowhere.yml: no such file" in ended.stderr
 
 
 def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, with_faults: StartLab) -> None:

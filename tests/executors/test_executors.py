@@ -182,7 +182,12 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
     """Braces of the operator's own command are no template."""
     lab = with_faults(12, scenario_name="sources")
     command = "test -e /etc/needs-restart && echo '{{ needs }} a \"restart\"'"
-    detect = ("--detect", "annotation,reboot-required,rpm-ostree,command", "--detect-command", command)
+    detect = (
+        "--set",
+        "detect.sources=annotation,reboot-required,rpm-ostree,command",
+        "--set",
+        f"detect.command={command}",
+    )
     ended = program.run(lab, "status", "-o", "json", *detect)
     rows = {row["node"]: row for row in json.loads(ended.stdout)}
     assert {name: ",".join(row["detected_by"]) for name, row in rows.items() if row["needs_reboot"]} == {
@@ -192,7 +197,9 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
         **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
         "worker-9": "command",
     }
-    assert rows["worker-9"]["detail"] == 'the --detect-command exited with 0: {{ needs }} a "restart"'
-    applied = program.run(lab, *APPLY, "--detect", "rpm-ostree,reboot-required", "--node", "worker-4,worker-6")
+    assert rows["worker-9"]["detail"] == 'the detect.command exited with 0: {{ needs }} a "restart"'
+    applied = program.run(
+        lab, *APPLY, "--set", "detect.sources=rpm-ostree,reboot-required", "--node", "worker-4,worker-6"
+    )
     assert applied.code == 0, applied.stderr
     assert set(applied.summary["succeeded"]) == {"worker-4", "worker-6"}

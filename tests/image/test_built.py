@@ -118,7 +118,7 @@ def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
 def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variables: dict[str, str]) -> None:
     """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a calm end."""
     server = Server(lab, settings, ())
-    words = ("fleetlock", "serve", "--listen", f"127.0.0.1:{server.port}", "--health-checks", "1")
+    words = ("fleetlock", "serve", "--listen", f"127.0.0.1:{server.port}", "--set", "waves.health-checks=1")
     server.hear(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
     assert server.life is not None
     try:

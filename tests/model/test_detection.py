@@ -13,7 +13,7 @@ from tests.planning.builders import node
 NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
 CLEAR = Sign(Source.RPM_OSTREE, Answer.NOT_NEEDED, "no deployment is staged")
 ABSENT = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
-SILENT = Sign(Source.COMMAND, Answer.NONE, "the --detect-command did not end in time")
+SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
 STAGED = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "abc", "def")
 
 

@@ -11,7 +11,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
 
-RULES = ("-o", "json", "--max-unavailable", "2", "--health-checks", "1")
+RULES = ("-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 ONCE = ("operate", "--once", *RULES)
 ORIGIN = "node-rollout.dev/origin"
 

@@ -12,8 +12,17 @@ from tests.apply.test_gates import AFTER, api_of
 Start = Callable[[str, int], Lab]
 # A check that passes nowhere.
 RULES = (
-    *("--detect", "annotation", "--after-reboot-annotations", AFTER, "--hook-timeout", "1s", "--max-failures", "1"),
-    *("-o", "json", "--settle-timeout", "3s", "--health-checks", "1"),
+    *(
+        "--set",
+        "detect.sources=annotation",
+        "--set",
+        f"gates.after-reboot-annotations={AFTER}",
+        "--set",
+        "gates.hook-timeout=1s",
+        "--max-failures",
+        "1",
+    ),
+    *("-o", "json", "--settle-timeout", "3s", "--set", "waves.health-checks=1"),
 )
 OPERATE = ("operate", "--once", *RULES)
 APPLY = ("apply", "--yes", *RULES)
@@ -38,7 +47,7 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start
     score = lab.scoreboard()
     assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == ((failed,), 1, 1)
     assert rollout(lab, "abort", "--yes").code == 0
-    assert not json.loads(rollout(lab, "plan", "-o", "json", "--detect", "annotation").stdout)["blockers"]
+    assert not json.loads(rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout)["blockers"]
 
 
 def test_as_failures_they_count_in_their_own_run_alone(started: Start, rollout: Rollout) -> None:

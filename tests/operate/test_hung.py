@@ -29,7 +29,7 @@ def ended(seen: Scrape) -> dict[str, float]:
 def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path: Path) -> None:
     lab, hangs = started("default", 4), tmp_path / "hangs"
     hangs.touch()
-    gate = ("--gate-command", f"sh -c 'while test -e {hangs}; do sleep 0.2; done'", "--gate-timeout", "3s")
+    gate = ("--set", f"gates.command=sh -c 'while test -e {hangs}; do sleep 0.2; done'", "--set", "gates.timeout=3s")
     with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
         until(port, lambda seen: seen.value("node_rollout_pass_start_timestamp_seconds") > 0)
         until(port, lambda seen: ended(seen).get("blocked", 0) >= 2)
@@ -42,7 +42,7 @@ def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path:
 @pytest.mark.sample
 def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Start, tmp_path: Path) -> None:
     lab = started("default", 4)
-    gate = ("--gate-command", "sleep 1000", "--gate-timeout", "1h", "--active-deadline", "3s")
+    gate = ("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h", "--active-deadline", "3s")
     with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
         until(port, lambda seen: sum(ended(seen).values()) >= 2)
         assert answer(port, "/healthz")[0] == 200
@@ -52,7 +52,7 @@ def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(start
 def test_hosts_that_accept_and_never_answer_are_left_out(started: Start, tmp_path: Path) -> None:
     lab = started("default", 4)
     lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(answer_delay_seconds=36000)))
-    with operating(lab, tmp_path, *OFTEN, "--probe-timeout", "3s") as (_, port):
+    with operating(lab, tmp_path, *OFTEN, "--set", "ssh.probe-timeout=3s") as (_, port):
         until(port, lambda seen: ended(seen).get("partial", 0) >= 1)
         assert {name: count for name, count in lab.scoreboard().reboots.items() if not count} == {"worker-1": 0}
 
@@ -61,7 +61,7 @@ def test_hosts_that_accept_and_never_answer_are_left_out(started: Start, tmp_pat
 def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Start, tmp_path: Path) -> None:
     """The Lease goes unrenewed meanwhile, so that another process may take over; here none does."""
     lab = started("default", 4)
-    with operating(lab, tmp_path, *OFTEN, "--lease-duration", "4s") as (_, port):
+    with operating(lab, tmp_path, *OFTEN, "--set", "lock.duration=4s") as (_, port):
         wait_until(lambda: bool(lab.scoreboard().cordons_left))
         renewed = lease_of(lab)["spec"]["renewTime"]
         hangs, before = ApiFault(answer=FaultAnswer.HANG, resource="leases"), time.time()

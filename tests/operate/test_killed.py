@@ -65,7 +65,15 @@ def test_whatever_ended_a_pass_the_next_one_finishes_it(
 
 
 def one_pass(machine: Machine, running: Lab, strategy: str, trigger: Trigger) -> ForkServerProcess:  # noqa: F811
-    rules = ("--max-unavailable", LIMIT, "--health-checks", "1", "--lease-duration", "1s", *STRATEGIES[strategy])
+    rules = (
+        "--max-unavailable",
+        LIMIT,
+        "--set",
+        "waves.health-checks=1",
+        "--set",
+        "lock.duration=1s",
+        *STRATEGIES[strategy],
+    )
     with watching(running, trigger):
         arguments = ("operate", "--once", "-o", "json", *rules)
         trigger.process = process = machine.start(machine.next_number(), arguments, running.environment)

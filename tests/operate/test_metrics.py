@@ -17,7 +17,7 @@ from tests.ended import end_of
 from tests.operate.conftest import open_now
 
 Start = Callable[[str, int], Lab]
-LISTEN = ("--metrics-listen", "127.0.0.1:0")
+LISTEN = ("--set", "metrics.listen=127.0.0.1:0")
 
 
 def answer(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
@@ -48,7 +48,7 @@ def until(port: int, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scr
 @contextmanager
 def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A standing process and its port, which it has said."""
-    process = command(lab, home, "operate", "--health-checks", "1", *arguments)
+    process = command(lab, home, "operate", "--set", "waves.health-checks=1", *arguments)
     assert process.stderr is not None
     try:
         said = next(line for line in iter(process.stderr.readline, "") if line.startswith("metrics: "))
@@ -103,7 +103,7 @@ def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("operate", "--once", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
+    arguments = ("operate", "--once", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
     assert rollout(lab, *arguments).code == 0
     first = Scrape(file.read_text())
     skipped = rollout(lab, *arguments, "--window", open_now(hours=6))

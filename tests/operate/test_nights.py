@@ -24,7 +24,7 @@ from tests.inbox import received
 from tests.operate.conftest import assert_untouched, killed_at
 
 Start = Callable[[str, int], Lab]
-ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--health-checks", "1")
+ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "waves.health-checks=1")
 
 
 def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab], None] = lambda _lab: None) -> None:
@@ -74,7 +74,7 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--lease-duration", "1s") as node:
+    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s") as node:
         unwritable(lab)
         ended = rollout(lab, *ONCE)
         assert (ended.code, harmed(lab)) == (4, [node]), ended.stderr
@@ -109,7 +109,7 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
 def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:
     """Its drain fails each time: after an hour, four, and a day. Nobody is told twice of one failure."""
     lab = started("budget-never", 4)
-    flags = ("--ignore-blockers", "--drain-timeout", "1s")
+    flags = ("--allow", "blocked", "--drain-timeout", "1s")
     (node,) = rollout(lab, *ONCE, *flags).failures
     for times, (too_early, enough) in enumerate([(0.9, 0.2), (3.9, 0.2), (23.9, 0.2), (23.9, 0.2)], start=1):
         assert remembered(lab)["nodes"][node]["failures"] == times
@@ -126,9 +126,9 @@ def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollou
 @pytest.mark.parametrize(
     ("flags", "settings", "why"),
     [
-        (("--include-held",), "", "operate runs unattended"),
-        (("--reboot-idle",), "", "--reboot-idle would reboot every node at each pass of operate"),
-        ((), '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n', "--reboot-idle would reboot every node"),
+        (("--allow", "held"), "", "operate runs unattended"),
+        (("--allow", "idle"), "", "--allow idle would reboot every node at each pass of operate"),
+        ((), '[[pool]]\nname = "a"\nselector = "a=b"\nreboot-idle = true\n', "--allow idle would reboot every node"),
     ],
 )
 def test_what_persons_decide_is_refused_unwatched(
@@ -144,7 +144,7 @@ def test_what_persons_decide_is_refused_unwatched(
 def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Start, rollout: Rollout) -> None:
     """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's; and it is told."""
     lab = started("sources", 12)
-    host, flags = lab.machines["worker-4"], (*ONCE, "--detect", "reboot-required", "--node", "worker-4")
+    host, flags = lab.machines["worker-4"], (*ONCE, "--set", "detect.sources=reboot-required", "--node", "worker-4")
 
     def a_pass(seconds: float) -> Ended:
         ended = rollout(lab, *flags)
@@ -175,9 +175,9 @@ def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, ro
     lab = started("default", 5)
     roll_back_everywhere(lab)
     metrics = tmp_path / "metrics.prom"
-    flags = ("--metrics-textfile", str(metrics))
+    flags = ("--set", f"metrics.textfile={metrics}")
     with received() as inbox:
-        rollout(lab, *ONCE, *flags, "--notify", inbox.url)
+        rollout(lab, *ONCE, *flags, "--set", f"notify.url={inbox.url}")
         note = inbox.one("version-held")
     assert (note["version"], note["failed_nodes"], note["next"]) == (BAD, ["worker-1"], f"rollout release {BAD}")
     assert f'version="{BAD}"' in held_in(metrics)

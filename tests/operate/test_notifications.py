@@ -72,7 +72,7 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Sta
 
 def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> None:
     variables = {"KUBECONFIG": "/nonexistent/s3cr3t", "ROLLOUT_NOTIFY": inbox.url}
-    process = start(tmp_path, variables, ["operate", "--every", "1s", "--cluster-name", "prod"])
+    process = start(tmp_path, variables, ["operate", "--every", "1s", "--set", "cluster.name=prod"])
     stderr = stopped_after(3, process, lambda line: "error:" in line)
     (note,) = inbox.notes
     assert (note["event"], note["state"], note["cluster"]) == ("finished", "failed", "prod")
@@ -86,14 +86,14 @@ def test_one_pass_that_fails_is_told(inbox: Inbox, tmp_path: Path) -> None:
     assert invoked(tmp_path, variables, ["operate", "--once"]).code == 1
     assert inbox.one("finished")["state"] == "failed"
     inbox.exchanges.clear()
-    invoked(tmp_path, variables, ["operate", "--once", "--notify-on", "node-failed"])
+    invoked(tmp_path, variables, ["operate", "--once", "--set", "notify.on=node-failed"])
     assert inbox.notes == []
 
 
 def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start, tmp_path: Path) -> None:
     lab = started("idle", 4)
     lab.call(lab.machines["worker-1"].cut_power)
-    flags = ("operate", "--every", "1s", "--probe-timeout", "2s")
+    flags = ("operate", "--every", "1s", "--set", "ssh.probe-timeout=2s")
     process = start(tmp_path, environment(lab, inbox), flags)
     wait_until(lambda: bool(inbox.notes))
     assert process.stdout is not None

@@ -22,7 +22,7 @@ from tests.operate.conftest import (
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
-APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--health-checks", "1")
+APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
 def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Start, rollout: Rollout) -> None:
@@ -76,7 +76,7 @@ def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    gate = ("--blocking-pod-selector", "app", "--lease-duration", "1s")
+    gate = ("--set", "gates.blocking-pod-selector=app", "--set", "lock.duration=1s")
     killed = command(lab, tmp_path, *APPLY, *gate)
     wait_until(lambda: record(lab) is not None)
     killed.kill()
@@ -91,8 +91,8 @@ def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with received() as inbox, killed_at(lab, tmp_path, "draining", *APPLY, "--lease-duration", "1s"):
-        told = ("operate", "--once", "--notify", inbox.url)
+    with received() as inbox, killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s"):
+        told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
         assert rollout(lab, *told).code == 0
         lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
         for _ in range(2):
@@ -106,7 +106,7 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", *ONCE, "--lease-duration", "1s"):
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s"):
         aborted = rollout(lab, "abort", "--yes")
         assert aborted.code == 0, aborted.stderr
         assert "rollout operate begins nothing until you do" in aborted.stdout
@@ -128,7 +128,7 @@ def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", *APPLY, "--lease-duration", "1s") as node:
+    with killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s") as node:
         ended = rollout(lab, "operate", "--once")
         assert ended.code == 0, ended.stderr
         assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
@@ -138,7 +138,7 @@ def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
 
 def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 4)
-    other = command(lab, tmp_path, *APPLY, "--lease-duration", "3s")
+    other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     ended = rollout(lab, "operate", "--once")
     assert ended.code == 0, ended.stderr
@@ -154,7 +154,7 @@ def test_what_a_killed_pass_left_the_next_one_goes_on_with(
     started: Start, rollout: Rollout, tmp_path: Path, phase: str
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, phase, *ONCE, "--lease-duration", "1s"):
+    with killed_at(lab, tmp_path, phase, *ONCE, "--set", "lock.duration=1s"):
         left = record(lab)
         assert left is not None
         assert left["metadata"]["annotations"][ORIGIN] == "operate"
@@ -167,7 +167,7 @@ def test_it_goes_on_under_todays_rules_where_they_are_stricter(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
-    with killed_at(lab, tmp_path, "draining", *ONCE, "--lease-duration", "1s"):
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s"):
         strict = ("--control-plane", "exclude", "--max-unavailable", "1", "--exclude", "worker-1")
         begun = set(lab.scoreboard().annotations_left)
         ended = rollout(lab, *ONCE, *strict)
@@ -186,7 +186,7 @@ def test_begun_nodes_are_finished_outside_the_window_and_no_others(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--lease-duration", "1s") as node:
+    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s") as node:
         ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
         assert ended.code == 0, ended.stderr
         score = lab.scoreboard()
@@ -238,7 +238,7 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     assert ended.code == 0, ended.stderr
     assert ended.summary["left_out"]["blocked"] >= 1
     settings = tmp_path / "strict.toml"
-    settings.write_text("[operate]\nskip-blocked = false\n")
+    settings.write_text("[nodes]\nskip = []\n")
     refused = rollout(lab, "operate", "--once", "--config", str(settings))
     assert refused.code == 6
     assert "blocked on" in refused.stderr

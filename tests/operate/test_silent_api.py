@@ -34,8 +34,8 @@ sys.exit(run(sys.argv[1:]))
 """
 # a pod that has just moved holds no budget up for long
 AGAIN = {
-    "operate": (*ONCE, "--ignore-blockers"),
-    "apply": ("resume", "--yes", "--retry-failed", "--ignore-blockers", "-o", "json"),
+    "operate": (*ONCE, "--allow", "blocked"),
+    "apply": ("resume", "--yes", "--retry-failed", "--allow", "blocked", "-o", "json"),
 }
 
 
@@ -43,7 +43,7 @@ def until_silent(lab: Lab, home: Path, phase: str, *arguments: str) -> tuple[End
     """A command while whose nodes are in this phase the API server falls silent, and how many seconds it goes on."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONPATH": str(Path.cwd()), **lab.environment}
     process = subprocess.Popen(
-        [sys.executable, "-c", HURRIED, *arguments, "--drain-timeout", "6s", "--lease-duration", "5s"],
+        [sys.executable, "-c", HURRIED, *arguments, "--drain-timeout", "6s", "--set", "lock.duration=5s"],
         env=environment,
         cwd=home,
         stdin=subprocess.DEVNULL,

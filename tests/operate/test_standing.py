@@ -14,7 +14,7 @@ from tests.overheard import Overheard
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
-CALM = ("--every", "1s", "--max-unavailable", "2", "--health-checks", "1")
+CALM = ("--every", "1s", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
 Begin = Callable[..., Overheard]
@@ -66,37 +66,15 @@ def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Start, beg
     assert_untouched(lab)
 
 
-def test_settings_are_read_anew_and_broken_ones_are_not_obeyed(started: Start, begin: Begin, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    settings = tmp_path / "settings.toml"
-    settings.write_text(f'window = ["{open_now(hours=6)}"]\n')
-    standing = begin(lab, "--config", str(settings))
-    standing.await_words("outside the maintenance window")
-    for broken, words in (("window = [", "is not TOML"), ('window = ["noon"]', "'noon' is not a window")):
-        before = len(standing.said)
-        settings.write_text(broken)
-        standing.await_words(words, before)
-        standing.await_words("the settings of the last pass stay in force", before)
-        standing.await_words("outside the maintenance window", len(standing.said))
-    settings.unlink()
-    standing.await_words("cannot read")
-    assert_untouched(lab)
-    settings.write_text(f'window = ["{open_now()}"]\n')
-    standing.await_words("the settings have changed: the new ones are in force")
-    standing.await_words("Nothing to do")
-    assert standing.end() == 0
-    assert_all_done(lab)
-
-
 def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin: Begin) -> None:
     """Within the duration of the Lease, and though its own next pass is an hour away."""
     lab = started("default", 5)
-    other = begin(lab, "--every", "1h", "--lease-duration", "4s", "--window", open_now(hours=6))
+    other = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--window", open_now(hours=6))
     other.await_words("outside the maintenance window")
     other.end()
-    leader = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    leader = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    follower = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    follower = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--max-unavailable", "1")
     follower.await_words("No node is started: a rollout is running on")
     leader.end(signal.SIGKILL)
     died = time.monotonic()

@@ -34,14 +34,13 @@ STRICT = Policy(
     drain=DrainPolicy(delete_emptydir_data=False),
     settle_timeout=Duration(900),
     max_failures=Count(1),
-    reboot_command="digest",
+    own_reboot_command=True,
     detect=(Source.ANNOTATION,),
-    detect_command="digest",
     ramp=(Count(1), Count(10, percent=True)),
     exclude_from_load_balancers=Duration(30),
     courtesy=CourtesyPolicy(Duration(1), Duration(2), Duration(3), wall=True),
     gates=GatePolicy(
-        windows=WindowPolicy(("01:00 1h",), fit=True),
+        windows=WindowPolicy(("01:00 1h",)),
         hooks=HookPolicy(before=("a/b",), after=("c/d",), prefix="p/"),
         alerts=AlertPolicy("http://a"),
         blocking_pods=("x=y",),
@@ -54,7 +53,7 @@ STRICT = Policy(
 def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> None:
     assert stricter(LOOSE, STRICT, 20) == STRICT
     # what runs on hosts is today's alone
-    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, reboot_command="", detect_command="")
+    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, own_reboot_command=False)
 
 
 def test_every_rule_was_thought_of() -> None:
@@ -87,8 +86,8 @@ def test_windows_are_those_of_today_where_it_has_any() -> None:
 
 
 def test_alerts_that_either_counts_count() -> None:
-    one = AlertPolicy("http://a", pattern="Noise", firing_only=True)
-    other = AlertPolicy("http://b", pattern="Other", firing_only=False)
+    one = AlertPolicy("http://a", pattern="Noise")
+    other = AlertPolicy("http://b", pattern="Other")
     rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
     assert rules.gates.alerts == AlertPolicy("http://b")
     alike = AlertPolicy("http://b", pattern="Noise")

@@ -19,7 +19,7 @@ MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required for l
 NO_MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NOT_NEEDED, "no /run/reboot-required")
 OSTREE = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "b", "a")
 NO_OSTREE = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
-SILENT = Sign(Source.COMMAND, Answer.NONE, "the --detect-command did not end in time")
+SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
 
 
 def seen(*signs: Sign, update: UpdateStatus = NOT_ASKED) -> HostFacts:
@@ -43,7 +43,7 @@ def test_a_planned_node_says_by_whom_and_why() -> None:
 
 
 IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING, progress=0.42)
-HINT = " (--reboot-idle reboots it anyway)"
+HINT = " (--allow idle reboots it anyway)"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ HINT = " (--reboot-idle reboots it anyway)"
         ),
         (seen(NO_OSTREE, NO_MARKER), ExclusionReason.NO_UPDATE, f"no /run/reboot-required{HINT}"),
         (seen(NO_OSTREE), ExclusionReason.UNKNOWN_STATUS, "rpm-ostree is not on this host"),
-        (seen(NO_MARKER, SILENT), ExclusionReason.UNKNOWN_STATUS, "the --detect-command did not end in time"),
+        (seen(NO_MARKER, SILENT), ExclusionReason.UNKNOWN_STATUS, "the detect.command did not end in time"),
         (seen(), ExclusionReason.NO_UPDATE, f"nothing is asked whether it needs a reboot{HINT}"),
         (seen(replace(OSTREE, blocked="it is locked")), ExclusionReason.INHIBITED, "it is locked"),
     ],
@@ -75,7 +75,7 @@ def test_who_is_left_out(observation: HostFacts, reason: ExclusionReason, messag
         (seen(MARKER, update=BUSY), Policy()),
         (seen(NO_MARKER), Policy(reboot_idle=True)),
         (seen(NO_OSTREE, NO_MARKER, update=IDLE), Policy(reboot_idle=True)),
-        (seen(replace(OSTREE, blocked="it is locked")), Policy(reboot_command="digest")),
+        (seen(replace(OSTREE, blocked="it is locked")), Policy(own_reboot_command=True)),
     ],
 )
 def test_who_is_taken(observation: HostFacts, policy: Policy) -> None:
@@ -88,12 +88,14 @@ def test_reboot_idle_takes_no_host_whose_update_is_under_way() -> None:
 
 def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
     (left,) = planned(facts("w-1", staged=False), is_marked=True).excluded
-    assert left.message.endswith("(its annotation reboot-needed counts with --detect update-engine,annotation)")
+    assert left.message.endswith(
+        "(its annotation reboot-needed counts with --set detect.sources=update-engine,annotation)"
+    )
     assert marks.REBOOT_NEEDED == "node-rollout.dev/reboot-needed"
 
 
 def test_a_saved_plan_keeps_its_sources() -> None:
-    plan = planned(seen(MARKER), Policy(detect=(Source.REBOOT_REQUIRED, Source.COMMAND), detect_command="digest"))
+    plan = planned(seen(MARKER), Policy(detect=(Source.REBOOT_REQUIRED, Source.COMMAND)))
     assert decode_plan(encode_plan(plan), "it") == plan
 
 

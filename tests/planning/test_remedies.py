@@ -82,7 +82,7 @@ BLOCKERS = {
     ),
     BlockerKind.STUCK_TERMINATING: (
         with_pods(replace(WEB, deleted_at=ago(900))),
-        ("--skip-wait-for-delete-timeout",),
+        ("drain.skip-wait-for-delete-timeout",),
     ),
     BlockerKind.FITS_NOWHERE: (
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
@@ -90,10 +90,10 @@ BLOCKERS = {
     ),
     BlockerKind.CONTROL_PLANE_UNHEALTHY: (
         control_plane("cp-1", "cp-2", "cp-3", unready="cp-1"),
-        ("is not Ready on cp-1", "fix it", "--ignore-blockers"),
+        ("is not Ready on cp-1", "fix it", "--allow", "blocked"),
     ),
     BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
-    BlockerKind.RIVAL: (with_rival(), ("pause it", "--ignore-rival fluo")),
+    BlockerKind.RIVAL: (with_rival(), ("pause it", "--allow fluo")),
 }
 WARNINGS = {
     WarningKind.POD: (with_pods(replace(WEB, has_empty_dir=True)), ("--no-delete-emptydir-data",)),
@@ -101,13 +101,13 @@ WARNINGS = {
         with_pods(WEB, allowed=0, expected=3, desired_healthy=2, current_healthy=2),
         ("--drain-timeout", "why its pods are not ready"),
     ),
-    WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("--skip-wait-for-delete-timeout",)),
+    WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("drain.skip-wait-for-delete-timeout",)),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("not tried again before",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
-        ("1 user logged in", "--wait-for-users", "core (pts/0)"),
+        ("1 user logged in", "core (pts/0)", "reboot.wait-for-users"),
     ),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }
@@ -117,7 +117,7 @@ OF_PODS = {
     "not selected": (with_pods(WEB, drain=DrainPolicy(pod_selector="app=other")), "--pod-selector"),
     "overdue": (
         with_pods(replace(WEB, deleted_at=ago(60)), drain=DrainPolicy(skip_wait_for_delete_timeout=10)),
-        "--skip-wait-for-delete-timeout",
+        "drain.skip-wait-for-delete-timeout",
     ),
 }
 

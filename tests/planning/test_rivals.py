@@ -37,7 +37,7 @@ def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(riva
     assert (blocker.kind.value, blocker.object) == ("rival", "deployment/ops/its-name")
     assert "kubectl -n ops" in blocker.message
     assert "deployment its-name" in blocker.message
-    assert blocker.message.endswith(f"--ignore-rival {rival}")
+    assert blocker.message.endswith(f"--allow {rival}")
     assert with_coordinator(found, ignoring(rival)).blockers == ()
     others = tuple(name for name in RIVALS if name != rival)
     assert len(with_coordinator(found, ignoring(*others)).blockers) == 1
@@ -46,7 +46,7 @@ def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(riva
 def test_the_way_out_of_openshifts_operator_is_a_pause_of_its_pools_and_the_flag() -> None:
     found = Coordinator("mco", "Deployment", "openshift-machine-config-operator", "machine-config-controller")
     (blocker,) = with_coordinator(found, Policy()).blockers
-    assert """-p '{"spec":{"paused":true}}'), and then ignore it with --ignore-rival mco""" in blocker.message
+    assert """-p '{"spec":{"paused":true}}'), and then ignore it with --allow mco""" in blocker.message
     assert with_coordinator(found, ignoring("mco")).blockers == ()
 
 

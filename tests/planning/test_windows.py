@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.planning.windows import DAYS, Window, current, fits_ever, fluo_window, following
+from rollout.planning.windows import DAYS, Window, current, fits_ever, following
 
 MINUTE = timedelta(minutes=1)
 EVERY_DAY = {day[:3] for day in DAYS}
@@ -203,36 +203,3 @@ def test_what_fits_is_known_ahead() -> None:
 def test_what_is_no_window_is_refused_by_name(written: str, names: str) -> None:
     with pytest.raises(UsageError, match=names):
         Window.parse(written)
-
-
-@pytest.mark.parametrize(
-    ("start", "length", "window"),
-    [
-        ("14:00", "1h", "14:00 1h"),
-        ("Thu 23:00", "1h30m", "thu 23:00 1h30m"),
-        ("SUN 4:05", "167h59m", "sun 4:05 167h59m"),
-    ],
-)
-def test_the_windows_of_flatcars_own_operator_are_taken_as_they_are(start: str, length: str, window: str) -> None:
-    assert fluo_window(start, length) == window
-    Window.parse(window)
-
-
-@pytest.mark.parametrize(
-    ("start", "length", "names"),
-    [
-        ("14:00", "", "--reboot-window-length is missing"),
-        ("", "1h", "--reboot-window-start is missing"),
-        ("14:00 x y", "1h", "not the start"),
-        ("14:00zz", "1h", "not the start"),
-        ("Thursday 14:00", "1h", "not the start"),
-        ("Foo 14:00", "1h", "not the start"),
-        ("14:00", "24h", "before it begins again"),
-        ("thu 14:00", "168h", "before it begins again"),
-        ("14:00", "0s", "longer than 0s"),
-        ("25:00", "1h", "25:00"),
-    ],
-)
-def test_what_flatcars_own_operator_would_misread_is_refused(start: str, length: str, names: str) -> None:
-    with pytest.raises(UsageError, match=names):
-        fluo_window(start, length)

@@ -105,7 +105,7 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
     told = plain(
         [
             (0, step(Phase.CORDONED)),
-            (0, step(Phase.CORDONED, "waiting 1m before its drain (--drain-delay)")),
+            (0, step(Phase.CORDONED, "waiting 1m before its drain (drain.delay)")),
             (60, step(Phase.DRAINED)),
             *((61 + number, step(Phase.DRAINED, waiting)) for number in range(20)),
             (81, step(Phase.DRAINED, "waiting for ada (tty1) to log out, 1h at most")),
@@ -113,7 +113,7 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
     )
     assert [line.partition("node-1: ")[2] for line in told] == [
         "cordoned",
-        "cordoned, waiting 1m before its drain (--drain-delay)",
+        "cordoned, waiting 1m before its drain (drain.delay)",
         "drained",
         f"drained, {waiting}",
         "drained, waiting for ada (tty1) to log out, 1h at most",

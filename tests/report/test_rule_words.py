@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from rollout.cli.main import program
-from rollout.cli.options.gates import GateOptions
-from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.settings.keys import settings
+from rollout.cli.settings.rules import policy_of
+from rollout.cli.settings.schema import Settings
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
@@ -12,16 +12,10 @@ from rollout.planning.document import policy_document
 from rollout.report.rules import POOL, changed_rules, written_rules
 
 
-def flags() -> set[str]:
-    commands = program().commands
-    return {flag for name in ("plan", "apply") for option in commands[name].params for flag in option.opts}
-
-
-def test_every_rule_has_the_name_of_a_flag() -> None:
-    """And no two the same one: whoever reads it can write it."""
-    names = [name for name, _value in written_rules(policy_document(Policy()))]
-    assert set(names) <= flags()
-    assert len(set(names)) == len(names)
+def test_every_rule_has_the_name_of_a_flag_or_a_key() -> None:
+    """Whoever reads it can write it."""
+    known = {*settings(), *(f"--{setting.key.flag}" for setting in settings().values() if setting.key.flag)}
+    assert {name.split()[0] for name, _value in written_rules(policy_document(Policy()))} <= known
 
 
 def test_no_value_is_a_word_of_python() -> None:
@@ -39,13 +33,13 @@ def test_what_was_changed_reads_as_it_was_written() -> None:
         max_unavailable=Count(25, percent=True),
         drain=DrainPolicy(force=True, delete_emptydir_data=False, timeout=Duration(60)),
         gates=GatePolicy(windows=WindowPolicy(("22:00 8h", "Sat 10:00 4h"), wait=True)),
-        reboot_command="0123456789abcdef",
+        own_reboot_command=True,
     )
     assert changed_rules(policy_document(rules)) == (
-        "--max-unavailable 25%, --drain-timeout 1m, --force, --no-delete-emptydir-data, "
-        "--reboot-command (digest 0123456789ab), --window 22:00 8h; Sat 10:00 4h, --wait-window"
+        "--max-unavailable 25%, --drain-timeout 1m, --force, no --delete-emptydir-data, "
+        "reboot.command, --window 22:00 8h; Sat 10:00 4h, gates.wait-window"
     )
-    assert changed_rules(policy_document(GateOptions().added_to(PolicyOptions().with_pools(())))) == "all defaults"
+    assert changed_rules(policy_document(policy_of(Settings()))) == "all defaults"
     assert changed_rules(None) == "all defaults"
 
 

@@ -44,7 +44,7 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
         Policy(
             max_unavailable=Count(25, percent=True),
             canary=1,
-            reboot_command="0123456789abcdef",
+            own_reboot_command=True,
             drain=DrainPolicy(disable_eviction=True, force=True),
             pools=(Pool("web", "pool=web", after=("db",), drain_timeout=Duration(60)),),
             gates=GatePolicy(
@@ -63,7 +63,7 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
         "alerts of http://prometheus:9090",
         "before the drain: example.com/ready, 1h at most",
         "no pod of app=backup on the node",
-        "--reboot-command (digest 0123456789ab)",
+        "the operator's own reboot.command",
         "! weaker  --disable-eviction: pods are deleted",
         "! weaker  --force: pods that nothing starts again",
     ):

@@ -2,8 +2,8 @@
 
 Mishap: a pod that is being deleted carries the moment by which it should be gone, written by the API server's clock.
 Held against the clock of the machine that `rollout` runs on, a pod in its grace looks stuck (a false blocker) or, with
---skip-wait-for-delete-timeout, long overdue: it is left behind and the host is rebooted under it. Rule: what the server
-has stamped is held against the server's own clock, which its answers tell; without it no pod is overdue.
+drain.skip-wait-for-delete-timeout, long overdue: it is left behind and the host is rebooted under it. Rule: what the
+server has stamped is held against the server's own clock, which its answers tell; without it no pod is overdue.
 """
 
 import json
@@ -85,7 +85,7 @@ def test_no_host_is_rebooted_under_a_pod_in_its_grace(
 ) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")
     node = told_to_go(lab, grace=1200)
-    ended = rollout(lab, "apply", *QUICK, "--node", node, "--yes", "--skip-wait-for-delete-timeout", "60")
+    ended = rollout(lab, "apply", *QUICK, "--node", node, "--yes", "--set", "drain.skip-wait-for-delete-timeout=60")
     assert ended.code == 0, ended.stderr
     score = lab.scoreboard()
     assert score.clean, score
@@ -101,5 +101,8 @@ def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
     node = told_to_go(lab, grace=3600, overdue=600)
     asked = ("plan", *QUICK, "--node", node, "-o", "json")
     assert blockers(rollout(lab, *asked)) == ["stuck-terminating"]
-    assert blockers(rollout(lab, *asked, "--skip-wait-for-delete-timeout", "60")) == []
-    assert blockers(rollout(lab, *asked, "--skip-wait-for-delete-timeout", "7200", "--drain-timeout", "30m")) == []
+    assert blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=60")) == []
+    assert (
+        blockers(rollout(lab, *asked, "--set", "drain.skip-wait-for-delete-timeout=7200", "--drain-timeout", "30m"))
+        == []
+    )

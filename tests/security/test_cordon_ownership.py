@@ -54,7 +54,7 @@ def fail(lab: Lab, rollout: Rollout) -> None:
 
 def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rollout: Rollout) -> None:
     fail(lab, rollout)
-    ended = rollout(lab, "apply", "--include-cordoned", "--reboot-idle", *ONE)
+    ended = rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE)
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
     assert not is_cordoned(lab, "worker-1")
     assert set(marks(lab, "worker-1")) == {"last-result"}
@@ -64,7 +64,7 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
 def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None:
     fail(lab, rollout)
     lab.call(lambda: lose_hosts(lab))
-    assert rollout(lab, "apply", "--include-cordoned", "--reboot-idle", *ONE).outcomes == {"worker-1": "not-back"}
+    assert rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE).outcomes == {"worker-1": "not-back"}
     mend(lab, "worker-1")
     assert rollout(lab, "abort", "--yes").code == 0
     assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})
@@ -72,7 +72,7 @@ def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None
 
 def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
-    ended = rollout(lab, "apply", "--include-cordoned", *ONE)
+    ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
     assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (True, {"last-result"})
 

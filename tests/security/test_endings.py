@@ -26,7 +26,7 @@ from tests.ended import Ended, end_of, invoked, start
 
 Run = Callable[..., Ended]
 NODES_IN_ALL = 4  # a control-plane node and three workers
-TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--health-checks", "1")
+TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--set", "waves.health-checks=1")
 JSON = (*TEXT, "-o", "json")
 
 TROUBLE = {

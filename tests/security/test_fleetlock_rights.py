@@ -26,8 +26,8 @@ from tests.used_rights import single, used
 pytestmark = pytest.mark.exhaustive
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
-GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody")
-QUICK = ("--lease-duration", "3s", "--health-checks", "1", "--max-failures", "3", "--drain-timeout", "15s")
+GATES = ("--set", "drain.exclude-from-load-balancers=1s", "--set", "gates.blocking-pod-selector=app=nobody")
+QUICK = ("--set", "lock.duration=3s", "--set", "waves.health-checks=1", "--max-failures", "3", "--drain-timeout", "15s")
 # An Event that another process has told before is counted up.
 TOLD_AGAIN = ("patch", "events")
 

@@ -24,8 +24,8 @@ from tests.security.test_odd_input import put_on_node
 from tests.security.test_saved_plans import serving
 
 ONCE = (
-    *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--health-checks", "1"),
-    *("--lease-duration", "2s", "--control-plane", "exclude"),
+    *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
+    *("--set", "lock.duration=2s", "--control-plane", "exclude"),
 )
 APPLY = ("apply", "--yes", *ONCE[2:])
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"
@@ -57,7 +57,7 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
     lab = started("default", 4)
     with serving() as theirs, killed_at(lab, tmp_path, "drained", *ONCE) as node:
         forge(lab, lambda plan: plan["policy"]["gates"]["alerts"].update(url=theirs.url))
-        ended = rollout(lab, *ONCE, "--gate-timeout", "1s")
+        ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s")
         assert ended.code == 0, ended.stderr
         assert theirs.logins == []
         assert (rebooted(lab), ended.summary["succeeded"]) == ({node}, [node])
@@ -119,7 +119,7 @@ def test_whoever_resumes_is_told_of_checks_that_the_record_names(
             lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
         )
         ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        warning = "the interrupted rollout has --after-reboot-annotations network.example/address"
+        warning = "the interrupted rollout has --set gates.after-reboot-annotations=network.example/address"
         assert warning in ended.stderr, ended.stderr
 
 

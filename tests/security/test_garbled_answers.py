@@ -20,8 +20,8 @@ from tests.ended import Ended, invoked
 pytestmark = pytest.mark.exhaustive
 
 Run = Callable[..., Ended]
-APPLY = ("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude", "--health-checks", "1")
-PATIENT = ("--lease-duration", "6s", "--drain-timeout", "60s", "--reboot-timeout", "60s", "--ready-timeout", "60s")
+APPLY = ("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude", "--set", "waves.health-checks=1")
+PATIENT = ("--set", "lock.duration=6s", "--drain-timeout", "60s", "--reboot-timeout", "60s", "--ready-timeout", "60s")
 # Every kind of request that `apply` makes, by verb and resource, or by path.
 ASKED = (
     *(("list", resource) for resource in ("nodes", "pods", "poddisruptionbudgets", "daemonsets", "deployments")),

@@ -28,12 +28,12 @@ APPLY = (
     "--yes",
     "--control-plane",
     "exclude",
-    "--lease-duration",
-    f"{SECONDS}s",
-    "--soak",
-    "2s",
-    "--health-checks",
-    "1",
+    "--set",
+    f"lock.duration={SECONDS}s",
+    "--set",
+    "waves.soak=2s",
+    "--set",
+    "waves.health-checks=1",
 )
 GARBLED = (FaultAnswer.HTML, FaultAnswer.EMPTY, FaultAnswer.WRONG_KIND, FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF)
 

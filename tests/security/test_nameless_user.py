@@ -64,7 +64,7 @@ def lab(start_lab: StartLab) -> Lab:
 @pytest.mark.parametrize("home", [{}, {"HOME": "/"}, {"HOME": "/nonexistent"}], ids=str)
 def test_a_rollout_goes_its_way(lab: Lab, home: dict[str, str]) -> None:
     """The journal is missed by one warning, which names the way out; who runs it goes by the number."""
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--gate-command", "true", variables=home)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "gates.command=true", variables=home)
     assert ended.code == ExitCode.OK, ended.stderr
     assert len(ended.summary["succeeded"]) == 3
     assert ended.stderr.count("no journal is written") == 1

@@ -209,7 +209,7 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
         (("plan",), "--out", "x.plan"),
         (("plan",), "--out", "x.html"),
         (("plan",), "--markdown", "x.md"),
-        (("status",), "--log-file", "x.log"),
+        (("status",), "--set", "output.log-file=x.log"),
         (("known-hosts",), "--known-hosts", "known_hosts"),
     ],
 )
@@ -234,7 +234,7 @@ def test_a_report_is_not_written_through_it_either(shared: Path, victim: Path, t
 
 def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path, start_lab: StartLab) -> None:
     link = planted(shared / "run.jsonl", victim)
-    ended = rollout(victim.parent, start_lab, "apply", "--yes", "--node", "worker-1", "--journal", str(link))
+    ended = rollout(victim.parent, start_lab, "apply", "--yes", "--node", "worker-1", "--set", f"output.journal={link}")
     assert (ended.code, victim.read_text()) == (ExitCode.OK, SECRET), ended
     assert f"warning: no journal is written to {link}" in ended.stderr
 

@@ -27,7 +27,7 @@ from tests.security.records import PACKED, PLAIN, mark, put_record
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
-UNPASSED = ("--after-reboot-annotations", "checks.example/after")
+UNPASSED = ("--set", "gates.after-reboot-annotations=checks.example/after")
 TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "no health", "no gzip", "a bomb")
 MEASURED = (
     "import resource, subprocess, sys;"
@@ -40,7 +40,7 @@ MEASURED = (
 def interrupted(started: Start, home: Path, *flags: str, nodes: int = 5) -> Iterator[tuple[Lab, str]]:
     """A rollout that was killed with a node in its reboot, or past it."""
     lab = started("default", nodes)
-    with stopped_at(lab, home, "booted", *UNPASSED, "--lease-duration", "3s", *flags) as node:
+    with stopped_at(lab, home, "booted", *UNPASSED, "--set", "lock.duration=3s", *flags) as node:
         yield lab, node
 
 
@@ -113,9 +113,9 @@ def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere
     """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, _node):
         for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
-            ended = rollout(lab, *words, "--lease-namespace", "default")
+            ended = rollout(lab, *words, "--set", "lock.namespace=default")
             assert ended.code == code
-            assert "another --lease-namespace" in " ".join((ended.stdout + ended.stderr).split())
+            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
@@ -174,7 +174,7 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, t
     with interrupted(started, tmp_path) as (lab, node):
         on_node, asked, gate = marks(lab, node), tmp_path / "asked", tmp_path / "gate.py"
         gate.write_text(f"import pathlib, time\npathlib.Path({str(asked)!r}).touch()\ntime.sleep(4)\n")
-        words = ("resume", "--yes", "--force-unlock", run_of(lab), "--gate-command", f"{sys.executable} {gate}")
+        words = ("resume", "--yes", "--force-unlock", run_of(lab), "--set", f"gates.command={sys.executable} {gate}")
         process = command(lab, tmp_path, *words)
         wait_until(asked.exists)
         put_record(lab, None)

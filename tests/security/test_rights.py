@@ -114,7 +114,7 @@ def test_doctor_names_what_is_missing(denial: Denial, missing: str, verdict: str
 
 
 def test_rights_in_another_namespace_or_to_another_name_do_not_count(lab: Lab, run: Run) -> None:
-    elsewhere = run("apply", "--yes", "--lease-namespace", "ops")
+    elsewhere = run("apply", "--yes", "--set", "lock.namespace=ops")
     assert elsewhere.code == ExitCode.ERROR
     assert "update configmaps node-rollout in namespace ops (to be resumable from any machine)" in elsewhere.stderr
     other = [

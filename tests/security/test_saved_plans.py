@@ -36,7 +36,7 @@ from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 
 TOKEN = "s3cr3t-t0ken"
-ONE = ("--node", "worker-1", "--health-checks", "1", "--gate-timeout", "1s")
+ONE = ("--node", "worker-1", "--set", "waves.health-checks=1", "--set", "gates.timeout=1s")
 FIRING = {"metric": {"alertname": "DiskFull", "alertstate": "firing"}, "value": [1.5, "1"]}
 
 
@@ -114,14 +114,16 @@ def forge(plan: Path, url: str) -> None:
 def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
     with serving() as ours, serving() as theirs:
         ours.alerts = theirs.alerts = [FIRING]
-        plan = saved_plan(home, untouched, *ONE, "--prometheus-url", ours.url)
+        plan = saved_plan(home, untouched, *ONE, "--set", f"alerts.prometheus-url={ours.url}")
         forge(plan, theirs.url)
-        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": ours.url}):
-            ended = rollout(home, untouched, "apply", str(plan), ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+        for own in ("", f'[alerts]\nprometheus-url = "{ours.url}"\n'):
+            (home / "own.toml").write_text(own)
+            words = ("apply", str(plan), "-c", "own.toml")
+            ended = rollout(home, untouched, *words, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
             assert ended.code == ExitCode.USAGE
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
             assert TOKEN not in ended.stdout + ended.stderr
-        flag = rollout(home, untouched, "apply", str(plan), "--prometheus-url", ours.url)
+        flag = rollout(home, untouched, "apply", str(plan), "--set", f"alerts.prometheus-url={ours.url}")
         assert flag.code == ExitCode.USAGE
         assert (ours.logins, theirs.logins) == ([], [])
         without = rollout(home, untouched, "apply", str(plan), "-o", "json")
@@ -133,11 +135,11 @@ def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
 def test_the_token_goes_where_our_own_settings_point(untouched: Lab, home: Path, *, by_flag: bool) -> None:
     with serving() as ours:
         ours.alerts = [FIRING]
-        plan = saved_plan(home, untouched, *ONE, "--prometheus-url", ours.url)
-        flags = ("--prometheus-url", ours.url) if by_flag else ()
-        variables = {} if by_flag else {"ROLLOUT_PROMETHEUS_URL": ours.url + "/"}
-        command = ("apply", str(plan), "-o", "json", *flags)
-        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n", **variables)
+        plan = saved_plan(home, untouched, *ONE, "--set", f"alerts.prometheus-url={ours.url}")
+        flags = ("--set", f"alerts.prometheus-url={ours.url}") if by_flag else ()
+        (home / "own.toml").write_text("" if by_flag else f'[alerts]\nprometheus-url = "{ours.url}/"\n')
+        command = ("apply", str(plan), "-o", "json", "-c", "own.toml", *flags)
+        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n")
         assert ended.summary["not_started"] == ["worker-1"], ended.stderr
         assert set(ours.logins) == {f"Bearer {TOKEN}"}
 
@@ -146,7 +148,7 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
     """Whoever may write ConfigMaps there chooses the rules that the record holds."""
     lab = start_lab("default", nodes=5)
     with serving() as theirs:
-        flags = ("apply", "--yes", "-o", "json", *ONE, "--prometheus-url", theirs.url)
+        flags = ("apply", "--yes", "-o", "json", *ONE, "--set", f"alerts.prometheus-url={theirs.url}")
         process = start(home, lab.environment, flags)
         assert process.stdout is not None
         while '"draining"' not in (line := process.stdout.readline()):
@@ -154,24 +156,25 @@ def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_la
         process.kill()
         process.communicate()
         theirs.logins.clear()
-        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": "http://127.0.0.1:1"}):
-            ended = rollout(home, lab, "resume", "--yes", ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+        for own in ("", '[alerts]\nprometheus-url = "http://127.0.0.1:1"\n'):
+            (home / "own.toml").write_text(own)
+            ended = rollout(home, lab, "resume", "--yes", "-c", "own.toml", ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
             assert ended.code == ExitCode.USAGE
             assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
-        wrong = rollout(home, lab, "resume", "--yes", "--prometheus-url", "http://127.0.0.1:1")
+        wrong = rollout(home, lab, "resume", "--yes", "--set", "alerts.prometheus-url=http://127.0.0.1:1")
         assert wrong.code == ExitCode.USAGE
         assert theirs.logins == []
         assert sum(lab.scoreboard().reboots.values()) == 0
-        command = ("resume", "--yes", "-o", "json", "--prometheus-url", theirs.url)
+        command = ("resume", "--yes", "-o", "json", "--set", f"alerts.prometheus-url={theirs.url}")
         resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
         assert resumed.code == 0, resumed.stderr
-        assert f"warning: the interrupted rollout has --prometheus-url {theirs.url}" in resumed.stderr
+        assert f"warning: the interrupted rollout has alerts.prometheus-url {theirs.url}" in resumed.stderr
         assert lab.scoreboard().clean
 
 
 WEAK = (
-    *("--disable-eviction", "--force", "--pod-selector", "app!=db", "--skip-wait-for-delete-timeout", "5"),
-    *("--ignore-rival", "kured", "--max-unavailable", "3", "--max-failures", "50%", "--include-cordoned"),
+    *("--disable-eviction", "--force", "--pod-selector", "app!=db", "--set", "drain.skip-wait-for-delete-timeout=5"),
+    *("--allow", "kured", "--max-unavailable", "3", "--max-failures", "50%", "--allow", "cordoned"),
 )
 
 
@@ -257,7 +260,6 @@ WEAKER: dict[str, Any] = {
     "ramp": None,
     "strategy": None,
     "gates.windows.windows": None,
-    "gates.windows.fit": None,
     "gates.windows.wait": None,
     "gates.hooks.before": None,
     "gates.hooks.after": None,
@@ -266,7 +268,6 @@ WEAKER: dict[str, Any] = {
     "gates.alerts.url": "http://prometheus:9090",
     "gates.alerts.pattern": "^Disk",
     "gates.alerts.match_only": True,
-    "gates.alerts.firing_only": True,
     "gates.blocking_pods": None,
     "gates.timeout": None,
     "gates.health_checks": 1,

@@ -120,7 +120,7 @@ def test_a_password_in_the_servers_address_is_kept_nowhere(start_lab: StartLab, 
     commands = (
         ("doctor", "-v"),
         ("plan", "-o", "json", "--out", "saved.plan"),
-        ("apply", "saved.plan", "-o", "json", "--journal", "journal"),
+        ("apply", "saved.plan", "-o", "json", "--set", "output.journal=journal"),
         ("history", "--journal", "journal", "-o", "json"),
     )
     for arguments in commands:
@@ -164,7 +164,7 @@ sys.exit(os.environ["ROLLOUT_GATE_STAGE"] == "node")
 def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, home: Path) -> None:
     (home / "gate.py").write_text(GATE)
     command = shlex.join([sys.executable, "gate.py"])
-    flags = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--gate-command", command)
+    flags = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", f"gates.command={command}")
     ended = rollout(home, *flags, **untouched.environment, **SECRETS)
     assert ended.summary["skipped"] == ["worker-1"], ended.stderr
     written = json.loads((home / "environment").read_text())

@@ -55,7 +55,7 @@ def test_a_begun_node_without_a_host_stays_begun(started: Start, rollout: Rollou
 
 def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
-    one = ("--lease-duration", "3s", "--max-unavailable", "1", "--max-failures", "9", "--settle-timeout", "2s")
+    one = ("--set", "lock.duration=3s", "--max-unavailable", "1", "--max-failures", "9", "--settle-timeout", "2s")
     with stopped_at(lab, tmp_path, "draining", *one) as node:
         inventory = without(lab, tmp_path, node)
         ended = rollout(lab, "resume", "--yes", "-i", inventory, "--force-unlock", run_of(lab))
@@ -87,7 +87,7 @@ def test_marks_that_are_not_understood_stop_it_for_their_node(
 ) -> None:
     # With room elsewhere for the pods that were evicted before it was stopped: the node stays cordoned.
     lab = started("default", 7)
-    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--lease-duration", "3s") as node:
+    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--set", "lock.duration=3s") as node:
         unlock = ("--force-unlock", run_of(lab))
         mark(lab, node, **changed)
         on_node = marks(lab, node)

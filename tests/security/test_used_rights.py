@@ -26,9 +26,25 @@ from tests.used_rights import single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
-QUICK = ("--lease-duration", "3s")
-GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
-COURTESY = ("--fluo-labels", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
+QUICK = ("--set", "lock.duration=3s")
+GATES = (
+    "--set",
+    "drain.exclude-from-load-balancers=1s",
+    "--set",
+    "gates.blocking-pod-selector=app=nobody",
+    "--strategy",
+    "rolling",
+)
+COURTESY = (
+    "--set",
+    "labels.fluo=true",
+    "--set",
+    "labels.pre-reboot=a=b",
+    "--set",
+    "reboot.wait-for-users=1s",
+    "--set",
+    "reboot.wall=true",
+)
 # What reboots nothing. A pause of all nodes is written where the memory is.
 QUIET = (
     *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
@@ -99,7 +115,7 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *COURTESY, *QUICK)
     assert run("operate", "--once", *QUICK).code == ExitCode.OK
     assert sum(lab.scoreboard().reboots.values()) == 4
-    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
+    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK)
     assert run("status", "--run").code == ExitCode.OK
     watching = start(tmp_path, lab.environment, ("status", "--watch", "-o", "json"))
     assert watching.stdout is not None
@@ -136,7 +152,7 @@ def test_what_is_not_printed_is_found(lab: Lab) -> None:
 
 def test_the_lock_may_be_elsewhere(run: Run) -> None:
     """Then nothing is written in kube-system; Events about Nodes stay in `default`, where the API server wants them."""
-    places = {grant.namespace for grant in printed(run, "--lease-namespace", "ops")}
+    places = {grant.namespace for grant in printed(run, "--set", "lock.namespace=ops")}
     assert places == {"", "ops", "default"}
 
 

@@ -24,7 +24,7 @@ from tests.overheard import Overheard
 from tests.waiting import wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
-CALM = ("--health-checks", "1", "--lease-duration", "3s")
+CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")
 SPOKEN = "serving FleetLock at "
 
 

@@ -14,8 +14,8 @@ Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
 VERSION = "flatcar-linux-update.v1.flatcar-linux.net/version"
 FLAGS = (
-    *("--pre-reboot-node-labels", "maintenance=true,turn=", "--post-reboot-node-labels", "maintenance=false"),
-    *("--fluo-labels", "--drain-delay", "1s", "--reboot-delay", "1s"),
+    *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
+    *("--set", "labels.fluo=true", "--set", "drain.delay=1s", "--set", "reboot.delay=1s"),
 )
 
 
@@ -37,12 +37,12 @@ def test_labels_and_delays_are_those_of_a_rollout(started: Start, serve: Serve) 
     assert (labels["maintenance"], "turn" in labels, labels[VERSION]) == ("false", False, "4152.2.0")
     assert lab.scoreboard().annotations_left == {}
     said = "".join(server.said)
-    assert "waiting 1s before its drain (--drain-delay)" in said
-    assert "waiting 1s before its reboot (--reboot-delay)" in said
+    assert "waiting 1s before its drain (drain.delay)" in said
+    assert "waiting 1s before its reboot (reboot.delay)" in said
     assert server.end() == 0
 
 
-@pytest.mark.parametrize("flag", [("--wall",), ("--wait-for-users", "5m")])
+@pytest.mark.parametrize("flag", [("--set", "reboot.wall=true"), ("--set", "reboot.wait-for-users=5m")])
 def test_what_takes_ssh_is_refused(started: Start, rollout: Rollout, flag: tuple[str, ...]) -> None:
     ended = rollout(started("default", 4), "fleetlock", "--listen", "127.0.0.1:0", *flag)
     assert ended.code == ExitCode.USAGE

@@ -78,7 +78,7 @@ class Crowd:
 def test_never_more_than_the_slots_whoever_is_killed(start_lab: StartLab, tmp_path: Path) -> None:
     lab = start_lab("default", nodes=HOSTS + 3, speed=30)
     workers = sorted(name for name in lab.machines if name.startswith("worker"))
-    quick = ("--slots", str(SLOTS), "--max-unavailable", str(SLOTS), "--lease-duration", "3s")
+    quick = ("--slots", str(SLOTS), "--max-unavailable", str(SLOTS), "--set", "lock.duration=3s")
     rng = random.Random(4)  # noqa: S311 - repeatable on purpose
     with serving(lab, tmp_path, *quick) as first, serving(lab, tmp_path, *quick) as second:
         crowd = Crowd(lab, [first, second])

@@ -115,7 +115,7 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
     denied = client.ask(server)
     assert (denied.kind, "cordoned by an operator" in denied.value) == ("node_excluded", True)
     server.end()
-    server = serve(lab, "--include-cordoned")
+    server = serve(lab, "--allow", "cordoned")
     client.await_grant(server)
     client.reboot()
     client.await_release(server)

@@ -55,7 +55,7 @@ def test_each_node_is_drained_whoever_runs_there(workers: int, start_lab: StartL
     applied = subprocess.run(words, input=text, text=True, check=False, capture_output=True)
     assert applied.returncode == 0, applied.stderr
     await_true(lambda: len(places(lab)) == 2, "both replicas run")
-    with serving(lab, tmp_path, "--lease-duration", "3s", "--health-checks", "1") as server:
+    with serving(lab, tmp_path, "--set", "lock.duration=3s", "--set", "waves.health-checks=1") as server:
         for node in sorted(lab.machines):
             assert len(set(places(lab))) == len(places(lab)), "no two of them on one node"
             server.await_grant(node)

@@ -99,7 +99,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
     wait_until(lambda: not slots_of(lab))
     annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
     wait_until(lambda: told.ask(server).kind == "version_held")
-    assert client.ask(serve(lab, "--include-held")).kind == "waiting_for_drain"
+    assert client.ask(serve(lab, "--allow", "held")).kind == "waiting_for_drain"
     client.report(server)
     wait_until(lambda: not slots_of(lab))
     assert rollout(lab, "release", HELD).code == 0

@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
-APPLY = ("apply", "-y", "-o", "json", "--health-checks", "1")
+APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
 
 
 def test_apply_is_refused_while_a_server_works_and_names_it(started: Start, serve: Serve, rollout: Rollout) -> None:
@@ -54,7 +54,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     lab = started("drain-hangs", 5)
     stuck = victim(lab)
     server, client = serve(lab), Client(lab, next(name for name in workers(lab) if name != stuck))
-    process = command(lab, tmp_path, *APPLY, "--node", stuck, "--lease-duration", "3s")
+    process = command(lab, tmp_path, *APPLY, "--node", stuck, "--set", "lock.duration=3s")
     wait_until(lambda: marks_of(lab, stuck).get("phase") == "draining")
     denied = client.ask(server)
     assert (denied.kind, denied.status) == ("locked_by_rollout", 423)
@@ -64,7 +64,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
         assert client.ask(server).kind == "locked_by_rollout"
     wait_until(lambda: "rollout abort" in client.ask(server).value)
     assert not slots_of(lab)
-    assert rollout(lab, "abort", "-y", "--lease-duration", "3s").code == 0
+    assert rollout(lab, "abort", "-y", "--set", "lock.duration=3s").code == 0
     # what was evicted before the kill has been replaced by now, by a pod that does not end either
     pods = lab.call(lambda: list(lab.store.items(PODS)))
     stuck_on = {pod["spec"].get("nodeName") for pod in pods if pod["metadata"]["name"].startswith("stubborn")}

@@ -47,11 +47,11 @@ def assert_untouched(lab: Lab, client: Client) -> None:
 def test_pods_that_block_a_node_hold_its_host_off(started: Start, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    denied = client.ask(serve(lab, "--blocking-pod-selector", "app=frontend"))
+    denied = client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=frontend"))
     assert (denied.kind, denied.status) == ("held_by_gate", 423)
     assert "frontend" in denied.value
     assert_untouched(lab, client)
-    assert client.ask(serve(lab, "--blocking-pod-selector", "app=nobody")).kind == "waiting_for_drain"
+    assert client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind == "waiting_for_drain"
 
 
 def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, serve: Serve) -> None:
@@ -73,7 +73,7 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, 
     denied = client.ask(server)
     assert (denied.status, "kured" in denied.value) == (423, True)
     assert_untouched(lab, client)
-    assert client.ask(serve(lab, "--ignore-rival", "kured")).kind == "waiting_for_drain"
+    assert client.ask(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
 
 
 def test_a_node_in_the_hands_of_another_coordinator_is_left_to_it(started: Start, serve: Serve) -> None:
@@ -87,7 +87,12 @@ def test_a_node_in_the_hands_of_another_coordinator_is_left_to_it(started: Start
 def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serve: Serve) -> None:
     """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the second has."""
     lab = started("default", 4)
-    flags = ("--before-reboot-annotations", "check.example/before", "--after-reboot-annotations", "check.example/after")
+    flags = (
+        "--set",
+        "gates.before-reboot-annotations=check.example/before",
+        "--set",
+        "gates.after-reboot-annotations=check.example/after",
+    )
     server, client = serve(lab, *flags), Client(lab, workers(lab)[0])
     client.ask(server)
     wait_until(lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels")))
@@ -197,7 +202,14 @@ def test_a_host_that_does_not_ask_again_gets_its_node_back(started: Start, serve
 def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Start, serve: Serve) -> None:
     """It is not away: nothing proves that another may go in its place."""
     lab = started("default", 5)
-    flags = ("--after-reboot-annotations", "check.example/after", "--hook-timeout", "2s", "--max-unavailable", "3")
+    flags = (
+        "--set",
+        "gates.after-reboot-annotations=check.example/after",
+        "--set",
+        "gates.hook-timeout=2s",
+        "--max-unavailable",
+        "3",
+    )
     server, (client, other) = serve(lab, *flags), [Client(lab, name) for name in workers(lab)[:2]]
     client.await_grant(server)
     client.reboot()

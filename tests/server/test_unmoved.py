@@ -57,7 +57,7 @@ def test_a_version_that_has_not_moved_is_told_wherever_reboots_are(
 ) -> None:
     lab = started(load_scenario("idle"), 4)
     with received() as inbox:
-        server, client = serve(lab, "--notify", inbox.url), Client(lab, workers(lab)[0])
+        server, client = serve(lab, "--set", f"notify.url={inbox.url}"), Client(lab, workers(lab)[0])
         result = rebooted(server, client)
         inbox.wait_for("finished")
     assert server.has_said(f"now on {result['version']}: runs {result['version']} {SAME}")

@@ -136,7 +136,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--interactive",), "a server runs unattended"),
         (("--force-unlock", "run-1"), "a server waits for the lock"),
-        (("--wall",), "a FleetLock server uses none"),
+        (("--set", "reboot.wall=true"), "a FleetLock server uses none"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

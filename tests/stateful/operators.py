@@ -16,12 +16,12 @@ from tests.crash.conftest import Machine
 from tests.stateful.witness import PHASE, RUN, annotations
 
 # Which holds every node up, for longer than anything may go unnoticed.
-GATES = ((), ("--gate-command", "sleep 1.6"))
+GATES = ((), ("--set", "gates.command=sleep 1.6"))
 # Real seconds: short where the lab's time is fast.
 HASTE = ("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s")
 RULES = (
     *HASTE,
-    *("--max-failures", "100%", "--control-plane", "exclude", "--include-cordoned"),
+    *("--max-failures", "100%", "--control-plane", "exclude", "--allow", "cordoned"),
 )
 
 

@@ -19,8 +19,8 @@ from tests.stateful.trouble import MEMBERS, SICKNESSES
 _MEMBERS = 3
 MEMBER = st.integers(min_value=1, max_value=_MEMBERS).map(lambda number: f"cp-{number}")
 # What the hosts' needs are read from, and checks that pass nowhere.
-_NEEDS = ((), ("--detect", "update-engine,reboot-required"))
-_CHECKS = ((), (), ("--after-reboot-annotations", "example.com/well", "--hook-timeout", "500ms"))
+_NEEDS = ((), ("--set", "detect.sources=update-engine,reboot-required"))
+_CHECKS = ((), (), ("--set", "gates.after-reboot-annotations=example.com/well", "--set", "gates.hook-timeout=500ms"))
 
 
 class Nights(Tale):
@@ -57,7 +57,7 @@ class Nights(Tale):
 
     def go_on(self) -> None:
         if self.operators.process is None:
-            self.operators.run_one("operate", "--once", *HASTE, "--health-checks", "1", *self.flags)
+            self.operators.run_one("operate", "--once", *HASTE, "--set", "waves.health-checks=1", *self.flags)
 
     @rule(times=st.integers(min_value=1, max_value=4))
     @noted

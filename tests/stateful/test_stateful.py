@@ -51,7 +51,7 @@ class Misfortunes(Tale):
     ) -> None:
         self.note(f"begin({limit=}, {sick=}, {cordoned=}, {left=}, {gate=}, {stop=}, {strategy=})")
         rules = ("--config", str(POOLS)) if strategy == "pools" else ("--strategy", strategy)
-        self.begin_on(WORKERS + 1, limit, pace, ("--stop", stop, *gate, *rules))
+        self.begin_on(WORKERS + 1, limit, pace, ("--set", f"waves.stop={stop}", *gate, *rules))
         for node in cordoned:
             self.trouble.set_cordon(node, cordoned=True)
         self.left = left - cordoned

@@ -115,11 +115,11 @@ spec:
       image: {{ required "image: the one that you built" .Values.image | quote }}
       imagePullPolicy: {{ and (contains "/" .Values.image) (or (regexMatch "[.:]" $host) (eq $host "localhost")) | ternary "IfNotPresent" "Never" }}
       {{- if $serves }}
-      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}--output, json]
+      args: [fleetlock, serve, --listen, ":8080", {{ if .Values.tlsSecret }}--tls-cert, /etc/rollout/tls/tls.crt, --tls-key, /etc/rollout/tls/tls.key, {{ end }}--output, json, --set, lock.namespace=kube-system]
       {{- else if eq .Values.kind "deployment" }}
-      args: [operate, --every, {{ .Values.everySeconds }}s, {{ with .Values.metricsPort }}--metrics-listen, ":{{ . }}", {{ end }}--output, json]
+      args: [operate, --every, {{ .Values.everySeconds }}s, {{ with .Values.metricsPort }}--set, "metrics.listen=:{{ . }}", {{ end }}--output, json, --set, lock.namespace=kube-system]
       {{- else }}
-      args: [operate, --once, --active-deadline, {{ .Values.activeDeadlineSeconds | int }}s, --output, json]
+      args: [operate, --once, --active-deadline, {{ .Values.activeDeadlineSeconds | int }}s, --output, json, --set, lock.namespace=kube-system]
       {{- end }}
       env:
         {{- if or .Values.settings $serves }}
@@ -129,7 +129,6 @@ spec:
         - {name: ROLLOUT_KNOWN_HOSTS, value: /etc/rollout/settings/known_hosts}
         - {name: ROLLOUT_SSH_KEY, value: /etc/rollout/ssh/ssh-privatekey}
         {{- end }}
-        - {name: ROLLOUT_LEASE_NAMESPACE, value: kube-system}
         - {name: HOME, value: /tmp}
         - {name: TMPDIR, value: /tmp}
         - {name: XDG_STATE_HOME, value: /tmp/state}

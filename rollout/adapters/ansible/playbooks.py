@@ -51,7 +51,7 @@ class AnsiblePlaybooks:
             while not run.wait(_TICK):
                 check()
                 if time.monotonic() >= end:
-                    return f"it did not end within --hook-timeout {seconds:g}s"
+                    return f"it did not end within gates.hook-timeout {seconds:g}s"
         finally:
             run.end()
         if run.status == 0:

@@ -1,18 +1,15 @@
 """`rollout check-update`."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.options import values
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.declaration import PATIENCE, Flag
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import SelectionOptions
-from rollout.cli.options.ssh import SshOptions
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import selection_of
+from rollout.cli.settings.values import some_time
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
@@ -24,30 +21,16 @@ if TYPE_CHECKING:
 _MOST_NAMES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """Whether to follow the hosts, and for how long."""
-
-    wait: Annotated[
-        bool,
-        Flag(
-            PATIENCE,
-            "Follow each host until an update is staged, or none was found.",
-            variable="ROLLOUT_CHECK_UPDATE_WAIT",
-        ),
-    ] = False
-    timeout: Annotated[
-        Duration, Flag(PATIENCE, "With --wait: how long to wait in all.", "DURATION", read=values.some_time)
-    ] = Duration(1800)
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Follow each host until an update is staged, or none was found")
+]
+TimeoutOption = Annotated[
+    Duration, typer.Option(parser=some_time, metavar="DURATION", help="With --wait: how long to wait in all")
+]
 
 
-def check_update(
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    ssh: SshOptions,
-    check: CheckOptions,
-    general: GeneralOptions,
-) -> None:
+@takes(*CLUSTER, *SELECTION, *HOSTS)
+def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOption = Duration(1800)) -> None:
     """Ask the selected hosts to look for an update now.
 
     Hosts that have one staged are not asked; hosts that are at it already are followed as they are. Ends with 4 where
@@ -61,10 +44,11 @@ def check_update(
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_bytes, show_lines
 
-    connections = connect(cluster, selection.selection, ssh)
-    targets = ask_hosts(read_nodes(connections), connections, selection.selection, ssh)
-    results = _results(targets, connections.shell, selection, ssh, check)
-    if general.as_json:
+    selection = selection_of(settings)
+    connections = connect(settings, selection)
+    targets = ask_hosts(read_nodes(connections), connections, selection, settings.ssh)
+    results = _results(targets, connections.shell, settings, timeout, wait=wait)
+    if settings.output.as_json:
         show_bytes(_document(results))
     else:
         show_lines(_text(results))
@@ -73,21 +57,20 @@ def check_update(
 
 
 def _results(
-    targets: "Targets", shell: "HostExecutor", selection: SelectionOptions, ssh: SshOptions, check: CheckOptions
+    targets: "Targets", shell: "HostExecutor", settings: Given, timeout: Duration, *, wait: bool
 ) -> "list[CheckResult]":
     """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
-    from rollout.cli.open_files import asked_at_once
     from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility import excluded_by_name
     from rollout.report.console import asking_progress
 
-    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection.selection))
-    at_once = asked_at_once(ssh.probe_concurrency, len(chosen))
-    patience = Patience(wiring.system_clock(), check.timeout, ssh.probe_timeout, at_once)
+    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))
+    ssh = settings.ssh
+    patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
     results: list[CheckResult] = []
-    with asking_progress(error_console(), len(chosen), "following hosts" if check.wait else "asking hosts") as advance:
-        for result in check_hosts(chosen, targets.observations, shell, patience, wait=check.wait):
+    with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
+        for result in check_hosts(chosen, targets.observations, shell, patience, wait=wait):
             advance(result.node, result)
             results.append(result)
     return sorted(results, key=lambda result: chosen.index(result.node))

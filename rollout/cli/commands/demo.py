@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 _AT_ONCE = "3"
-_LIMIT, _DETECT = "--max-unavailable", "--detect"
+_LIMIT, _SET, _DETECT = "--max-unavailable", "--set", "detect.sources="
 _NEXT = """
 Next, to type the commands yourself:
     {program} lab up{of_scenario}
@@ -75,9 +75,8 @@ def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
     from rollout.lab.scenario import flags_of, load_scenario
 
     flags = list(flags_of(load_scenario(scenario), "plan"))
-    at = flags.index(_DETECT) if _DETECT in flags else len(flags)
     planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
-    return planned, flags[at : at + 2]
+    return planned, [word for flag in flags if flag.startswith(_DETECT) for word in (_SET, flag)]
 
 
 @contextmanager

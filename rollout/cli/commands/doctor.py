@@ -6,45 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, NameOptions
-from rollout.cli.options.declaration import NOTIFICATIONS, Flag
-from rollout.cli.options.detect import DetectCommandOptions
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.metrics import ListenOptions, MetricsOptions
-from rollout.cli.options.nodes import SelectionOptions
-from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.policy import PolicyOptions
-from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.ssh import HostKeys, SshOptions
+from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import policy_of, probe_of, selection_of
+from rollout.cli.settings.schema import HostKeys
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections, Targets
     from rollout.gather.doctor.checks import Check
-    from rollout.gather.hosts.probe_command import Probe
     from rollout.model.cluster import Node
     from rollout.model.policy import Policy
 
-NotifyTestOption = Annotated[bool, Flag(NOTIFICATIONS, "Send a test there.")]
+NotifyTestOption = Annotated[bool, typer.Option("--notify-test", help="Send a test of notifications")]
 
 
-def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
-    call: typer.Context,
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    policy: PolicyOptions,
-    ssh: SshOptions,
-    reboot: RebootOptions,
-    detect_command: DetectCommandOptions,
-    lease: LeaseOptions,
-    notify: NotifyOptions,
-    metrics: MetricsOptions,
-    listen: ListenOptions,
-    naming: NameOptions,
-    general: GeneralOptions,
-    notify_test: NotifyTestOption = False,
-) -> None:
+@takes(*CLUSTER, "nodes.allow", "nodes.skip", *RULES, *HOSTS)
+def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 
     \b
@@ -57,27 +35,19 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
-    rules = detect_command.added_to(reboot.added_to(policy.with_pools(pools.given(call))))
-    probe = detect_command.probe(rules.detect)
-    name = naming.cluster_name or notify.notify_cluster or cluster.context or "the cluster"
-    places = (*notification_checks(notify, name, test=notify_test), *metrics_checks(metrics, listen))
-    checks = ordered((*places, *_examined(cluster, selection, rules, ssh, lease, probe)))
-    if general.as_json:
+    rules = policy_of(settings)
+    name = settings.cluster.name or settings.cluster.context or "the cluster"
+    places = (*notification_checks(settings.notify, name, test=notify_test), *metrics_checks(settings.metrics))
+    checks = ordered((*places, *_examined(settings, rules)))
+    if settings.output.as_json:
         show_bytes(doctor_document(checks))
     else:
-        show(doctor_text(checks, every=bool(general.verbose), width=general.width))
+        show(doctor_text(checks, every=bool(settings.output.verbose), width=settings.output.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 
 
-def _examined(
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    policy: "Policy",
-    ssh: SshOptions,
-    lease: LeaseOptions,
-    probe: "Probe",
-) -> Iterator["Check"]:
+def _examined(settings: Given, policy: "Policy") -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
     from rollout.cli import wiring
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
@@ -85,37 +55,38 @@ def _examined(
     from rollout.gather.doctor.checks import CheckName, failed
     from rollout.gather.doctor.cluster import clock_checks, selection_check, server_checks
 
-    stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
+    selection, namespace = selection_of(settings), settings.lock.namespace
+    stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
     try:
-        connections = connect(cluster, selection.selection, ssh)
+        connections = connect(settings, selection)
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
         yield from clock_checks(wiring.system_clock().now(), connections.api.server_time())
-        rights = tuple(_rights(connections, policy, lease))
+        rights = tuple(_rights(connections, policy, namespace))
         yield from rights
-        yield _lock(connections, lease.lease_namespace)
-        yield from _unwritable(connections, lease.lease_namespace, rights)
+        yield _lock(connections, namespace)
+        yield from _unwritable(connections, namespace, rights)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
-        targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
-        yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], lease)
-        yield selection_check(subject, targets.number_of(selection.selection), len(nodes))
+        targets = ask_hosts(nodes, connections, selection, settings.ssh, probe_of(settings, policy.detect))
+        yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], namespace)
+        yield selection_check(subject, targets.number_of(selection), len(nodes))
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
-        yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
+        yield from _hosts(targets, connections, settings)
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, policy, lease)
+        yield from _forecast(targets, connections, policy, settings)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
-def _remembered(connections: "Connections", nodes: Sequence["Node"], lease: LeaseOptions) -> Iterator["Check"]:
+def _remembered(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> Iterator["Check"]:
     from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.memory import read_memory
     from rollout.gather.doctor.cluster import memory_checks, pause_checks
     from rollout.model import marks
 
-    memory = with_patience(lambda: read_memory(connections.api, lease.lease_namespace))
-    yield from memory_checks(memory, f"{lease.lease_namespace}/{marks.MEMORY_NAME}")
+    memory = with_patience(lambda: read_memory(connections.api, namespace))
+    yield from memory_checks(memory, f"{namespace}/{marks.MEMORY_NAME}")
     yield from pause_checks(memory, nodes, connections.api.server_time())
 
 
@@ -148,19 +119,16 @@ def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
     return pool_checks(members, DEFAULT)
 
 
-def _rights(connections: "Connections", policy: "Policy", lease: LeaseOptions) -> Iterable["Check"]:
+def _rights(connections: "Connections", policy: "Policy", namespace: str) -> Iterable["Check"]:
     from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.rights import apply_rights, missing_rights
     from rollout.gather.doctor.cluster import right_checks
 
-    needs = apply_rights(lease.lease_namespace, disable_eviction=policy.drain.disable_eviction)
+    needs = apply_rights(namespace, disable_eviction=policy.drain.disable_eviction)
     return right_checks(needs, missing_rights(connections.api, needs, ask=with_patience))
 
 
-def _hosts(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
-) -> Iterable["Check"]:
-    from rollout.cli.open_files import asked_at_once
+def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> Iterable["Check"]:
     from rollout.cli.terminal import error_console
     from rollout.gather.doctor.examination import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
@@ -168,7 +136,7 @@ def _hosts(
     from rollout.planning.eligibility import excluded_by_name
     from rollout.report.console import asking_progress
 
-    chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
+    chosen = [name for name in targets.selected if not excluded_by_name(name, selection_of(settings))]
     answering = {
         name: observation.host
         for name, observation in targets.observations.items()
@@ -178,32 +146,27 @@ def _hosts(
         examined = examine_all(
             answering,
             connections.shell,
-            timeout=ssh.probe_timeout,
-            concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
+            timeout=settings.ssh.probe_timeout,
+            concurrency=settings.ssh.probe_concurrency,
             on_result=answered,
         )
-    keys_checked = ssh.host_key_checking is not HostKeys.OFF
-    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)
+    keys_checked = settings.ssh.host_key_checking is not HostKeys.OFF
+    own = bool(settings.reboot.command)
+    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own)
 
 
-def _forecast(
-    targets: "Targets",
-    connections: "Connections",
-    selection: SelectionOptions,
-    policy: "Policy",
-    lease: LeaseOptions,
-) -> Iterator["Check"]:
+def _forecast(targets: "Targets", connections: "Connections", policy: "Policy", settings: Given) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     from rollout.cli.stages.gather import read_cluster
     from rollout.cli.stages.plan import Intent, decide
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
     from rollout.planning.rivals import rivals
 
-    snapshot = read_cluster(connections, lease.lease_namespace)
+    snapshot = read_cluster(connections, settings.lock.namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
-    plan = decide(Intent(selection.selection, rules), snapshot, targets)
+    plan = decide(Intent(selection_of(settings), rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
     yield from exclusion_checks(plan)
     yield from drain_checks(plan)

@@ -1,21 +1,15 @@
 """`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
 
-from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from rollout.cli.flags import CLUSTER, LISTING, RULES, takes
 from rollout.cli.help import DefaultCommandGroup, SectionedCommand
-from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions, NameOptions
-from rollout.cli.options.courtesy import CourtesyOptions
-from rollout.cli.options.flattening import flattened
-from rollout.cli.options.fleetlock import ServerOptions
-from rollout.cli.options.gates import GateOptions, LocalGateOptions
-from rollout.cli.options.general import GeneralOptions, JournalOptions, ListingOptions
-from rollout.cli.options.nodes import SelectionOptions, node_name
-from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.schema import Reboot
+from rollout.cli.settings.values import node_name, server_url
 from rollout.errors import UsageError
 
 fleetlock_app = typer.Typer(
@@ -27,22 +21,8 @@ fleetlock_app = typer.Typer(
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
-@flattened
-def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
-    call: typer.Context,
-    server: ServerOptions,
-    cluster: ClusterOptions,
-    lease: LeaseOptions,
-    lock: LockOptions,
-    selection: SelectionOptions,
-    policy: PolicyOptions,
-    gates: GateOptions,
-    local: LocalGateOptions,
-    journal: JournalOptions,
-    notify: NotifyOptions,
-    naming: NameOptions,
-    general: GeneralOptions,
-) -> None:
+@takes("fleetlock", *CLUSTER, "nodes.allow", "nodes.skip", *RULES)
+def serve(settings: Given) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
 
     As many replicas as wanted may serve; all they know stands on the cluster. No SSH is used.
@@ -53,57 +33,28 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout fleetlock --group workers=25% \\
         --group-selector workers=node-role.kubernetes.io/worker
     """
-    server.check()
-    _refuse_what_persons_decide(local, lock)
-    _refuse_what_takes_ssh(policy.courtesy)
     from rollout.cli.stages import fleetlock
 
-    fleetlock.serve(
-        fleetlock.Serving(
-            server=server,
-            cluster=cluster,
-            lease=lease,
-            lock=lock,
-            selection=selection.selection,
-            policy=gates.added_to(_with_limit(call, policy, server).with_pools(pools.given(call))),
-            local=local,
-            prometheus_url=gates.prometheus_url,
-            journal=journal,
-            notify=notify,
-            cluster_name=naming.cluster_name,
-            as_json=general.as_json,
-        )
-    )
+    server = settings.fleetlock
+    if bool(server.tls_cert) != bool(server.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP.")
+    if settings.gates.interactive:
+        raise UsageError("gates.interactive asks before each wave, and a server runs unattended", hint="Drop it.")
+    _refuse_what_takes_ssh(settings.reboot)
+    fleetlock.serve(settings)
 
 
-def _with_limit(call: typer.Context, policy: PolicyOptions, server: ServerOptions) -> PolicyOptions:
-    """The rules; where nobody gives --max-unavailable, as many nodes may be away as there are slots."""
-    source = call.get_parameter_source("max_unavailable")
-    is_given = source is not None and source.name != "DEFAULT"
-    return policy if is_given else replace(policy, max_unavailable=server.most_away)
-
-
-def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> None:
-    if local.interactive:
-        raise UsageError("--interactive asks before each wave, and a server runs unattended", hint="Drop it.")
-    if lock.force_unlock:
+def _refuse_what_takes_ssh(reboot: Reboot) -> None:
+    if reboot.wall or reboot.wait_for_users:
         raise UsageError(
-            "--force-unlock is a person's decision, and a server waits for the lock",
-            hint="Drop it; or undo that run: rollout abort --force-unlock RUN.",
-        )
-
-
-def _refuse_what_takes_ssh(courtesy: CourtesyOptions) -> None:
-    if courtesy.wall or courtesy.wait_for_users:
-        raise UsageError(
-            "--wall and --wait-for-users ask hosts over SSH, and a FleetLock server uses none",
+            "reboot.wall and reboot.wait-for-users ask hosts over SSH, and a FleetLock server uses none",
             hint="Drop them here: Zincati itself tells logged-in users, and waits for them.",
         )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
-@flattened
-def status(cluster: ClusterOptions, lease: LeaseOptions, general: ListingOptions) -> None:
+@takes(*CLUSTER, formats=LISTING)
+def status(settings: Given) -> None:
     """Show who holds a slot, since when, and how far it has come.
 
     \b
@@ -116,22 +67,21 @@ def status(cluster: ClusterOptions, lease: LeaseOptions, general: ListingOptions
     from rollout.model.json_text import json_document
     from rollout.report.fleetlock import slots_document, slots_text
 
-    seen = slots.look(cluster, lease.lease_namespace)
-    if general.is_document:
-        show_bytes(general.document(json_document(slots_document(seen.slots, seen.nodes, seen.server))))
-    elif general.as_names:
+    output = settings.output
+    seen = slots.look(settings.cluster, settings.lock.namespace)
+    if output.is_document:
+        show_bytes(output.document(json_document(slots_document(seen.slots, seen.nodes, seen.server))))
+    elif output.as_names:
         show_names(slot.node for slot in seen.slots.held)
     else:
-        show(slots_text(seen.slots, seen.nodes, seen.server, general.width))
+        show(slots_text(seen.slots, seen.nodes, seen.server, output.width))
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
-@flattened
+@takes(*CLUSTER, formats=LISTING)
 def release(
+    settings: Given,
     node: Annotated[str, typer.Argument(metavar="NODE", show_default=False, help="The node, by its name.")],
-    cluster: ClusterOptions,
-    lease: LeaseOptions,
-    general: ListingOptions,
 ) -> None:
     """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
 
@@ -147,12 +97,77 @@ def release(
     from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
-    node = node_name(node)
-    was_held = slots.release(cluster, lease.lease_namespace, node)
-    if general.is_document:
-        show_bytes(general.document(json_document(SlotReleaseReport(node=node, released=was_held))))
-    elif general.as_names:
+    node, output = node_name(node), settings.output
+    was_held = slots.release(settings.cluster, settings.lock.namespace, node)
+    if output.is_document:
+        show_bytes(output.document(json_document(SlotReleaseReport(node=node, released=was_held))))
+    elif output.as_names:
         show_names([node] if was_held else [])
     else:
         name = printable(node)
         show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")
+
+
+class DropInFormat(StrEnum):
+    """For whom it is."""
+
+    TOML = "toml"
+    BUTANE = "butane"
+
+
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Where hosts reach the server: by its address, as they cannot resolve names of Services.",
+    ),
+]
+
+
+def _checked_group(name: str) -> str:
+    from rollout.model.fleetlock import is_group
+
+    if not is_group(name):
+        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
+    return name
+
+
+GroupOption = Annotated[
+    str, typer.Option("--group", metavar="NAME", parser=_checked_group, help="Group for which the hosts ask.")
+]
+WarinessOption = Annotated[
+    float | None,
+    typer.Option("--wariness", metavar="0..1", help="How late hosts take a new release; 0 first, 1 last."),
+]
+FormatOption = Annotated[
+    DropInFormat, typer.Option("--format", help="toml: the file itself. butane: for hosts set up by Ignition.")
+]
+
+
+@fleetlock_app.command(cls=SectionedCommand, short_help="Print the drop-in for hosts with Zincati.")
+def zincati(
+    url: UrlOption = "",
+    group: GroupOption = "default",
+    wariness: WarinessOption = None,
+    drop_in_format: FormatOption = DropInFormat.TOML,
+) -> None:
+    """Print the drop-in that has a host's Zincati ask this server before it reboots.
+
+    It is a file of the host: /etc/zincati/config.d/55-rollout-fleetlock.toml; systemctl restart zincati reads it.
+
+    \b
+    Examples:
+      rollout fleetlock zincati --url http://10.96.0.15/ --group workers
+      rollout fleetlock zincati --url http://10.96.0.15/ \\
+        --format butane > fleetlock.bu
+    """
+    from rollout.cli.terminal import say, show
+    from rollout.manifests.zincati import DropIn, butane, drop_in
+
+    if wariness is not None and not 0 <= wariness <= 1:
+        raise UsageError(f"--wariness {wariness} is not between 0 and 1")
+    content = DropIn(server_url("--url", url), group, wariness)
+    show((butane if drop_in_format is DropInFormat.BUTANE else drop_in)(content).rstrip("\n"))
+    if content.base_url.startswith("http:"):
+        say("warning: plain HTTP: whoever can answer in the server's place can have hosts reboot undrained")

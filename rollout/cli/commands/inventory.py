@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.detect import DetectCommandOptions
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import DetectOption, SelectionOptions
-from rollout.cli.options.ssh import SshOptions
-from rollout.cli.options.values import parsed_sources
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import detected_by, probe_of, selection_of
+from rollout.cli.settings.schema import Ssh
 from rollout.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -28,15 +26,11 @@ HostOption = Annotated[
 ]
 
 
+@takes(*CLUSTER, *SELECTION, *HOSTS)
 def inventory(
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    ssh: SshOptions,
-    command: DetectCommandOptions,
-    general: GeneralOptions,  # noqa: ARG001 - for its settings; the answer is JSON in any case
+    settings: Given,
     list: ListOption = False,  # noqa: A002 - the flag's name is Ansible's
     host: HostOption = None,
-    detect: DetectOption = None,
 ) -> None:
     """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
 
@@ -54,13 +48,13 @@ def inventory(
 
     if list and host:
         raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")
-    narrowed = replace(selection.selection, nodes=(host,)) if host else selection.selection
-    probe = command.probe(parsed_sources(detect))
-    connections = connect(cluster, narrowed, ssh)
+    selection = selection_of(settings)
+    narrowed = replace(selection, nodes=(host,)) if host else selection
+    connections = connect(settings, narrowed)
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, narrowed, ssh, probe)
+    targets = ask_hosts(nodes, connections, narrowed, settings.ssh, probe_of(settings, detected_by(settings)))
     chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
-    reached = _connection(ssh)
+    reached = _connection(settings.ssh)
     if host and not chosen:
         raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")
     if host:
@@ -70,13 +64,13 @@ def inventory(
     show_bytes(json_document(shown))
 
 
-def _connection(ssh: SshOptions) -> "Connection":
+def _connection(ssh: Ssh) -> "Connection":
     from rollout.gather.inventory.nodes import Connection
 
     return Connection(
-        key_file=str(ssh.ssh_key.absolute()) if ssh.ssh_key else "",
+        key_file=str(ssh.key.absolute()) if ssh.key else "",
         known_hosts=str(ssh.known_hosts.absolute()) if ssh.known_hosts else "",
-        ssh_config=_configuration(ssh.ssh_config),
+        ssh_config=_configuration(ssh.config),
     )
 
 

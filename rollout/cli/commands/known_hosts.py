@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import SelectionOptions
-from rollout.cli.options.run import YesOption
-from rollout.cli.options.ssh import SshOptions
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
+from rollout.cli.options.shared import YesOption
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import selection_of
+from rollout.cli.settings.schema import Output
 from rollout.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -24,23 +23,22 @@ if TYPE_CHECKING:
 _MODE = 0o644
 
 OutOption = Annotated[
-    Path | None, Flag(OWN, "The file to write. Default: that of --known-hosts, else standard output.", "FILE")
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="The file to write; default: that of --known-hosts, else stdout"),
 ]
 FingerprintsOption = Annotated[
     Path | None,
-    Flag(
-        OWN,
-        "Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node.",
-        "FILE",
+    typer.Option(
+        "--fingerprints",
+        metavar="FILE",
+        help="Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node",
     ),
 ]
 
 
+@takes(*CLUSTER, *SELECTION, *HOSTS)
 def known_hosts(
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    ssh: SshOptions,
-    general: GeneralOptions,
+    settings: Given,
     out: OutOption = None,
     fingerprints: FingerprintsOption = None,
     yes: YesOption = False,
@@ -57,50 +55,47 @@ def known_hosts(
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
-    from rollout.cli.open_files import asked_at_once
     from rollout.cli.terminal import shown_meanwhile
 
+    ssh, as_json = settings.ssh, settings.output.as_json
     file = out or ssh.known_hosts
     check_target(file)
     before = host_keys.read_whole(file)
-    hosts = _hosts(cluster, selection.selection, ssh)
+    hosts = _hosts(settings, selection_of(settings))
     listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
-    at_once = asked_at_once(ssh.probe_concurrency, len(hosts))
     with shown_meanwhile("asking hosts for their keys"):
-        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=at_once)
-    _show(scanned, general, is_data=file is not None)
-    taken = _taken(scanned, yes=yes, as_json=general.as_json)
-    _write(file, host_keys.written(before, taken), len(taken), as_json=general.as_json)
+        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
+    _show(scanned, settings.output, is_data=file is not None)
+    taken = _taken(scanned, yes=yes, as_json=as_json)
+    _write(file, host_keys.written(before, taken), len(taken), as_json=as_json)
     left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.Standing.KNOWN]
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
 
-def _hosts(cluster: ClusterOptions, selection: "Selection", ssh: SshOptions) -> "Mapping[str, Host]":
+def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
     """The hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
     from rollout.cli import wiring
     from rollout.cli.stages.gather import find_hosts, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.planning.selector import parse_selector
 
-    parse_selector(selection.selector)
-    api = wiring.cluster_api(cluster)
+    api = wiring.cluster_api(settings.cluster)
     nodes = with_patience(lambda: read_nodes(api))
-    return find_hosts(nodes, api, selection, ssh)[1]
+    return find_hosts(nodes, api, selection, settings.ssh)[1]
 
 
-def _show(scanned: "Sequence[ScannedHost]", general: GeneralOptions, *, is_data: bool) -> None:
+def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
     """What was seen: as data, or, where the file itself is the data, beside it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.report.host_keys import host_keys_text
 
     rows = [_row(entry) for entry in scanned]
-    if general.as_json:
+    if output.as_json:
         show_bytes(json_document(rows))
     elif is_data:
-        show(host_keys_text(rows, general.width))
+        show(host_keys_text(rows, output.width))
     else:
-        sys.stderr.write(f"{host_keys_text(rows, general.width)}\n")
+        sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
 
 
 def _row(entry: "ScannedHost") -> "HostKeyRow":

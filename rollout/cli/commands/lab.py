@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
-from rollout.cli.options.values import server_url
+from rollout.cli.settings.values import server_url
 from rollout.model.ssh_path import ssh_path
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import LeaseOptions
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.flags import takes
 from rollout.cli.options.manifests import Format, ManifestOptions
-from rollout.cli.options.metrics import ListenOptions
+from rollout.cli.settings.keys import settings as known_settings
+from rollout.cli.settings.reading import Given, read_file
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -29,17 +29,13 @@ _MOST_BYTES, _MOST_APPLIED_BYTES = 1 << 20, 1 << 17
 # Where an option comes from, in click's words.
 _TYPED = "COMMANDLINE"
 _OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
-_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every", "metrics_listen")
+_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every")
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
+@takes(of_another=True)
 def manifests(
-    call: typer.Context,
-    options: ManifestOptions,
-    lease: LeaseOptions,
-    metrics: ListenOptions,
-    general: GeneralOptions,
-    kind: KindArgument = Kind.CRONJOB,
+    settings: Given, call: typer.Context, options: ManifestOptions, kind: KindArgument = Kind.CRONJOB
 ) -> None:
     """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
 
@@ -63,16 +59,19 @@ def manifests(
     from rollout.cli.terminal import say
 
     _refuse_others(call, kind)
-    settings = read_pod_settings(call, "fleetlock" if kind is Kind.FLEETLOCK else "operate")
-    lock = lease.lease_namespace if _is_given(call, "lease_namespace") else settings.values["lease_namespace"]
+    settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
+    pod = read_pod_settings(read_file(Path(settings.file) if settings.file else None), serves=kind is Kind.FLEETLOCK)
+    # what is typed here goes before what the pod's file says
+    lock = settings.lock if "lock.namespace" in settings.typed else pod.settings.lock
+    listen = settings.metrics.listen or pod.settings.metrics.listen
     if kind is Kind.FLEETLOCK and not _is_given(call, "name"):
         options = replace(options, name=FLEETLOCK_NAME)
-    installation = replace(_installation(kind, options, lock, settings), listen=_listen(kind, metrics, settings))
+    installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
     _refuse_unserved(installation)
     if options.format is Format.KUSTOMIZE:
         _write_files(installation, options.out)
     else:
-        _print(installation, options, as_json=general.as_json)
+        _print(installation, options, as_json=settings.output.as_json)
     for line in _next_steps(installation, options):
         say(line)
 
@@ -80,6 +79,12 @@ def manifests(
 def _is_given(call: typer.Context, parameter: str) -> bool:
     source = call.get_parameter_source(parameter)
     return source is not None and source.name in (_TYPED, "ENVIRONMENT")
+
+
+def _elsewhere() -> tuple[str, ...]:
+    """What is said in a pod's own settings file alone: what is typed here would not reach it."""
+    here = ("lock.namespace", "metrics.listen")
+    return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
 
 def _refuse_others(call: typer.Context, kind: Kind) -> None:
@@ -95,7 +100,7 @@ def _refuse_unserved(installation: "Installation") -> None:
     if installation.pod.monitor and not (installation.kind is Kind.FLEETLOCK or installation.listen.is_reachable):
         raise UsageError(
             f"--pod-monitor: this {installation.kind} serves no metrics to be scraped",
-            hint="fleetlock does, and deployment with --metrics-listen :9732; a pass can push: metrics-pushgateway.",
+            hint="fleetlock does, and deployment with --set metrics.listen=:9732; passes have metrics.pushgateway.",
         )
 
 
@@ -189,17 +194,17 @@ def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Ti
         # a drain goes on by any other replica
         return Times(options.schedule, options.time_zone, 0, 0, _MINUTE)
     grace = -(-(slowest_node_seconds(settings.policy) + _MARGIN_SECONDS) // _MINUTE) * _MINUTE
-    every = options.every or settings.values["every"]
-    deadline = options.active_deadline or settings.values["active_deadline"] or _DEADLINE
+    every = options.every or settings.settings.operate.every
+    deadline = options.active_deadline or settings.settings.operate.active_deadline or _DEADLINE
     return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
 
 
-def _listen(kind: Kind, metrics: ListenOptions, settings: "PodSettings") -> "Listen":
+def _listen(kind: Kind, written: str) -> "Listen":
     """Where a standing process is probed; a Job's pod is not there for long enough."""
     from rollout.adapters.metrics_server import parsed_address
     from rollout.manifests.installation import Listen
 
-    address = (metrics.metrics_listen or settings.values["metrics_listen"]) if kind is Kind.DEPLOYMENT else ""
+    address = written if kind is Kind.DEPLOYMENT else ""
     if not address:
         return Listen()
     host, port = parsed_address(address)

@@ -1,16 +1,17 @@
 """`rollout pause` and `rollout unpause`."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options import values
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
-from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.values import node_name, one_line
+from rollout.errors import UsageError
+from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.model.cluster import Node
@@ -20,24 +21,71 @@ if TYPE_CHECKING:
 NodesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
 ]
-AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
-EndAllOption = Annotated[bool, Flag(OWN, "End every pause: that of all nodes, and that of each node paused by name.")]
-ReasonOption = Annotated[str, Flag(OWN, "The reason; everybody sees it.", "TEXT", read=values.reason)]
+_LONGEST_REASON = 120
+
+
+def _reason(value: str) -> str:
+    """A sentence, which is not too long to be shown in one line."""
+    if len(value) > _LONGEST_REASON:
+        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
+    return one_line(value)
+
+
+def _until(value: str) -> str:
+    """A duration or a time, which may be empty, as it was written."""
+    from rollout.model.memory import moment
+
+    written = value.strip()
+    if written and not moment(written):
+        try:
+            Duration.parse(written)
+        except UsageError as error:
+            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
+    return written
+
+
+def _end(written: str, now: datetime) -> datetime | None:
+    """The time that is meant by a duration from `now`, or by a time (see `until`); None where nothing is written."""
+    from rollout.model.memory import moment
+
+    if not written:
+        return None
+    time = moment(written)
+    try:
+        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
+    except OverflowError as error:
+        raise UsageError(f"--until: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
+    if meant <= now:
+        raise UsageError(f"--until: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+    return meant
+
+
+AllOption = Annotated[
+    bool, typer.Option("--all", help="All nodes at once, also those that join later, instead of single ones")
+]
+EndAllOption = Annotated[
+    bool, typer.Option("--all", help="End every pause: that of all nodes, and that of each node paused by name")
+]
+ReasonOption = Annotated[
+    str,
+    typer.Option("--reason", metavar="TEXT", parser=_reason, show_default=False, help="Why; everybody sees it"),
+]
 UntilOption = Annotated[
     str,
-    Flag(
-        OWN,
-        "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given).",
-        "TIME",
-        read=values.until,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        parser=_until,
+        show_default=False,
+        help="When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)",
     ),
 ]
 
 
+@takes(*CLUSTER)
 def pause(
-    cluster: ClusterOptions,
-    lease: LeaseOptions,
-    general: GeneralOptions,
+    settings: Given,
     node: NodesArgument = None,
     all: AllOption = False,  # noqa: A002 - the flag's name
     reason: ReasonOption = "",
@@ -59,22 +107,21 @@ def pause(
     from rollout.model.memory import Pause
     from rollout.planning.memory import with_pause
 
-    api, names = _named(cluster, node, all)
+    api, names = _named(settings, node, all)
     now = api.server_time() or wiring.system_clock().now()
-    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := values.end(until, now)) else "")
+    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := _end(until, now)) else "")
     if all:
-        before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=standing))
+        before, _ = change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
     for name in names:
         pause_node(api, name, standing)
-    _show(names, standing, everything=all, as_json=general.as_json)
+    _show(names, standing, everything=all, as_json=settings.output.as_json)
 
 
+@takes(*CLUSTER)
 def unpause(
-    cluster: ClusterOptions,
-    lease: LeaseOptions,
-    general: GeneralOptions,
+    settings: Given,
     node: NodesArgument = None,
     all: EndAllOption = False,  # noqa: A002 - the flag's name
 ) -> None:
@@ -96,33 +143,32 @@ def unpause(
     from rollout.model.text import shortened
     from rollout.planning.memory import with_pause
 
-    api, names = _named(cluster, node, all)
+    api, names = _named(settings, node, all)
     before: Memory | None = None
     if all:
-        before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=None))
+        before, _ = change_memory(settings, partial(with_pause, pause=None))
     nodes = with_patience(lambda: read_nodes(api))
     ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
-    _show_ended(ended, names, before, as_json=general.as_json)
+    _show_ended(ended, names, before, as_json=settings.output.as_json)
     rest = [one for one in nodes if (all or one.name in names) and one.name not in ended]
     if left := [one.name for one in rest if why_paused(one, None)]:
         say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
-def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
+def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
     """The API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli import wiring
-    from rollout.cli.options.nodes import node_names
     from rollout.cli.stages.gather import chosen, with_patience
-    from rollout.errors import UsageError
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.policy import Selection
 
-    written = node_names(given)
+    words = [word.strip() for text in given or () for word in text.split(",")]
+    written = tuple(dict.fromkeys(node_name(word) for word in words if word))
     if bool(written) == everything:
         raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
-    api = wiring.cluster_api(cluster)
+    api = wiring.cluster_api(settings.cluster)
     nodes: Sequence[Node] = with_patience(lambda: read_nodes(api))
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
 

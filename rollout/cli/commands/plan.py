@@ -1,22 +1,15 @@
 """`rollout plan`."""
 
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
-from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.detect import DetectCommandOptions
-from rollout.cli.options.gates import GateOptions, is_flag_given
-from rollout.cli.options.general import ListingOptions
-from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
-from rollout.cli.options.policy import PolicyOptions
-from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.ssh import SshOptions
+from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import PLANNED, policy_of, probe_of, selection_of
+from rollout.cli.settings.schema import Output
 from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -30,40 +23,27 @@ FileArgument = Annotated[
     typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
 ]
 OutOption = Annotated[
-    Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`; FILE.html: as a page, for people.", "FILE")
+    Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE; as .html: a page")
 ]
 MarkdownOption = Annotated[
-    Path | None, Flag(OWN, "Write the plan as Markdown, too: for a merge request, or a job's summary.", "FILE")
+    Path | None, typer.Option("--markdown", metavar="FILE", help="Write the plan as Markdown, too")
 ]
 ExitCodeOption = Annotated[
-    bool,
-    Flag(
-        OWN, "Exit with 2 when nodes wait for a reboot; with 4 when none does, and some could not be reached or judged."
-    ),
+    bool, typer.Option("--detailed-exitcode", help="Exit with 2 when nodes wait for a reboot, 4: unjudged")
 ]
 ExplainOption = Annotated[
-    str | None,
-    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what happens to its pods.", "NODE"),
+    str | None, typer.Option("--explain", metavar="NODE", help="Show why this node is in its wave, and its pods")
 ]
 
 
-def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
-    call: typer.Context,
-    cluster: ClusterOptions,
-    selection: SelectionOptions,
-    policy: PolicyOptions,
-    gates: GateOptions,
-    ssh: SshOptions,
-    reboot: RebootOptions,
-    detect_command: DetectCommandOptions,
-    lease: LeaseOptions,
-    general: ListingOptions,
+@takes(*CLUSTER, "nodes", *RULES, *HOSTS, formats=LISTING)
+def plan(
+    settings: Given,
     file: FileArgument = None,
     out: OutOption = None,
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
-    require_all: RequireAllOption = False,
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -80,48 +60,47 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
 
+    output = settings.output
     if file is not None:
-        _show_saved(call, file, general)
+        if out or markdown or detailed_exitcode or explain:
+            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+        settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
+        _show_saved(file, output)
         return
-    if explain is not None and general.as_names:
+    if explain is not None and output.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    rules = detect_command.added_to(reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
-    intent, probe = Intent(selection.selection, rules), detect_command.probe(rules.detect)
+    intent = Intent(selection_of(settings), policy_of(settings))
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace, probe)
+    gathered = gather.gather(settings, intent.selection, probe_of(settings, intent.policy.detect))
     if explain is not None:
-        _show_explanation(explain, intent, gathered, general)
+        _show_explanation(explain, intent, gathered, output)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
-    _show(planned, gathered, general)
-    if require_all:
+    _show(planned, gathered, output)
+    if settings.nodes.require_all:
         refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown, _beside(gathered, lease.lease_namespace))
+    _write(planned, gathered, out, markdown, _beside(gathered, settings.lock.namespace))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
 
-def _show_saved(call: typer.Context, file: Path, general: ListingOptions) -> None:
-    """The plan as it was made; `UsageError` for flags that would make another one."""
+def _show_saved(file: Path, output: Output) -> None:
+    """The plan as it was made."""
     from rollout.cli import terminal, wiring
     from rollout.cli.stages.plan import load_plan
     from rollout.planning.document import encode_plan
     from rollout.report.tables import blocked_text, plan_text, saved_note
 
-    about_output = {"file", *(item.name for item in fields(ListingOptions))}
-    if given := [name for name in call.params if name not in about_output and is_flag_given(call, name)]:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise UsageError(f"{flags} cannot be used with a saved plan, which is shown as it is", hint="Drop the flags.")
     plan = load_plan(file)
-    if general.is_document:
-        terminal.show_bytes(general.document(encode_plan(plan)))
-    elif general.as_names:
+    if output.is_document:
+        terminal.show_bytes(output.document(encode_plan(plan)))
+    elif output.as_names:
         terminal.show_names(node.name for node in plan.nodes)
     else:
         now = wiring.system_clock().now()
-        text = plan_text(plan, zones={}, width=general.width, now=now, signs=terminal.is_terminal())
+        text = plan_text(plan, zones={}, width=output.width, now=now, signs=terminal.is_terminal())
         terminal.show("\n".join((text, *blocked_text(plan))))
         if plan.waves and not plan.blockers:
             terminal.say(saved_note(str(file)))
@@ -185,23 +164,23 @@ def _note(out: Path | None, planned: "RolloutPlan") -> str:
     return saved_note(str(out), blocked=bool(planned.blockers))
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions) -> None:
+def _show(planned: "RolloutPlan", gathered: "Gathered", output: Output) -> None:
     from rollout.cli.stages.plan import shown
     from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.planning.document import encode_plan
     from rollout.report.tables import blocked_text
 
-    if general.is_document:
-        show_bytes(general.document(encode_plan(planned)))
-    elif general.as_names:
+    if output.is_document:
+        show_bytes(output.document(encode_plan(planned)))
+    elif output.as_names:
         show_names(node.name for node in planned.nodes)
     else:
-        show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
+        show("\n".join((shown(planned, gathered.snapshot, output.width), *blocked_text(planned))))
 
 
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
+def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output: Output) -> None:
     """Tell why a node is where it would be in a new plan."""
-    from rollout.cli.options.nodes import node_name
+    from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
     from rollout.cli.terminal import show_bytes, show_lines
@@ -214,8 +193,8 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
     explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), name)
-    if general.is_document:
-        show_bytes(general.document(json_document(explanation)))
+    if output.is_document:
+        show_bytes(output.document(json_document(explanation)))
     else:
         show_lines(explanation_text(explanation))
 

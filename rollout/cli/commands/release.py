@@ -5,26 +5,23 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
-from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import node_names
+from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.values import node_name
 
 VersionArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="VERSION", help="The held versions, as `rollout status` shows them.", show_default=False),
 ]
 NodeOption = Annotated[
-    list[str] | None,
-    Flag(OWN, "Forget the failures of this node. Repeatable.", "NAME", variable="ROLLOUT_RELEASE_NODE"),
+    list[str] | None, typer.Option("--node", metavar="NAME", help="Forget the failures of this node. Repeatable")
 ]
-AllOption = Annotated[bool, Flag(OWN, "Forget every failure, of versions and of nodes.")]
+AllOption = Annotated[bool, typer.Option("--all", help="Forget every failure, of versions and of nodes")]
 
 
+@takes(*CLUSTER)
 def release(
-    cluster: ClusterOptions,
-    lease: LeaseOptions,
-    general: GeneralOptions,
+    settings: Given,
     version: VersionArgument = None,
     node: NodeOption = None,
     all: AllOption = False,  # noqa: A002 - the flag's name
@@ -45,16 +42,14 @@ def release(
     from rollout.planning.memory import released
     from rollout.report.document_types import ReleaseReport
 
-    versions, nodes = tuple(dict.fromkeys(version or ())), node_names(node)
+    versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))
     if bool(versions or nodes) == all:
         raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
-    before, after = change_memory(
-        cluster, lease.lease_namespace, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
-    )
+    before, after = change_memory(settings, partial(released, versions=versions, nodes=nodes, everything=all), anew=all)
     gone = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
-    if general.as_json:
+    if settings.output.as_json:
         show_bytes(json_document(ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)))
     else:
         show_lines(_text(gone, forgotten, unknown))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import RecordedOptions
-from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions, JournalOptions
+from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.options.shared import AllClustersOption, JournalOption
+from rollout.cli.settings.reading import Given
 
 if TYPE_CHECKING:
     from rollout.report.runs.model import RunReport
@@ -41,24 +41,21 @@ RunArgument = Annotated[
 ]
 FormatOption = Annotated[
     ReportFormat | None,
-    Flag(
-        OWN,
-        "What to write. Default: what the ending of --out says, else markdown.",
-        variable="ROLLOUT_REPORT_FORMAT",
-    ),
+    typer.Option("--format", help="What to write; default: what the ending of --out says, else markdown"),
 ]
 OutOption = Annotated[
-    Path | None, Flag(OWN, "Write to this file; one that is there is replaced. Default: standard output.", "FILE")
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file; default: standard output")
 ]
 
 
+@takes(*CLUSTER)
 def report(
-    recorded: RecordedOptions,
-    journal: JournalOptions,
-    general: GeneralOptions,
+    settings: Given,
     run: RunArgument = "",
     format: FormatOption = None,  # noqa: A002 - the flag's name
     out: OutOption = None,
+    journal: JournalOption = None,
+    all_clusters: AllClustersOption = False,
 ) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
 
@@ -80,9 +77,9 @@ def report(
     from rollout.model.text import printable
     from rollout.report.runs.report import report_of
 
-    chosen = _format(format, out, as_json=general.as_json)
+    chosen = _format(format, out, as_json=settings.output.as_json)
     check_target(out)
-    run_read = recorded_run(run, journal.journal, recorded)
+    run_read = recorded_run(run, journal, settings.cluster, everywhere=all_clusters)
     written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
     if out is None:
         show_bytes(written)

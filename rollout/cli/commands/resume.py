@@ -1,28 +1,40 @@
 """`rollout resume`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.gates import AlertAddressOptions, LocalGateOptions, refuse_another_address
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
+from rollout.cli.flags import CLUSTER, HOSTS, takes
+from rollout.cli.options.shared import UnlockOption, YesOption
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
+from rollout.cli.settings.schema import Allow
+from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
     from rollout.execution.record.unfinished import Unfinished
 
 
+RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
+FinishOption = Annotated[
+    bool,
+    typer.Option(
+        "--finish-begun",
+        help="If its record is gone or not understood: finish started nodes by their marks, start no others",
+    ),
+]
+# What the rules of the interrupted rollout leave open.
+_OPEN = (Allow.BLOCKED, Allow.HELD)
+
+
+@takes(*CLUSTER, "nodes.allow", "nodes.skip", "nodes.require-all", "gates.interactive", *HOSTS)
 def resume(
-    call: typer.Context,
-    cluster: ClusterOptions,
-    process: ProcessOptions,
-    local: LocalGateOptions,
-    alerts: AlertAddressOptions,
-    leftover: LeftoverOptions,
-    general: GeneralOptions,
+    settings: Given,
     yes: YesOption = False,
+    retry_failed: RetryOption = False,
+    finish_begun: FinishOption = False,
+    force_unlock: UnlockOption = "",
 ) -> None:
     """Go on with an interrupted rollout, from any machine.
 
@@ -42,48 +54,41 @@ def resume(
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
 
-    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
-    connections = gather.connect(cluster, Selection(), process.ssh)
-    watch = refuse_beside_living(connections.api, process.lease.lease_namespace, process.lock)
-    unfinished = gather.find_unfinished(connections.api, process.lease.lease_namespace)
-    retry, finish = leftover.retry_failed, leftover.finish_begun
-    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry, finish_begun=finish):
-        _tell_nothing(unfinished, as_json=general.as_json)
+    if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
+        raise UsageError(
+            f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
+        )
+    namespace, as_json = settings.lock.namespace, settings.output.as_json
+    connections = gather.connect(settings, Selection())
+    watch = refuse_beside_living(connections.api, namespace, force_unlock)
+    unfinished = gather.find_unfinished(connections.api, namespace)
+    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed, finish_begun=finish_begun):
+        _tell_nothing(unfinished, as_json=as_json)
         return
-    refusals.refuse_unknown_rules(unfinished, finish_begun=finish)
-    _refuse_others(call, unfinished, process, alerts)
-    gates = wiring.gates(rules_of(unfinished).gates.alerts, local, alerts.prometheus_url, playbooks)
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
-    with metered(process.metrics, name, api.server) as meter, meter.measured_pass(api, namespace):
-        settings = execute.RunSettings(process, gates, general.as_json, general.width, meter.observers, watch=watch)
-        run = remainder.planned_rest(unfinished, connections, settings, leftover)
+    refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
+    if unfinished.record.plan is not None:
+        refuse_missing_commands(settings, rules_of(unfinished))
+        refuse_another_address(settings, rules_of(unfinished))
+    gates = wiring.gates(settings, rules_of(unfinished).gates.alerts)
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=as_json)
+    metering = metered(settings.metrics, settings.cluster.name, connections.api.server)
+    with metering as meter, meter.measured_pass(connections.api, namespace):
+        conditions = execute.RunSettings(settings, gates, meter.observers, watch=watch, force_unlock=force_unlock)
+        run = remainder.planned_rest(unfinished, connections, conditions, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            _ask(run, cluster)
+            _ask(run, settings)
         code = execute.execute(run)
         _tell_standing_record(unfinished)
         raise typer.Exit(code)
 
 
-def _ask(run: "Run", cluster: ClusterOptions) -> None:
+def _ask(run: "Run", settings: Given) -> None:
     from rollout.cli import consent, wiring
     from rollout.model.text import counted
 
-    place = consent.place(run.connections.api.server, wiring.context_of(cluster))
+    place = consent.place(run.connections.api.server, wiring.context_of(settings.cluster))
     consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {place}")
-
-
-def _refuse_others(
-    call: typer.Context, unfinished: "Unfinished", process: ProcessOptions, alerts: AlertAddressOptions
-) -> None:
-    """`UsageError` for a rule given on the command line that the interrupted rollout has otherwise."""
-    from rollout.execution.rollout.continuation import rules_of
-
-    if unfinished.record.plan is not None:
-        process.reboot.refuse_another(rules_of(unfinished))
-        process.detect.refuse_another(rules_of(unfinished))
-        refuse_another_address(call, alerts.prometheus_url, rules_of(unfinished))
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

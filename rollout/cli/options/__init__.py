@@ -1,1 +1,1 @@
-"""Flags, each declared once: groups that commands take, and how a value is read."""
+"""Options that are no settings: of one command, or of a few."""

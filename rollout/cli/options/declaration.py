@@ -1,99 +1,47 @@
-"""How an option is declared: in a line or two, from which all that typer wants to be told follows.
+"""Options of one command as the fields of a dataclass, where they are too many for parameters."""
 
-    max_unavailable: Annotated[Count, Flag(WAVES, "Most nodes away at once.", "COUNT")] = Count(1)
-
-is `--max-unavailable`, `ROLLOUT_MAX_UNAVAILABLE`, and `max-unavailable` in rollout.toml, and stands in the help under
-"Waves". What differs from this rule is written out.
-"""
-
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from rollout.cli.settings.reserved import HIDDEN, REREAD
-from rollout.cli.terminal import say
-
-CLUSTER = "Cluster"
-NODES = "Nodes"
-SSH = "SSH"
-WAVES = "Waves"
-DRAIN = "Drain"
-PATIENCE = "Patience"
-WINDOWS = "Windows"
-GATES = "Gates"
-COURTESY = "Courtesy"
-STOPPING = "Stopping"
-METRICS = "Metrics"
-NOTIFICATIONS = "Notifications"
-GENERAL = "Output and settings"
-# Options that only one command, or two, have: the help lists them last.
 OWN = ""
-
-_PREFIX = "ROLLOUT_"
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """An option but for its name, which is that of its field or parameter; `panel` is its heading in the help.
-
-    `read` makes a value of what was written, `check` sees the values of all its repetitions at once. `variable` is for
-    the flag whose own variable is another's. `negated` adds `--no-NAME`; `eager` has it read before all others. The
-    value of one that `counts` is how often it was given. One that is `superseded_by` another is still taken, with a
-    word on standard error, and stands in no help.
-    """
+    """An option but for its name, which is that of its field."""
 
     panel: str
     help: str
     metavar: str | None = None
-    _: KW_ONLY
-    short: str = ""
-    variable: str = ""
-    negated: bool = False
+    read: Callable[[str], Any] | None = None
     least: int | None = None
     most: int | None = None
-    read: Callable[[str], Any] | None = None
-    check: Callable[..., Any] | None = None
-    eager: bool = False
-    counts: bool = False
-    superseded_by: str = ""
 
     def option(self, name: str, default: object) -> Any:
         """The same for typer; an empty default is none to be shown."""
         return typer.Option(
-            *self._written(name),
-            envvar=self.variable or variable_of(name),
-            show_envvar=False,
-            # the default of a settings file, where there is one, may be a secret
-            show_default=default != "" and not self.counts and name.replace("_", "-") not in HIDDEN,
+            f"--{name.replace('_', '-')}",
             metavar=self.metavar,
+            parser=self.read,
             min=self.least,
             max=self.most,
-            parser=self.read,
-            callback=_superseded(self.superseded_by) if self.superseded_by else self.check,
-            hidden=bool(self.superseded_by),
-            is_eager=self.eager,
-            count=self.counts,
+            show_default=default != "",
             help=self.help,
             rich_help_panel=self.panel or None,
         )
 
-    def _written(self, name: str) -> list[str]:
-        flag = name.replace("_", "-")
-        long = f"--{flag}/--no-{flag}" if self.negated else f"--{flag}"
-        return [long, self.short] if self.short else [long]
+
+def options_of(kind: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, annotation for typer, and default of each field of such a dataclass."""
+    hints = get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        annotated, flag = get_args(hints[item.name])
+        yield item.name, Annotated[annotated, flag.option(item.name, item.default)], item.default
 
 
-def _superseded(successor: str) -> Callable[..., object]:
-    def tell(context: typer.Context, parameter: typer.CallbackParam, value: object) -> object:
-        if value and not context.resilient_parsing and REREAD not in context.meta:
-            say(f"warning: --{str(parameter.name).replace('_', '-')} is superseded by --{successor}")
-        return value
-
-    return tell
-
-
-def variable_of(name: str) -> str:
-    """The environment variable of an option."""
-    return _PREFIX + name.upper()
+def taken(kind: Any, received: Mapping[str, Any]) -> Any:
+    """The dataclass of what typer received for its fields."""
+    return kind(**{item.name: received[item.name] for item in fields(kind)})

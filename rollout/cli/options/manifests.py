@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from rollout.cli.options import values
 from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.settings import values
 from rollout.errors import UsageError
 from rollout.gather.cluster.quantities import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod

@@ -1,1 +1,1 @@
-"""Settings beside the flags: rollout.toml and the environment."""
+"""Settings: one schema, from which come flags, variables, the file, `--set`, the reference page and a JSON Schema."""

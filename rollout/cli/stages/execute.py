@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.options.run import ProcessOptions, StopMode
+from rollout.cli.settings.rules import reboot_command, wall_command_of
+from rollout.cli.settings.schema import Settings, StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
@@ -44,23 +45,27 @@ from rollout.report.summary import counts, rehearsal_ending, summary_text
 class RunSettings:
     """How this process runs a plan, known before there is one.
 
-    `width` is what text may take, None for no limit. `observers` are told beside whoever shows the run; `news` is what
-    notifications told before. `operating` and `watch` as for `RunOptions`.
+    `observers` are told beside whoever shows the run; `news` is what notifications told before. `operating` and `watch`
+    as for `RunOptions`; `force_unlock` is the run whose Lease is not waited for.
     """
 
-    process: ProcessOptions
+    settings: Settings
     gates: GatePorts
-    as_json: bool
-    width: int | None
     observers: tuple[Observer, ...] = ()
     news: News = field(default_factory=News)
     operating: bool = False
     watch: LeaseWatch | None = None
+    force_unlock: str = ""
 
     @property
-    def cluster_name(self) -> str:
-        """What the operator calls the cluster; may be empty."""
-        return self.process.naming.cluster_name
+    def as_json(self) -> bool:
+        """Whether programs read it."""
+        return self.settings.output.as_json
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return self.settings.output.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Run:
     targets: Targets
     connections: Connections
     options: RunOptions
-    settings: RunSettings
+    conditions: RunSettings
     conceded: tuple[str, ...] = ()
     inherited: Inheritance | None = None
 
@@ -91,7 +96,7 @@ class Run:
 
 
 def run_of(
-    settings: RunSettings,
+    conditions: RunSettings,
     gathered: Gathered,
     plan: RolloutPlan,
     selected: int,
@@ -99,24 +104,24 @@ def run_of(
     inherited: Inheritance | None = None,
 ) -> Run:
     """A plan of what was gathered, and all that this process runs it with; percentages are of the `selected` nodes."""
-    process, targets = settings.process, gathered.targets
+    settings, targets = conditions.settings, gathered.targets
     options = RunOptions(
         selected=selected,
         holder=wiring.lease_holder(),
-        lease_namespace=process.lease.lease_namespace,
-        lease_seconds=process.lock.seconds,
-        probe_timeout=process.ssh.probe_timeout,
-        unlock=process.lock.force_unlock,
-        reboot_command=process.reboot.command,
-        wall_command=process.reboot.wall_command,
+        lease_namespace=settings.lock.namespace,
+        lease_seconds=settings.lock.seconds,
+        probe_timeout=settings.ssh.probe_timeout,
+        unlock=conditions.force_unlock,
+        reboot_command=reboot_command(settings),
+        wall_command=wall_command_of(settings),
         pods=_pods_on(plan, gathered.snapshot.pods),
         own_node=targets.own_node,
-        operating=settings.operating,
-        watch=settings.watch,
-        sentinel=process.detect.detect_command,
+        operating=conditions.operating,
+        watch=conditions.watch,
+        sentinel=settings.detect.command,
         process=secrets.token_hex(8),
     )
-    return Run(plan, targets, gathered.connections, options, settings, conceded, inherited)
+    return Run(plan, targets, gathered.connections, options, conditions, conceded, inherited)
 
 
 def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
@@ -127,13 +132,13 @@ def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
 
 def execute(run: Run) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
-    stop = StopRequest(revert=run.settings.process.stop.stop is StopMode.REVERT)
+    stop = StopRequest(revert=run.conditions.settings.waves.stop is StopMode.REVERT)
     return _exit_code(carry_out(run, stop), stop)
 
 
 def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
-    settings, asked = run.settings, run.settings.gates.confirmation is not None
+    settings, asked = run.conditions, run.conditions.gates.confirmation is not None
     with watched(as_json=settings.as_json, asked_between=asked, stop=stop) as observer:
         anything = run.plan.waves or run.inherited is not None or run.deferred
         with stage("run") as note:
@@ -154,10 +159,10 @@ def rehearse(run: Run) -> ExitCode:
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     moves = Moves(run.plan.summary.pods_to_move)
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
-    if run.settings.as_json:
+    if run.conditions.as_json:
         _write_rehearsal(run, rehearsed, result)
     else:
-        width = run.settings.width
+        width = run.conditions.width
         show("\n".join(filter(None, (rehearsal_text(rehearsed, width), wrapped(rehearsal_ending(result), width)))))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
@@ -186,13 +191,13 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
-        ports = Ports(api, shell, clock, observers, run.settings.gates)
+        ports = Ports(api, shell, clock, observers, run.conditions.gates)
         return run_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, (EventLog(), *run.settings.observers)), shown))
+    return Observers((*map(Unfailing, (EventLog(), *run.conditions.observers)), shown))
 
 
 def _command(run: Run) -> Command:
@@ -205,7 +210,7 @@ def _command(run: Run) -> Command:
 def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
     """An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too."""
     lines = shown if run.options.operating and isinstance(shown, JsonLines) else None
-    file, name = run.settings.process.journal.journal, run.settings.cluster_name
+    file, name = run.conditions.settings.output.journal, run.conditions.settings.cluster.name
     process = run.options.process
     return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process, lines=lines)
 
@@ -216,10 +221,10 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         lambda: stop.requested,
         resumed=run.inherited is not None,
         unattended=run.options.operating,
-        news=run.settings.news,
-        cluster=run.settings.cluster_name,
+        news=run.conditions.news,
+        cluster=run.conditions.settings.cluster.name,
     )
-    return notified(observer, run.settings.process.notify, subject)
+    return notified(observer, run.conditions.settings.notify, subject)
 
 
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:

@@ -11,11 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
-from rollout.cli.options.fleetlock import ServerOptions
-from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.general import JournalOptions
-from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.settings.rules import groups_of, selection_of, server_policy
+from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
@@ -23,7 +20,7 @@ from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
 from rollout.report.observers import Unfailing
@@ -38,20 +35,10 @@ HOLDER_PREFIX = "fleetlock-server/"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """All that a server goes by, as flags, environment and file have it."""
+    """All that a server goes by: the settings, and the rules that they mean."""
 
-    server: ServerOptions
-    cluster: ClusterOptions
-    lease: LeaseOptions
-    lock: LockOptions
-    selection: Selection
+    given: Settings
     policy: Policy
-    local: LocalGateOptions
-    prometheus_url: str
-    journal: JournalOptions
-    notify: NotifyOptions
-    cluster_name: str
-    as_json: bool
 
     @property
     def settings(self) -> "ServerSettings":
@@ -59,13 +46,13 @@ class Serving:
         from rollout.server.state import ServerSettings
 
         return ServerSettings(
-            groups=self.server.groups,
-            selection=self.selection,
+            groups=groups_of(self.given.fleetlock),
+            selection=selection_of(self.given),
             policy=self.policy,
-            namespace=self.lease.lease_namespace,
+            namespace=self.given.lock.namespace,
             holder=f"{HOLDER_PREFIX}{socket.gethostname()}/{os.getpid()}",
-            lease_seconds=self.lock.seconds,
-            slot_timeout=self.server.slot_timeout,
+            lease_seconds=self.given.lock.seconds,
+            slot_timeout=self.given.fleetlock.slot_timeout,
         )
 
     @property
@@ -74,8 +61,8 @@ class Serving:
         from rollout.adapters.metrics_server import parsed_address
         from rollout.server.connections import Listening
 
-        host, port = parsed_address(self.server.listen)
-        return Listening(host, port, self.server.tls_cert, self.server.tls_key)
+        host, port = parsed_address(self.given.fleetlock.listen)
+        return Listening(host, port, self.given.fleetlock.tls_cert, self.given.fleetlock.tls_key)
 
 
 def _require_libraries() -> None:
@@ -89,8 +76,9 @@ def _require_libraries() -> None:
         ) from error
 
 
-def serve(serving: Serving) -> None:
+def serve(settings: Settings) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
+    serving = Serving(settings, server_policy(settings))
     _require_libraries()
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.report.metrics.instruments import Metrics
@@ -98,12 +86,12 @@ def serve(serving: Serving) -> None:
     from rollout.server.server import under_way
     from rollout.server.state import World
 
-    api = wiring.cluster_api(serving.cluster)
-    name = serving.cluster_name or name_of(api.server)
+    api = wiring.cluster_api(settings.cluster)
+    name = settings.cluster.name or name_of(api.server)
     metrics, tally = Metrics(name), FleetLockMetrics(name)
-    with _shown(serving) as shown:
-        watch = _Watch(serving, Observers((Unfailing(metrics), Unfailing(shown))))
-        gates = wiring.gates(serving.policy.gates.alerts, serving.local, serving.prometheus_url, None)
+    with _shown(settings) as shown:
+        watch = _Watch(settings, Observers((Unfailing(metrics), Unfailing(shown))))
+        gates = wiring.gates(settings, serving.policy.gates.alerts)
         world = World(api, wiring.system_clock(), say, watch.watched, tally, gates)
         listening = serving.listening
         listening.tls()
@@ -130,9 +118,9 @@ def _leave() -> None:
 
 
 @contextmanager
-def _shown(serving: Serving) -> Iterator[Observer]:
+def _shown(settings: Settings) -> Iterator[Observer]:
     """Whoever shows what happens: JSON lines, or plain ones."""
-    if serving.as_json:
+    if settings.output.as_json:
         lines = JsonLines(sys.stdout)
         lines.begin(wiring.system_clock().now())
         yield lines
@@ -145,14 +133,14 @@ def _shown(serving: Serving) -> Iterator[Observer]:
 class _Watch:
     """Who hears of one node's way."""
 
-    serving: Serving
+    settings: Settings
     shown: Observer
 
     @contextmanager
     def watched(self, plan: RolloutPlan) -> Iterator[Observer]:
         """Journal, notifications, and whoever shows it, as of any rollout."""
-        subject = Subject(plan, lambda: False, unattended=True, news=News(), cluster=self.serving.cluster_name)
+        subject = Subject(plan, lambda: False, unattended=True, news=News(), cluster=self.settings.cluster.name)
         with ExitStack() as stack:
-            file, name = self.serving.journal.journal, self.serving.cluster_name
+            file, name = self.settings.output.journal, self.settings.cluster.name
             observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", file, cluster_name=name))
-            yield stack.enter_context(notified(observer, self.serving.notify, subject))
+            yield stack.enter_context(notified(observer, self.settings.notify, subject))

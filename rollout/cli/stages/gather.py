@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.open_files import asked_at_once
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.ssh import SshOptions
+from rollout.cli.settings.schema import Cluster, Settings, Ssh
 from rollout.cli.terminal import error_console, say, shown_meanwhile
 from rollout.errors import ApiError, InputError
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
@@ -68,13 +66,13 @@ class Gathered:
     targets: Targets
 
 
-def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
+def connect(settings: Settings, selection: Selection) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
     parse_selector(selection.selector)
-    return Connections(connect_cluster(cluster), wiring.host_shell(ssh))
+    return Connections(connect_cluster(settings.cluster), wiring.host_shell(settings.ssh))
 
 
-def connect_cluster(cluster: ClusterOptions) -> ClusterApi:
+def connect_cluster(cluster: Cluster) -> ClusterApi:
     """The cluster alone: what no host is asked for is there sooner."""
     with stage("connect") as note:
         api = wiring.cluster_api(cluster)
@@ -82,13 +80,11 @@ def connect_cluster(cluster: ClusterOptions) -> ClusterApi:
     return api
 
 
-def gather(
-    cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str, probe: Probe
-) -> Gathered:
+def gather(settings: Settings, selection: Selection, probe: Probe) -> Gathered:
     """Everything that a plan is made of, of the selected nodes' hosts, which are asked with this probe."""
-    connections = connect(cluster, selection, ssh)
-    snapshot = read_cluster(connections, lease_namespace)
-    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh, probe))
+    connections = connect(settings, selection)
+    snapshot = read_cluster(connections, settings.lock.namespace)
+    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, settings.ssh, probe))
 
 
 def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnapshot:
@@ -165,7 +161,7 @@ def with_patience(action: Callable[[], T]) -> T:
 
 
 def ask_hosts(
-    nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions, probe: Probe = USUAL_PROBE
+    nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: Ssh, probe: Probe = USUAL_PROBE
 ) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
     selected, hosts = find_hosts(nodes, connections.api, selection, ssh)
@@ -174,7 +170,7 @@ def ask_hosts(
 
 
 def find_hosts(
-    nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: SshOptions
+    nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: Ssh
 ) -> tuple[tuple[str, ...], Mapping[str, Host]]:
     """The names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
     selected = chosen(nodes, _matching(nodes, api, selection), selection)
@@ -191,7 +187,7 @@ def ask_named(
     nodes: Sequence[Node],
     requested: Container[str],
     connections: Connections,
-    ssh: SshOptions,
+    ssh: Ssh,
     probe: Probe = USUAL_PROBE,
 ) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
@@ -241,11 +237,11 @@ def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> S
     return with_patience(lambda: read(api, selector)) if selector else nodes
 
 
-def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:
+def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
     from rollout.gather.hosts.matching import SshDefaults, match_hosts
 
     # the key stays with the shell: it is checked once there, and a host's own goes before it
-    defaults = SshDefaults(user=ssh.ssh_user or "", port=ssh.ssh_port or 0, key_file=None)
+    defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
     inventory = wiring.inventory(ssh, defaults)
     for warning in inventory.warnings if inventory else ():
         say(f"warning: {warning}")
@@ -260,7 +256,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
 
 
 def _observed(
-    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions, probe: Probe
+    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: Ssh, probe: Probe
 ) -> Mapping[str, HostObservation]:
     """What the hosts say, where they are the machines of their Nodes; and what stands on these, where asked for."""
     from rollout.gather.hosts.identity import identified
@@ -269,9 +265,7 @@ def _observed(
     return annotated(nodes, identified(nodes, _poll(hosts, shell, ssh, probe)))
 
 
-def _poll(
-    hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions, probe: Probe
-) -> Mapping[str, HostObservation]:
+def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: Ssh, probe: Probe) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
     from rollout.report.console import asking_progress
 
@@ -282,7 +276,7 @@ def _poll(
             shell,
             probe=probe,
             timeout=ssh.probe_timeout,
-            concurrency=asked_at_once(ssh.probe_concurrency, len(hosts)),
+            concurrency=ssh.probe_concurrency,
             on_result=answered,
         )
         failures = Counter(item.kind for item in observations.values() if isinstance(item, ProbeFailure))

@@ -2,7 +2,6 @@
 
 from rollout.cli import wiring
 from rollout.cli.lock_owner import has_ended_here
-from rollout.cli.options.cluster import LockOptions
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
@@ -34,13 +33,13 @@ def lock_watch() -> LeaseWatch:
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
-def refuse_beside_living(api: ClusterApi, namespace: str, lock: LockOptions) -> LeaseWatch:
+def refuse_beside_living(api: ClusterApi, namespace: str, force_unlock: str = "") -> LeaseWatch:
     """`LockedError` while a living process holds the lock; what was seen of it, for whoever takes it then.
 
     An operator who names the run to pass over is held against the lock when it is taken.
     """
     watch = lock_watch()
-    if lock.force_unlock:
+    if force_unlock:
         return watch
     try:
         state = await_sign(watch, lambda: read_lock(api, namespace), say, api.server_time)

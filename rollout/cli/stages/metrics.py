@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
-from rollout.cli.options.metrics import MetricsOptions
+from rollout.cli.settings.schema import Metrics as Places
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
@@ -102,7 +102,7 @@ class MeasuredPass:
 
 
 @contextmanager
-def metered(options: MetricsOptions, cluster_name: str, server: str, listen: str = "") -> Iterator[Meter]:
+def metered(options: Places, cluster_name: str, server: str, listen: str = "") -> Iterator[Meter]:
     """Metrics on their way for as long as this context lasts; of the cluster of this name, else of this address.
 
     With `listen` they are served there as well; `InputError` where that cannot be.
@@ -112,7 +112,7 @@ def metered(options: MetricsOptions, cluster_name: str, server: str, listen: str
         return
     from rollout.report.metrics.instruments import Metrics
 
-    metrics = Metrics(cluster_name or options.metrics_cluster or name_of(server))
+    metrics = Metrics(cluster_name or name_of(server))
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
         if listen:
@@ -121,17 +121,17 @@ def metered(options: MetricsOptions, cluster_name: str, server: str, listen: str
         yield Meter(metrics)
 
 
-def _deliver(metrics: "Metrics", options: MetricsOptions, deliveries: ExitStack) -> None:
+def _deliver(metrics: "Metrics", options: Places, deliveries: ExitStack) -> None:
     from rollout.report.metrics.delivery import Delivery
 
     def generation() -> int:
         return metrics.generation
 
-    if file := options.metrics_textfile:
+    if file := options.textfile:
         textfile = _Textfile(file, metrics)
         deliveries.enter_context(Delivery(str(file), textfile.write, generation, _warn))
-    if options.metrics_pushgateway:
-        gateway = wiring.pushgateway(options.metrics_pushgateway, metrics.cluster)
+    if options.pushgateway:
+        gateway = wiring.pushgateway(options.pushgateway, metrics.cluster)
 
         def push() -> None:
             gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)

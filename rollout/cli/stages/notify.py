@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rollout.adapters.notify.outbox import Outbox
 from rollout.cli import wiring
-from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.settings.schema import Notify
 from rollout.cli.terminal import say
 from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Observers
@@ -87,7 +87,7 @@ class Subject:
 
 
 @contextmanager
-def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> Iterator[Observer]:
+def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[Observer]:
     """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
     places = wiring.notify_destinations(options)
     if not places:
@@ -95,13 +95,13 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         return
     noteworthy = Noteworthy(
         subject.plan,
-        subject.cluster or options.notify_cluster,
-        float(options.notify_held_after),
+        subject.cluster,
+        float(options.held_after),
         resumed=subject.resumed,
         unattended=subject.unattended,
     )
     outbox = Outbox(places, say)
-    notifier = _Notifier(noteworthy, outbox, options.events, subject.is_stopped, subject.news)
+    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news)
     try:
         yield Observers((observer, notifier))
     except BaseException as error:
@@ -111,11 +111,11 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         outbox.close()
 
 
-def tell_failed_pass(error: RolloutError, options: NotifyOptions, cluster: str, news: News) -> None:
+def tell_failed_pass(error: RolloutError, options: Notify, cluster: str, news: News) -> None:
     """A pass that nobody watches ended by an error before there was a plan; unless the last one did so, too."""
     note = replace(ended_by(error), cluster=cluster, next="rollout doctor")
     places = wiring.notify_destinations(options) if news.is_new(note) else ()
-    if NotifyEvent.FINISHED not in options.events or not places:
+    if NotifyEvent.FINISHED not in options.on or not places:
         return
     outbox = Outbox(places, say)
     outbox.post(worded(replace(note, at=timestamp(wiring.system_clock().now()))))

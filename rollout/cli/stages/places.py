@@ -6,8 +6,7 @@ from tempfile import TemporaryFile
 
 from rollout.adapters.notify.destination import DeliveryError, deliver
 from rollout.cli import wiring
-from rollout.cli.options.metrics import ListenOptions, MetricsOptions
-from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.settings.schema import Metrics, Notify
 from rollout.errors import RolloutError
 from rollout.gather.doctor.checks import Check, CheckName, passed, warned
 from rollout.model.notification import TrialNote
@@ -15,7 +14,7 @@ from rollout.model.text import timestamp
 from rollout.report.notification_texts import worded
 
 
-def notification_checks(options: NotifyOptions, cluster: str, *, test: bool) -> Iterator[Check]:
+def notification_checks(options: Notify, cluster: str, *, test: bool) -> Iterator[Check]:
     """Where notifications would go; with `test`, whether they arrive."""
     note = worded(TrialNote(at=timestamp(wiring.system_clock().now()), cluster=cluster))
     for place in wiring.notify_destinations(options):
@@ -24,21 +23,21 @@ def notification_checks(options: NotifyOptions, cluster: str, *, test: bool) -> 
                 deliver(place, note)
         except DeliveryError as error:
             yield warned(
-                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its --notify URL."
+                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its URL in notify.url."
             )
         else:
             said = "accepted a test" if test else "not tried: --notify-test sends a test"
             yield passed(CheckName.NOTIFICATIONS, place.name, said)
 
 
-def metrics_checks(metrics: MetricsOptions, listen: ListenOptions) -> Iterator[Check]:
+def metrics_checks(metrics: Metrics) -> Iterator[Check]:
     """Whether metrics could be left there now. Nothing is written, pushed or served."""
-    if metrics.metrics_textfile:
-        yield _textfile(metrics.metrics_textfile)
-    if metrics.metrics_pushgateway:
-        gateway = wiring.pushgateway(metrics.metrics_pushgateway, "")
-        yield _tried(gateway.url, gateway.ask, "answers", "Check --metrics-pushgateway.")
-    if address := listen.metrics_listen:
+    if metrics.textfile:
+        yield _textfile(metrics.textfile)
+    if metrics.pushgateway:
+        gateway = wiring.pushgateway(metrics.pushgateway, "")
+        yield _tried(gateway.url, gateway.ask, "answers", "Check metrics.pushgateway.")
+    if address := metrics.listen:
         fix = "See what listens there: ss -ltnp. A standing operate on this machine does so, too."
         yield _tried(address, lambda: wiring.try_listening(address), "free to listen on", fix)
 
@@ -53,13 +52,11 @@ def _tried(subject: str, trial: Callable[[], None], well: str, fix: str) -> Chec
 
 def _textfile(file: Path) -> Check:
     """Judged without a trace: the file is replaced as a whole, so another one has to fit into its folder."""
-    folder, fix = file.absolute().parent, "Make it writable for this user, or change --metrics-textfile."
+    folder, fix = file.absolute().parent, "Make it writable for this user, or change metrics.textfile."
     if not folder.is_dir():
-        return warned(
-            CheckName.METRICS, str(file), f"{folder} is not a folder", "Make it, or change --metrics-textfile."
-        )
+        return warned(CheckName.METRICS, str(file), f"{folder} is not a folder", "Make it, or change metrics.textfile.")
     if file.is_dir():
-        return warned(CheckName.METRICS, str(file), "a folder has this name", "Change --metrics-textfile.")
+        return warned(CheckName.METRICS, str(file), "a folder has this name", "Change metrics.textfile.")
     try:
         TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -14,14 +14,15 @@ from rollout.adapters.journal import runs_directory
 from rollout.adapters.output_file import open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.options.run import ProcessOptions
+from rollout.cli.settings.rules import policy_of, probe_of, selection_of
+from rollout.cli.settings.schema import Settings
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import Connections, Gathered, Targets, close_labels, first_label
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.terminal import is_terminal, say, show, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
+from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import counted, printable, shortened
@@ -57,10 +58,11 @@ class Intent:
     chosen: Policy | None = None
 
 
-def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
-    """The saved plan's nodes and rules where there is one."""
+def load_intent(file: Path | None, settings: Settings) -> Intent:
+    """What the settings say; the saved plan's nodes and rules where there is one."""
+    policy = policy_of(settings)
     if file is None:
-        return Intent(selection, policy)
+        return Intent(selection_of(settings), policy)
     document = _read(file)
     saved = decode_plan(document, str(file))
     return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if _is_own(document) else policy)
@@ -106,14 +108,14 @@ def _saved_list() -> Path:
     return runs_directory().parent / "saved-plans"
 
 
-def gathered_by(connections: Connections, intent: Intent, process: ProcessOptions) -> Gathered:
+def gathered_by(connections: Connections, intent: Intent, settings: Settings) -> Gathered:
     """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
-    namespace = process.lease.lease_namespace
+    namespace = settings.lock.namespace
     refusals.refuse_without_rights(connections, intent.policy.drain, namespace, unattended=intent.unattended)
     snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
-    probe = process.detect.probe(intent.policy.detect)
-    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh, probe)
+    probe = probe_of(settings, intent.policy.detect)
+    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, settings.ssh, probe)
     return Gathered(connections, snapshot, targets)
 
 
@@ -222,27 +224,11 @@ def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = N
 
 
 def _idle_gates(gates: GatePolicy) -> Iterator[str]:
-    """A sentence for flags that do nothing without another: whoever gives them believes in a gate that is not there."""
-    if idle := ", ".join(_idle_of_alerts(gates.alerts)):
-        yield f"{idle} has no effect without --prometheus-url: no alerts are read"
-    if idle := ", ".join(_idle_of_windows(gates.windows)):
-        yield f"{idle} has no effect without --window: nodes start at any time"
-
-
-def _idle_of_alerts(alerts: AlertPolicy) -> Iterator[str]:
-    if not alerts.url and alerts.pattern:
-        yield "--alert-filter-regexp"
-    if not alerts.url and alerts.match_only:
-        yield "--alert-filter-match-only"
-    if not alerts.url and alerts.firing_only:
-        yield "--alert-firing-only"
-
-
-def _idle_of_windows(windows: WindowPolicy) -> Iterator[str]:
-    if not windows.windows and windows.fit:
-        yield "--window-fit"
-    if not windows.windows and windows.wait:
-        yield "--wait-window"
+    """A sentence for settings that do nothing without another: who gives them believes in a gate that is not there."""
+    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only):
+        yield "alerts.filter-regexp has no effect without alerts.prometheus-url: no alerts are read"
+    if gates.windows.wait and not gates.windows.windows:
+        yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 
 def useless_spreading(nodes: Sequence[Node], label: str) -> str:
@@ -253,9 +239,9 @@ def useless_spreading(nodes: Sequence[Node], label: str) -> str:
 
 
 def useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
-    """A warning where `--control-plane-selector` chooses no node; none where it chooses one, or is not given."""
+    """A warning where `waves.control-plane-selector` chooses no node; none where it chooses one, or is not given."""
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
-        yield f"--control-plane-selector has no effect: {close_labels(first_label(selector), nodes)}"
+        yield f"waves.control-plane-selector has no effect: {close_labels(first_label(selector), nodes)}"
 
 
 def warn_of_held(plan: RolloutPlan) -> None:

@@ -1,4 +1,4 @@
-"""Files that a pod's settings name: they go along in its ConfigMap, and a variable says where the pod has them."""
+"""Files that a pod's settings name: they go along in its ConfigMap, and the pod's arguments say where it has them."""
 
 import os
 import re
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rollout.cli.options.declaration import variable_of
 from rollout.errors import InputError
 from rollout.manifests.installation import CarriedFile
 
@@ -17,33 +16,33 @@ _BESIDE = frozenset(
         *("library", "filter_plugins", "lookup_plugins"),
     }
 )
-_WITH_OTHERS = ("inventory", "pre_reboot_playbook", "post_reboot_playbook")
-CARRIED = frozenset({*_WITH_OTHERS, "ssh_config"})
+_WITH_OTHERS = ("ssh.inventory", "reboot.pre-playbook", "reboot.post-playbook")
+_CARRIED = frozenset({*_WITH_OTHERS, "ssh.config"})
 # They mean the same in the pod.
 _NO_FILE = ("none", os.devnull)
 _PASSED_OVER = re.compile(r"\..*|.*~|__pycache__")
 
 
 def carried_files(written: Mapping[str, Any], origin: str) -> tuple[Mapping[str, str], tuple[CarriedFile, ...]]:
-    """By variable where each file or folder that the settings name is to be found, and all files; paths are relative.
+    """By setting where each file or folder that the settings name is to be found, and all files; paths are relative.
 
     Those that stand in one folder here do so in the pod: playbooks share their roles.
     """
     roots: dict[Path, str] = {}
     places: dict[str, str] = {}
     files: dict[str, CarriedFile] = {}
-    for name in sorted(CARRIED & written.keys()):
-        named, key = Path(written[name]).expanduser(), name.replace("_", "-")
+    for name in sorted(_CARRIED & written.keys()):
+        named, key = Path(str(written[name])).expanduser(), name.replace(".", "-")
         if str(named) in _NO_FILE:
             continue
         if not (named.is_file() or named.is_dir()):
             raise InputError(
-                f"{origin}: {key} = {str(named)!r} is no file or folder of this machine",
+                f"{origin}: {name} = {str(named)!r} is no file or folder of this machine",
                 hint="It goes along in the pod's ConfigMap; relative paths count from the current folder.",
             )
         folder = named if named.is_dir() else named.parent
         root = roots.setdefault(folder.resolve(), key)
-        places[variable_of(name)] = root if named.is_dir() else f"{root}/{named.name}"
+        places[name] = root if named.is_dir() else f"{root}/{named.name}"
         for path in (folder,) if named.is_dir() else (named, *_beside(named, name)):
             for file in _files_in(path):
                 place = f"{root}/{file.relative_to(folder)}"

@@ -10,13 +10,13 @@ from typing import Any
 from rollout.adapters.journal import SUFFIX, Record, journals, read_journal, read_lines, read_log, runs_directory
 from rollout.cli import wiring
 from rollout.cli.consent import place
-from rollout.cli.options.cluster import RecordedOptions
+from rollout.cli.settings.schema import Cluster
 from rollout.cli.terminal import say
 from rollout.errors import InputError, KubeconfigError
 from rollout.model.text import counted, printable, shortened
 
 _STDIN = Path("-")
-_ELSEWHERE = "A path is taken, too: a file that `apply --journal FILE` wrote."
+_ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
 # A journal says in its first record which cluster it is of; that record may be torn.
 _HEAD = 20
 
@@ -47,18 +47,18 @@ class KeptRuns:
         return f"{counted(len(self.others), 'run')} on other clusters"
 
 
-def kept_runs(options: RecordedOptions) -> KeptRuns:
+def kept_runs(cluster: Cluster, *, everywhere: bool) -> KeptRuns:
     """The journals of the cluster at hand; of all where that is asked for, or none is at hand, of which it tells.
 
     No cluster is asked, for they are read without one, too: the address in the kubeconfig tells which it is.
     """
     kept = journals(runs_directory())
-    if options.all_clusters or not kept:
+    if everywhere or not kept:
         return KeptRuns("", kept)
     try:
-        context, server = wiring.server_of(options.cluster)
+        context, server = wiring.server_of(cluster)
     except KubeconfigError as error:
-        if options.cluster.context or options.cluster.kubeconfig:
+        if cluster.context or cluster.kubeconfig:
             raise
         say(f"No cluster is at hand ({printable(str(error))}): runs on any cluster count.")
         return KeptRuns("", kept)
@@ -96,7 +96,7 @@ def _changed(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def recorded_run(run: str, file: Path | None, options: RecordedOptions) -> RecordedRun:
+def recorded_run(run: str, file: Path | None, cluster: Cluster, *, everywhere: bool) -> RecordedRun:
     """The run of this id, of which the first letters are enough, or in this file; else the last one on the cluster.
 
     `file` is the journal to look into instead of those that are kept here, `-` a log on stdin with JSON lines in it.
@@ -104,7 +104,7 @@ def recorded_run(run: str, file: Path | None, options: RecordedOptions) -> Recor
     """
     if file is None and _is_path(run):
         file, run = Path(run), ""
-    path = file or _kept(run, options)
+    path = file or _kept(run, cluster, everywhere=everywhere)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
         lines = tuple(read_log(sys.stdin.buffer) if path == _STDIN else read_lines(path))
@@ -118,13 +118,13 @@ def _is_path(run: str) -> bool:
     return "/" in run or run.endswith(SUFFIX) or run == str(_STDIN)
 
 
-def _kept(run: str, options: RecordedOptions) -> Path:
+def _kept(run: str, cluster: Cluster, *, everywhere: bool) -> Path:
     """The journal of a run that is kept here: the one of that id, or the one that was written last."""
     kept = journals(runs_directory())
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(runs_directory()))}", hint=_ELSEWHERE)
     if not run:
-        return _last(kept_runs(options))
+        return _last(kept_runs(cluster, everywhere=everywhere))
     matching = [path for path in kept if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]

@@ -152,7 +152,7 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
         raise BlockedError(
             f"not started: blocked{where}",
             details=tuple(blocker_sentences(blockers)),
-            hint="Clear this, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
+            hint="Clear this, leave those nodes out (--skip blocked, --exclude), or try them (--allow blocked).",
         )
 
 

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 
 from rollout.cli import wiring
-from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.settings.schema import Settings
 from rollout.cli.stages.gather import Connections, read_memory, with_patience
 from rollout.errors import ApiError
 from rollout.model.memory import NO_MEMORY, Memory
 
 
 def change_memory(
-    cluster: ClusterOptions, namespace: str, change: Callable[[Memory], Memory], *, anew: bool = False
+    settings: Settings, change: Callable[[Memory], Memory], *, anew: bool = False
 ) -> tuple[Memory, Memory]:
     """The memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
     from rollout.execution.record.memory import change_memory
     from rollout.gather.cluster.memory import read_standing
 
-    api = wiring.cluster_api(cluster)
+    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
     before = with_patience(lambda: read_standing(api, namespace)).memory
     if before.problem and not anew:
         raise ApiError(before.problem, hint="Reset it: rollout release --all")

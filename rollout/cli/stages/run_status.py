@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.lock_owner import has_ended_here
-from rollout.cli.options.general import GeneralOptions, ListingOptions
+from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import find_unfinished, with_patience
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
@@ -94,22 +94,22 @@ def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tu
     return heading(unfinished, word), under_way(unfinished, _Reboots(api).down(unfinished))
 
 
-def show_run(api: ClusterApi, namespace: str, general: ListingOptions) -> None:
+def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
     unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    if general.as_names:
+    if output.as_names:
         show_names(under_way(unfinished) if unfinished else ())
         return
-    if not general.is_document:
-        show(wrapped(_told(_Reboots(api), unfinished, lock), general.width))
+    if not output.is_document:
+        show(wrapped(_told(_Reboots(api), unfinished, lock), output.width))
     watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
     alive = watched and is_holder_alive(api, namespace)
-    if general.is_document:
-        show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
+    if output.is_document:
+        show_bytes(output.document(json_document(run_document(unfinished, alive=alive))))
     elif watched:
         now = unfinished if alive else find_unfinished(api, namespace)
         if text := confirmed_text(now, lock, alive=alive):
-            show(wrapped(text, general.width))
+            show(wrapped(text, output.width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class _Look:
         return not (self.unfinished and self.unfinished.blocks) and self.lock.alive is False
 
 
-def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
+def watch_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """Show the rollout as `show_run` does, again and again until it has ended, or until this is interrupted.
 
     On a terminal in place, and where there is none it waits for one; elsewhere, each time that something has changed.
@@ -138,20 +138,20 @@ def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
 
     with interrupted_by_signals(StopRequest()):
         console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
-        if general.as_json or not console.is_terminal or console.is_dumb_terminal:
-            _print_changes(brief, namespace, general)
+        if output.as_json or not console.is_terminal or console.is_dumb_terminal:
+            _print_changes(brief, namespace, output)
         else:
             _draw(brief, namespace, console)
 
 
-def _print_changes(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
+def _print_changes(api: ClusterApi, namespace: str, output: Output) -> None:
     printed, reboots = b"", _Reboots(api)
     for look in _looks(api, namespace):
         if look is None:
             continue
         document = json_line(run_document(look.unfinished, alive=bool(look.lock.alive)))
         if document != printed:
-            show_bytes(document) if general.as_json else show(_told(reboots, look.unfinished, look.lock, look.last))
+            show_bytes(document) if output.as_json else show(_told(reboots, look.unfinished, look.lock, look.last))
             printed = document
         if look.is_over:
             return

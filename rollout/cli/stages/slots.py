@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.settings.schema import Cluster
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError
@@ -32,7 +32,7 @@ class Seen:
     server: str
 
 
-def look(cluster: ClusterOptions, namespace: str) -> Seen:
+def look(cluster: Cluster, namespace: str) -> Seen:
     """How they stand now."""
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
@@ -52,7 +52,7 @@ def _server(api: "ClusterApi", namespace: str) -> str:
     return lease.holder if is_fleetlock_run(lease.run) else ""
 
 
-def release(cluster: ClusterOptions, namespace: str, node: str) -> bool:
+def release(cluster: Cluster, namespace: str, node: str) -> bool:
     """Take the node's slot away, and wait for what its server makes of that; False where it holds none.
 
     `BlockedError` where no server does it.

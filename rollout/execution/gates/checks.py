@@ -45,7 +45,7 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[s
             if deadline.expired:
                 raise NodeFailure(
                     Outcome.CHECK_FAILED,
-                    f"not annotated true within --hook-timeout {hooks.timeout}: {missing}",
+                    f"not annotated true within gates.hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
             task.report.step(task.name, phase, f"waiting for checks: {missing}")

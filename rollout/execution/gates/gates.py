@@ -57,7 +57,7 @@ class Gates(NodeGates, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a node has to meet to begin, and to be cordoned; `is_bounded`: it is waited for up to --gate-timeout."""
+    """What a node has to meet to begin, and to be cordoned; `is_bounded`: it is waited for up to gates.timeout."""
 
     ask: Callable[[PlannedNode], Hold]
     is_bounded: bool = False

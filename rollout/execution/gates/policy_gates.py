@@ -90,7 +90,7 @@ class PolicyGates:
         if why and self._stopped():
             raise InterruptedRunError(f"not started: {why}")
         if why:
-            raise BlockedError(f"not started: {why}", hint="See --gate-command.")
+            raise BlockedError(f"not started: {why}", hint="See gates.command.")
 
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
@@ -206,7 +206,7 @@ class PolicyGates:
 
     def _needed(self, node: PlannedNode) -> float:
         """Seconds that have to be left in the window."""
-        return self._estimated(node) if self._policy.windows.fit else 0.0
+        return self._estimated(node)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""
@@ -229,7 +229,7 @@ class PolicyGates:
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 names = shortened(running, _NAMED)
-                return Hold(f"pod {names} runs there (--blocking-pod-selector {selector})")
+                return Hold(f"pod {names} runs there (gates.blocking-pod-selector {selector})")
         return OPEN
 
     def _control_plane(self, node: PlannedNode) -> Hold:
@@ -253,13 +253,13 @@ class PolicyGates:
         url = self._policy.alerts.url
         if not url or self._ports.alerts is not None:
             return OPEN
-        return Hold(Later(f"alerts of {url} are not asked for: --prometheus-url does not name it"), final=True)
+        return Hold(Later(f"alerts of {url} are not asked for: alerts.prometheus-url does not name it"), final=True)
 
     def _bounded(self, node: PlannedNode, hold: Hold) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
         if not deadline.expired:
             return hold
-        why = Later(f"{hold.why}, for longer than --gate-timeout {self._policy.timeout}")
+        why = Later(f"{hold.why}, for longer than gates.timeout {self._policy.timeout}")
         return Hold(why, final=True, is_general=hold.is_general)
 
     def _report_once(self, about: str, hold: Hold) -> Hold:

@@ -1,7 +1,7 @@
 """What a node waits for because people asked for it: delays, logged-in users, load balancers.
 
-Delays and users are nobody's work: whoever stops the rollout meanwhile gets the node back at once, with `--stop finish`
-too. A process that takes the node up again does not know how much of a wait had passed, and waits anew.
+Delays and users are nobody's work: whoever stops the rollout meanwhile gets the node back at once, whatever
+`waves.stop` says. A process that takes the node up again does not know how much of a wait had passed, and waits anew.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _Users = tuple[LoggedInUser, ...]
 
 
 def delay_drain(context: NodeContext) -> None:
-    """Return after --drain-delay.
+    """Return after drain.delay.
 
     Raises:
         GivenUpError: the rollout is to stop.
@@ -37,17 +37,17 @@ def delay_drain(context: NodeContext) -> None:
         FencedError: this process may not act any more.
     """
     if delay := context.policy.courtesy.drain_delay:
-        _delay(context, delay, Phase.CORDONED, f"waiting {delay} before its drain (--drain-delay)")
+        _delay(context, delay, Phase.CORDONED, f"waiting {delay} before its drain (drain.delay)")
         context.gates.after_waiting(context, "while its drain was delayed")
 
 
 def delay_reboot(context: NodeContext) -> None:
-    """Return once nobody is logged in, or is waited for any longer, and after --reboot-delay; raises the same."""
+    """Return once nobody is logged in, or is waited for any longer, and after reboot.delay; raises the same."""
     courtesy = context.policy.courtesy
     if courtesy.wait_for_users or courtesy.wall:
         _await_users(context)
     if delay := courtesy.reboot_delay:
-        _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (--reboot-delay)")
+        _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (reboot.delay)")
         context.gates.after_waiting(context, "while its reboot was delayed")
 
 
@@ -87,7 +87,7 @@ def _await_users(context: NodeContext) -> None:
         names = shortened([str(user) for user in users], _NAMED)
         if deadline.expired:
             state = f"{names} still logged in" if users else unknown
-            _report(context, f"going on after --wait-for-users {courtesy.wait_for_users}: {state}")
+            _report(context, f"going on after reboot.wait-for-users {courtesy.wait_for_users}: {state}")
             break
         _report(context, f"waiting for {names} to log out, {courtesy.wait_for_users} at most" if users else unknown)
         has_waited = True
@@ -126,7 +126,7 @@ def _report(context: NodeContext, detail: str) -> None:
 
 
 def await_exclusion(context: NodeContext) -> None:
-    """Return after --exclude-from-load-balancers, at once where the node was excluded before us.
+    """Return after drain.exclude-from-load-balancers, at once where the node was excluded before us.
 
     Raises:
         GivenUpError: the node is to be given back meanwhile.

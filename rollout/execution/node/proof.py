@@ -42,7 +42,7 @@ _HINTS = {
     Source.ANNOTATION: "See its agent's logs.",
     Source.REBOOT_REQUIRED: "See what writes /run/reboot-required at boot.",
     Source.RPM_OSTREE: "See `rpm-ostree status` and `journalctl -b -1 -u ostree-finalize-staged` on the host.",
-    Source.COMMAND: "Run the --detect-command on the host.",
+    Source.COMMAND: "Run the detect.command on the host.",
 }
 _PODS_PAUSE = 1.0
 _NAMED = 3
@@ -96,7 +96,7 @@ def _missing_on_host(context: NodeContext, progress: Progress, boot: BootFacts) 
     if not sources:
         return
     if Source.COMMAND in sources and not host.probe.sentinel:
-        yield Source.COMMAND, "it cannot be asked, as no --detect-command is given", True
+        yield Source.COMMAND, "it cannot be asked, as no detect.command is given", True
         return
     probe = Probe(sources, host.probe.sentinel)
     facts = observe(host.host, host.shell, probe=probe, timeout=host.probe_timeout)

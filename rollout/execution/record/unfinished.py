@@ -20,7 +20,7 @@ from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
-_GONE = "its record is gone, or stands in another --lease-namespace"
+_GONE = "its record is gone, or stands in another lock.namespace"
 _STAYS = "its cordon and its marks stay"
 _NO_HOST = "Add its host to the inventory (-i) and run rollout resume again, or give it back with rollout abort."
 _NOT_OURS = "Give it back with rollout abort, which undoes this rollout as well; or look at the node."

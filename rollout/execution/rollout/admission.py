@@ -35,8 +35,8 @@ class Away:
             if run not in self._told:
                 self._told.add(run)
                 self._report.notice(
-                    f"warning: the rollout {run} has {name} in flight, under a lock in another --lease-namespace: its "
-                    "nodes count as unavailable here. Give every command the same --lease-namespace"
+                    f"warning: the rollout {run} has {name} in flight, under a lock in another lock.namespace: its "
+                    "nodes count as unavailable here. Give every command the same lock.namespace"
                 )
         return frozenset(node.name for node in nodes if is_away(node))
 

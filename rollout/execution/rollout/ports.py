@@ -34,7 +34,7 @@ class RunOptions:
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
-    before there was a plan. `sentinel` is the operator's `--detect-command`, empty where there is none. `process` is a
+    before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
     word that no other process has.
     """
 

@@ -12,7 +12,7 @@ _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node {node}",
     ExclusionReason.LEFT_CORDONED: "rollout status --run says how it stands; then: rollout resume --retry-failed, or "
     "rollout abort.",
-    ExclusionReason.CORDONED: "Once its work there is done: kubectl uncordon {node}; or use --include-cordoned.",
+    ExclusionReason.CORDONED: "Once its work there is done: kubectl uncordon {node}; or use --allow cordoned.",
     ExclusionReason.UNKNOWN_MARKS: UNCLEAR_HINT.replace("{name}", "{node}"),
     ExclusionReason.OWN_NODE: "Run rollout from outside the cluster, or from a pod that another node takes.",
 }
@@ -48,7 +48,7 @@ def exclusion_checks(plan: RolloutPlan) -> Iterator[Check]:
 
 def _rival_fix(message: str) -> str:
     command = message.partition(IF_REMOVED)[2].partition(")")[0]
-    return _RIVAL_FIXES.get(message.rpartition("--ignore-rival ")[2], _RIVAL_FIX.format(command=command))
+    return _RIVAL_FIXES.get(message.rpartition("--allow ")[2], _RIVAL_FIX.format(command=command))
 
 
 def _fix(exclusion: Exclusion) -> str:
@@ -64,7 +64,7 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
     for blocker in plan.blockers:
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object} {blocker.message}"
-            yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip-blocked.")
+            yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
     for warning in plan.warnings:
         message = f"{warning.object} {warning.message}"
         yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")

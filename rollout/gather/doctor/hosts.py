@@ -96,7 +96,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if own_command and not facts.may_reboot:
-        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tested")
+        return passed(CheckName.SUDO, node, "it is rebooted by a reboot.command, which cannot be tested")
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
@@ -126,7 +126,7 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
 def _other_source(facts: HostFacts) -> str:
     """Return what to ask a host in update_engine's place."""
     way = way_to_judge(facts, facts.shows)
-    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: --detect."
+    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: detect.sources."
     return f"{say} Or leave it out with --exclude."
 
 

@@ -2,7 +2,7 @@
 
 They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly these
 texts. Nothing that came from a cluster, an inventory or a host is ever part of them. The probe has a part for each
-source that `--detect` names; in that of `command` stands the operator's own command, and nothing else of anybody's.
+source that `detect.sources` names; in that of `command` stands the operator's own, and nothing else of anybody's.
 
 Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each section of the
 probe begins with a marker line on stdout and the same line on stderr, so that what a tool complained about

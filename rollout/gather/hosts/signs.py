@@ -31,7 +31,7 @@ _CUT_OFF, _NOT_RUN, _NOT_FOUND, _BY_SIGNAL = 124, 126, 127, 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 _LOCKED = (
     "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
-    f"--reboot-command '{FINALIZE}'"
+    f"--set reboot.command='{FINALIZE}'"
 )
 
 
@@ -115,12 +115,12 @@ def _command(stdout: Sections, _stderr: Sections) -> Sign:
     said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
     tail = f": {said}" if said else ""
     if status is None or status == _CUT_OFF:
-        return Sign(source, Answer.NONE, f"the --detect-command did not end in time{tail}")
+        return Sign(source, Answer.NONE, f"the detect.command did not end in time{tail}")
     if status in {_NOT_RUN, _NOT_FOUND} or status >= _BY_SIGNAL:
-        return Sign(source, Answer.NONE, f"the --detect-command did not run: exit status {status}{tail}")
+        return Sign(source, Answer.NONE, f"the detect.command did not run: exit status {status}{tail}")
     if status:
-        return Sign(source, Answer.NOT_NEEDED, f"the --detect-command exited with {status}")
-    return Sign(source, Answer.NEEDED, f"the --detect-command exited with 0{tail}")
+        return Sign(source, Answer.NOT_NEEDED, f"the detect.command exited with {status}")
+    return Sign(source, Answer.NEEDED, f"the detect.command exited with 0{tail}")
 
 
 def _exit_status(section: str) -> int | None:

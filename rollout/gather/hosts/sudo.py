@@ -59,7 +59,7 @@ _SENTENCES = {
 _RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
 _FIXES = {
     SudoProblem.NO_TERMINAL: "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
-    SudoProblem.MISSING: "Install sudo there, connect as root, or reboot by a --reboot-command of your own.",
+    SudoProblem.MISSING: "Install sudo there, connect as root, or reboot by a reboot.command of your own.",
     SudoProblem.NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
     SudoProblem.OTHER: "See on the host what is wrong with sudo.",
 }

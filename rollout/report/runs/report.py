@@ -20,7 +20,9 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
     """
     trace, history = traced(entries(journal)), replay(journal)
     if trace.begun_at is None or trace.heard_at is None or not (trace.commands or trace.plans):
-        raise InputError(f"no run is recorded in {origin}", hint="Is it a journal? `apply --journal FILE` writes one.")
+        raise InputError(
+            f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
+        )
     whole = Stretch(trace.begun_at, trace.heard_at)
     nodes, policy = tuple(_nodes(trace)), _policy(trace, history)
     openings = openings_in(_windows(policy), whole)

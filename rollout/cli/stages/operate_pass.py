@@ -10,9 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from rollout.cli import wiring
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
+from rollout.cli.settings.schema import Allow, Settings, StopMode
 from rollout.cli.stages import execute, gather, plan, refusals, remainder
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections
@@ -40,7 +38,6 @@ from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
-from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
@@ -54,28 +51,26 @@ _PATIENCE = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PassSettings:
-    """All that a pass goes by, as flags, environment and file have it now."""
+    """All that a pass goes by: the settings, and the nodes and rules that they mean."""
 
-    cluster: ClusterOptions
+    settings: Settings
     selection: Selection
     policy: Policy
-    process: ProcessOptions
-    local: LocalGateOptions
-    prometheus_url: str
-    leftover: LeftoverOptions
-    active_deadline: Duration | None
-    as_json: bool
 
     @property
     def namespace(self) -> str:
         """Where lock and record stand."""
-        return self.process.lease.lease_namespace
+        return self.settings.lock.namespace
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read it."""
+        return self.settings.output.as_json
 
     @property
     def cluster_name(self) -> str:
         """What notifications call the cluster while nothing is known of it."""
-        process = self.process
-        return process.naming.cluster_name or process.notify.notify_cluster or self.cluster.context or ""
+        return self.settings.cluster.name or self.settings.cluster.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +109,12 @@ def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
 
 
 def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
-    end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
+    deadline = settings.settings.operate.active_deadline
+    end = Deadline(wiring.system_clock(), deadline) if deadline else None
+    stop = TimedStop(end, lasting.ending, revert=settings.settings.waves.stop is StopMode.REVERT)
     meter, news = lasting.meter, lasting.news
     try:
-        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        connections = gather.connect(settings.settings, settings.selection)
         measured.api = connections.api
         code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
@@ -129,7 +125,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
     except RolloutError as error:
         if news.now is None:
             # a run that was begun has told of it
-            tell_failed_pass(error, settings.process.notify, settings.cluster_name, news)
+            tell_failed_pass(error, settings.settings.notify, settings.cluster_name, news)
         raise
     return PassEnd(code, stop.asked)
 
@@ -177,14 +173,12 @@ class _Pass:
         if now is None or latest is None or now - latest < _PATIENCE or memory.waited_for == run:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
-        tell_failed_pass(error, settings.process.notify, settings.cluster_name, self.lasting.news)
+        tell_failed_pass(error, settings.settings.notify, settings.cluster_name, self.lasting.news)
         with suppress(ApiError):
             change_memory(api, settings.namespace, partial(replace, waited_for=run))
 
     def _refuse_beside_others(self) -> None:
         """`LockedError` where somebody holds the lock and renews it, or may still do so at the end of the pass."""
-        if self.settings.process.lock.force_unlock:
-            return
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
@@ -233,7 +227,7 @@ class _Pass:
 
     def _rest(self, unfinished: Unfinished) -> Run:
         settings = self._run_settings(rules_of(unfinished))
-        run = remainder.planned_rest(unfinished, self.connections, settings, self.settings.leftover)
+        run = remainder.planned_rest(unfinished, self.connections, settings)
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
@@ -250,12 +244,13 @@ class _Pass:
     def _begun_anew(self) -> RunResult:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
-        gathered = plan.gathered_by(self.connections, intent, settings.process)
+        gathered = plan.gathered_by(self.connections, intent, settings.settings)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
-        if settings.leftover.require_all:
+        nodes = settings.settings.nodes
+        if nodes.require_all:
             refusals.refuse_excluded(run.plan)
-        refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
+        refusals.refuse_blocked(run.plan, only_rivals=Allow.BLOCKED in nodes.allow)
         if settings.as_json or run.plan.waves or run.deferred:
             if not settings.as_json:
                 show(plan.shown(run.plan, gathered.snapshot, width()))
@@ -265,15 +260,12 @@ class _Pass:
         return result
 
     def _run_settings(self, policy: Policy) -> RunSettings:
-        settings, lasting = self.settings, self.lasting
-        url, end = settings.prometheus_url, self.stop.end
+        settings, lasting = self.settings.settings, self.lasting
         # an unattended pass has no reader to show where a record would have it ask
-        alerts = policy.gates.alerts if policy.gates.alerts.url == url else AlertPolicy()
+        alerts = policy.gates.alerts if policy.gates.alerts.url == settings.alerts.prometheus_url else AlertPolicy()
         return RunSettings(
-            settings.process,
-            wiring.gates_of(settings.process, alerts, settings.local, url, end),
-            settings.as_json,
-            width(),
+            settings,
+            wiring.gates(settings, alerts, self.stop.end),
             lasting.meter.observers,
             lasting.news,
             operating=True,

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import typer
-
 from rollout.cli import failures, wiring
-from rollout.cli.stages.operating import Lasting, PassEnd, PassSettings, make_pass
+from rollout.cli.stages.operate_pass import Lasting, PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.lease import read_lease
@@ -24,13 +22,12 @@ _LOOK_AGAIN = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Makes passes, each by the settings as they are then; `reread` raises where they are broken.
+    """Makes passes.
 
     `every` is from the beginning of one pass to that of the next; signals wish for the end, and interrupt what is done
     until `undisturbed` is called.
     """
 
-    reread: Callable[[], PassSettings]
     every: Duration
     verbose: int
     clock: Clock
@@ -45,7 +42,6 @@ class Loop:
                 if self._pass(settings).signalled:
                     break
                 self._idle(settings, began + self.every)
-                settings = self._settings(settings)
             self.undisturbed()
         # again, for an interruption that came first
         self.undisturbed()
@@ -59,18 +55,6 @@ class Loop:
             raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
             return PassEnd(failures.report(error, verbose=bool(self.verbose)))
-
-    def _settings(self, last: PassSettings) -> PassSettings:
-        """Those of now, or the last good ones."""
-        try:
-            settings = self.reread()
-        except (RolloutError, typer.TyperException) as error:
-            failures.report(error, verbose=bool(self.verbose))
-            say("the settings of the last pass stay in force")
-            return last
-        if settings != last:
-            say("the settings have changed: the new ones are in force")
-        return settings
 
     def _idle(self, settings: PassSettings, until: float) -> None:
         """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
@@ -97,5 +81,5 @@ class Loop:
     def _api(self, settings: PassSettings) -> ClusterApi | None:
         """None where there is no way to it: the pass has told why."""
         with suppress(RolloutError):
-            return wiring.cluster_api(settings.cluster)
+            return wiring.cluster_api(settings.settings.cluster)
         return None

@@ -1,0 +1,225 @@
+"""The settings of a command on its command line: their flags, `--config` and `--set`, made of the schema for typer."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from rollout.cli.options.declaration import options_of, taken
+from rollout.cli.settings.keys import Setting, settings, written
+from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
+from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.settings.values import verbosity
+from rollout.errors import UsageError
+
+CLUSTER = ("cluster",)
+SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
+HOSTS = ("ssh",)
+RULES = (*SELECTION, "nodes.allow", "nodes.skip", "waves", "drain", "reboot", "gates.window")
+LISTING = tuple(OutputFormat)
+"""What commands that list nodes can print."""
+_PRINTED = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
+_ALWAYS = ("output",)
+_PANELS = {
+    **dict.fromkeys(("cluster", "nodes"), "Nodes"),
+    **dict.fromkeys(("waves", "drain", "reboot", "gates"), "Rules"),
+    "ssh": "SSH",
+    "output": "Output and settings",
+}
+_CONTEXT, _CONFIG, _SET = "context_", "config", "set_"
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        envvar="ROLLOUT_CONFIG",
+        show_envvar=False,
+        metavar="FILE",
+        help="Settings, in TOML",
+        rich_help_panel=_PANELS["output"],
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, by its key", rich_help_panel=_PANELS["output"]),
+]
+
+
+def takes(
+    *names: str, formats: Sequence[OutputFormat] = _PRINTED, of_another: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
+
+    The file that it names counts for itself, unless it is that `of_another` process.
+    """
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        own_parameters = list(_own_parameters(command))
+        own_context = next((item.name for item in own_parameters if item.annotation is typer.Context), "")
+        groups = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
+        shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
+
+        @functools.wraps(command)
+        def run(**received: Any) -> None:
+            from rollout.cli.log import logged
+
+            context = received[own_context] if own_context else received.pop(_CONTEXT)
+            typed = {setting: received.pop(name) for name, setting in shared.items()}
+            file = received.pop(_CONFIG)
+            read = SettingsFile(str(file or "")) if of_another else read_file(file)
+            settings_given = _given(context, typed, read, received.pop(_SET))
+            output = settings_given.output
+            if output.format not in formats:
+                known = ", ".join(formats)
+                raise UsageError(f"--output {output.format}: {context.command_path} prints {known}")
+            with logged(str(context.info_name), output.verbose, output.log_file):
+                grouped = {name: taken(kind, received) for name, kind in groups.items()}
+                of_groups = {item.name for kind in groups.values() for item in fields(kind)}
+                own = {name: value for name, value in received.items() if name not in of_groups}
+                command(settings=settings_given, **own, **grouped)
+
+        flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
+        further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
+        context = [] if own_context else [_parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)]
+        parameters = [*context, *own_parameters, *flags, *further]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {item.name: item.annotation for item in parameters}
+        return run
+
+    return decorated
+
+
+def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]:
+    """Those besides `settings`; of a dataclass its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, item in inspect.signature(command).parameters.items():
+        if is_dataclass(hints[name]):
+            yield from (_parameter(*option) for option in options_of(hints[name]))
+        elif name != "settings":
+            yield _parameter(name, hints[name], item.default)
+
+
+def _chosen(names: Iterable[str]) -> list[Setting]:
+    """Settings with flags, of tables or by their names, each once."""
+    every = [setting for setting in settings().values() if setting.key.flag]
+    chosen = [item for name in names for item in every if name in (item.name, item.name.partition(".")[0])]
+    return list(dict.fromkeys(chosen))
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _parameter_name(setting: Setting) -> str:
+    return setting.key.flag.replace("-", "_")
+
+
+def _annotation(setting: Setting) -> Any:
+    """The flag for typer: texts, which the schema reads; nothing where it is not given."""
+    counts = setting.key.read is verbosity
+    default = "" if counts or setting.is_flag else written(setting.default)
+    option = typer.Option(
+        f"--{setting.key.flag}/--no-{setting.key.flag}" if setting.default is True else f"--{setting.key.flag}",
+        *([setting.key.short] if setting.key.short else []),
+        envvar=setting.variable,
+        show_envvar=False,
+        metavar=setting.key.metavar or None,
+        count=counts,
+        autocompletion=_choices(setting),
+        help=f"{setting.help} [{default}]" if default else setting.help,
+        rich_help_panel=_PANELS.get(setting.name.partition(".")[0]),
+    )
+    kind: Any = int if counts else bool if setting.is_flag else list[str] if setting.is_list else str
+    return Annotated[kind | None, option]
+
+
+def _choices(setting: Setting) -> Callable[[str], list[str]] | None:
+    """For a shell: the words that the setting takes, where they are fixed."""
+    words = setting.choices
+    return (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
+
+
+def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, assigned: list[str] | None) -> Given:
+    """What holds, by all layers: the file, the environment, `--set`, flags."""
+    environment: dict[str, Any] = {}
+    typed: dict[str, Any] = {}
+    for setting, value in received.items():
+        origin = getattr(context.get_parameter_source(_parameter_name(setting)), "name", "")
+        if origin == "ENVIRONMENT":
+            environment[setting.name] = os.environ[setting.variable]
+        elif origin == "COMMANDLINE":
+            _refuse_empty(setting, value)
+            typed[setting.name] = value
+    sources = (
+        variables(os.environ),
+        Source(environment, {name: f"the variable {settings()[name].variable}" for name in environment}),
+        (said := assignments(assigned or ())),
+        Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
+    )
+    return given(file, *sources, typed=(*said.values, *typed))
+
+
+def _refuse_empty(setting: Setting, value: Any) -> None:
+    """A value that is empty would mean that nothing was given: all nodes in place of one."""
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    if any(not text.replace(setting.key.between if setting.is_list else " ", " ").strip() for text in texts):
+        raise UsageError(
+            f"--{setting.key.flag} is empty, as a variable of a shell is that was not set",
+            hint="Drop the flag, or give it a value.",
+        )
+
+
+class PlainValue:
+    """Reads a parameter's text by its type: typer's own way loads pydantic, 0.15 s of each command."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value; `typer.BadParameter` names the parameter."""
+        kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser
+        is_list = param.multiple or param.nargs == -1
+        if value is None:
+            return () if is_list else None
+        try:
+            if is_list:
+                return [
+                    _single(get_args(kind)[0] if get_origin(kind) is list else kind, parser, item) for item in value
+                ]
+            return _in_range(_single(kind, parser, value), param.type_descriptor.parameter_info)
+        except UsageError as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}", ctx=ctx, param=param) from error
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
+
+
+def _single(kind: Any, parser: Callable[[Any], Any] | None, value: Any) -> Any:
+    if parser is not None:
+        return parser(value) if isinstance(value, str) else value
+    if isinstance(value, kind):
+        return value
+    if issubclass(kind, Enum) and value not in {item.value for item in kind}:
+        raise ValueError(f"{value!r} is not one of {', '.join(repr(item.value) for item in kind)}.")
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a {'whole ' if kind is int else ''}number.") from error
+
+
+def _in_range(value: Any, declared: Any) -> Any:
+    """A number within the limits of its option."""
+    least, most = declared.min, declared.max
+    is_within = (least is None or value >= least) and (most is None or value <= most)
+    if isinstance(value, int | float) and not is_within:
+        raise ValueError(f"{value} is not between {least} and {most}." if most else f"{value} is less than {least}.")
+    return value
+
+
+def read_plainly(parameters: Iterable[Any]) -> None:
+    """Have these parameters of a typer command read by `PlainValue`."""
+    for parameter in parameters:
+        parameter._runtime_param = PlainValue()  # noqa: SLF001 - typer has no other way in

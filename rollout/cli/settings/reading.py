@@ -1,0 +1,223 @@
+"""From what an operator writes to `Settings`: a file that they name, variables, `--set`, and flags, which beat all."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from rollout.adapters.file_owners import is_writable_by_all
+from rollout.adapters.own_pod import OWN_POD_VARIABLES
+from rollout.cli.settings.keys import POOL, Setting, pool_settings, settings
+from rollout.cli.settings.schema import PoolTable, Settings
+from rollout.cli.terminal import say
+from rollout.errors import UsageError
+from rollout.model.gates import GateVariable
+
+_CONFIG = "ROLLOUT_CONFIG"
+# What is taken from the environment alone: by the adapters.
+_WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
+# What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
+_OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+_TABLE = re.compile(r"\s*\[+\s*([\w.\"'-]+)\s*\]+")
+_EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
+_ALL = "See them all in docs/configuration.md, or complete --set with the Tab key."
+
+
+class Given(Settings, frozen=True, kw_only=True):
+    """The settings of a command, and which of them were `typed` on its command line, or `written` anywhere.
+
+    `file` is the name of the settings file, `text` what stands in it; both may be empty.
+    """
+
+    typed: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    file: str = ""
+    text: str = ""
+
+    def refuse_typed(self, tables: Iterable[str], why: str, hint: str) -> None:
+        """`UsageError` for settings of these tables, or these settings, that were typed."""
+        if given := sorted(name for name in self.typed if name in tables or name.partition(".")[0] in tables):
+            raise UsageError(f"{', '.join(map(shown, given))} {why}", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Settings from one place, as they are written there; `origin` names the place of each, for messages."""
+
+    values: Mapping[str, Any]
+    origin: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A settings file: its name, its text, and what it says; empty without one."""
+
+    name: str = ""
+    text: str = ""
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+def shown(name: str) -> str:
+    """A setting as an operator types it: its flag, or --set with its name."""
+    setting = settings()[name]
+    return f"--{setting.key.flag}" if setting.key.flag else f"--set {name}"
+
+
+def read_file(path: Path | None) -> SettingsFile:
+    """The file that the operator names, or none; `UsageError` where it cannot be read."""
+    if path is None:
+        return SettingsFile()
+    try:
+        # with the mark that some editors put first
+        text = path.read_bytes().decode("utf-8-sig")
+        if is_writable_by_all(path):
+            say(f"warning: any user may write {path}, which --config names")
+        return SettingsFile(str(path), text, tomllib.loads(text))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="Name another file with --config.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
+
+
+def given(file: SettingsFile, *sources: Source, typed: Iterable[str] = ()) -> Given:
+    """What holds: the file's word, unless one of these sources says otherwise, the last of them first."""
+    layers = (_of_file(file), *sources)
+    values = {name: (value, layer.origin[name]) for layer in layers for name, value in layer.values.items()}
+    tables: dict[str, dict[str, Any]] = {}
+    for name, (value, origin) in values.items():
+        setting = settings()[name]
+        tables.setdefault(name.partition(".")[0], {})[setting.field] = _read(setting, value, origin)
+    kinds = get_type_hints(Settings)
+    return Given(
+        **{table: kinds[table](**fields) for table, fields in tables.items()},
+        pool=_pools(file),
+        typed=frozenset(typed),
+        written=frozenset(values),
+        file=file.name,
+        text=file.text,
+    )
+
+
+def _read(setting: Setting, value: Any, origin: str) -> Any:
+    """The value; `UsageError` names where it stands, and shows it unless it is a secret."""
+    try:
+        return setting.read(value)
+    except UsageError as error:
+        raise UsageError(f"{origin}: {error.message}", hint=error.hint) from (None if setting.is_secret else error)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {error}", hint=_hint(setting)) from None
+
+
+def _hint(setting: Setting) -> str:
+    return f"{setting.name}: {setting.help}."
+
+
+def assignments(words: Iterable[str]) -> Source:
+    """What `--set KEY=VALUE` says; a list may be given item by item."""
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name.strip().replace("_", "-")
+        if name not in settings():
+            raise UsageError(f"--set {name}: unknown setting", hint=_nearest(name))
+        if not equals:
+            raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
+        values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
+    return Source(values, {name: f"--set {name}" for name in values})
+
+
+def _of_file(file: SettingsFile) -> Source:
+    values: dict[str, Any] = {}
+    for table, content in file.document.items():
+        if table == POOL:
+            continue
+        if not isinstance(content, Mapping):
+            raise UsageError(f"{_place(file, '', table)}: {table!r} is not a table", hint=_nearest(table))
+        for key, value in content.items():
+            if (name := f"{table}.{key}") not in settings():
+                raise UsageError(f"{_place(file, table, key)}: unknown setting {name!r}", hint=_nearest(name))
+            values[name] = value
+        if not content and not any(name.startswith(f"{table}.") for name in settings()):
+            raise UsageError(f"{_place(file, table, '')}: unknown table [{table}]", hint=_nearest(table))
+    parts = {name: name.partition(".") for name in values}
+    origin = {name: f"{_place(file, table, key)}: {name}" for name, (table, _, key) in parts.items()}
+    return Source(values, origin)
+
+
+def _nearest(name: str) -> str:
+    """What was meant; flags' names are understood, too."""
+    flags = {setting.key.flag: key for key, setting in settings().items() if setting.key.flag}
+    keys = {key.partition(".")[2]: key for key in settings()}
+    meant = {**{key: key for key in settings()}, **keys, **flags, POOL: "[[pool]]"}
+    close = difflib.get_close_matches(name, meant, n=1) or difflib.get_close_matches(
+        name.rpartition(".")[2], meant, n=1
+    )
+    return f"Did you mean {meant[close[0]]}? {_EXAMPLE}" if close else _ALL
+
+
+def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
+    """The file, and the line of this key, or of its table; `number` is which [[pool]] is meant, from 1 on.
+
+    A key in a table that is written in one line has no line of its own.
+    """
+    current, seen, of_table = "", 0, 0
+    here = re.compile(rf"\s*({re.escape(table)}\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[=.]")
+    for line, text in enumerate(file.text.splitlines(), 1):
+        if header := _TABLE.match(text):
+            current = header[1].strip("\"'")
+            seen += current == table
+            if current == (table or key) and (not number or seen == number):
+                of_table = of_table or line
+        elif key and (match := here.match(text)) and (number in (0, seen)) and current == ("" if match[1] else table):
+            return f"{file.name}:{line}"
+    return f"{file.name}:{of_table}" if of_table else file.name
+
+
+def _pools(file: SettingsFile) -> tuple[PoolTable, ...]:
+    """The [[pool]] tables; there is no other way to give pools."""
+    tables = file.document.get(POOL, [])
+    if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
+        raise UsageError(f"{_place(file, '', POOL)}: {POOL} is not a list of tables", hint="Write each as [[pool]].")
+    return tuple(_pool(file, table, number) for number, table in enumerate(tables, 1))
+
+
+def _pool(file: SettingsFile, table: Mapping[str, Any], number: int) -> PoolTable:
+    known = pool_settings()
+    of = f"[[{POOL}]] {table.get('name') or f'number {number}'}"
+    for key in table:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"A pool has: {', '.join(known)}."
+            raise UsageError(f"{_place(file, POOL, key, number)}: {of}: unknown setting {key!r}", hint=hint)
+    for key, example in (("name", 'name = "web"'), ("selector", 'selector = "LABEL=VALUE"')):
+        if not table.get(key):
+            where = _place(file, POOL, "", number)
+            raise UsageError(f"{where}: {of} has no {key}", hint=f"Write {example}. Nodes in no pool need no table.")
+    read = {
+        known[key].field: _read(known[key], value, f"{_place(file, POOL, key, number)}: {of}: {key}")
+        for key, value in table.items()
+    }
+    return PoolTable(**read)
+
+
+def variables(environ: Mapping[str, str]) -> Source:
+    """The secrets that the environment holds."""
+    secrets = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
+    values = {name: environ[variable] for name, variable in secrets.items() if environ.get(variable)}
+    return Source(values, {name: f"the variable {secrets[name]}" for name in values})
+
+
+def strangers(environ: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each variable that looks like a setting and is none, of which the name alone is told."""
+    written = sorted(name for name in environ if name.startswith("ROLLOUT_") and not _OF_SERVICES.fullmatch(name))
+    if not written:
+        return
+    valid = {_CONFIG, *_WITHOUT_SETTING, *(item.variable for item in settings().values() if item.variable)}
+    for name in written:
+        if name not in valid and name not in set(GateVariable):
+            close = difflib.get_close_matches(name, valid, n=1, cutoff=0.8)
+            hint = f"did you mean {close[0]}?" if close else "flags have variables; other settings: --set, --config"
+            yield f"{name} is not a variable of rollout: {hint}"

@@ -1,0 +1,203 @@
+"""The rules of a rollout, as its plan and its record hold them, from the settings."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from rollout.cli.settings.keys import settings as settings_by_name
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.terminal import say
+from rollout.errors import UsageError
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
+from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import Source
+from rollout.model.fleetlock import GroupRules, Groups
+from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
+from rollout.model.quantity import Count
+
+# Of these tables a plan holds the rules, but for what is of each process alone.
+_OWN = (
+    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive", "alerts.prometheus-url"),
+    *("reboot.command", "reboot.wall-message", "reboot.pre-playbook", "reboot.post-playbook"),
+)
+_TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
+PLANNED = tuple(
+    name for name in settings_by_name() if name.partition(".")[0] in _TABLES and name not in (*_OWN, "detect.command")
+)
+"""Settings that a saved plan has decided."""
+
+
+def selection_of(settings: Settings) -> Selection:
+    """Which nodes are meant."""
+    return Selection(settings.nodes.selector, settings.nodes.node, settings.nodes.exclude)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """All rules; `UsageError` for those that contradict one another."""
+    nodes, waves, reboot = settings.nodes, settings.waves, settings.reboot
+    return Policy(
+        max_unavailable=waves.max_unavailable or Count(1),
+        canary=waves.canary,
+        spread_by=waves.spread_by,
+        control_plane=waves.control_plane,
+        control_plane_selector=waves.control_plane_selector,
+        include_cordoned=Allow.CORDONED in nodes.allow,
+        reboot_idle=Allow.IDLE in nodes.allow,
+        skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
+        include_held=Allow.HELD in nodes.allow,
+        sharing=waves.sharing,
+        ramp=waves.ramp,
+        prefer_no_schedule_taint=settings.drain.prefer_no_schedule_taint,
+        exclude_from_load_balancers=settings.drain.exclude_from_load_balancers,
+        drain=_drain(settings),
+        reboot_timeout=reboot.timeout,
+        ready_timeout=reboot.ready_timeout,
+        settle_timeout=waves.settle_timeout,
+        max_failures=waves.max_failures,
+        strategy=waves.strategy,
+        own_reboot_command=is_own_reboot(settings),
+        detect=detected_by(settings),
+        gates=_gates(settings),
+        courtesy=_courtesy(settings),
+        pools=_pools(settings.pool),
+    )
+
+
+def _drain(settings: Settings) -> DrainPolicy:
+    drain = settings.drain
+    return DrainPolicy(
+        timeout=drain.timeout,
+        grace_period=drain.grace_period,
+        force=drain.force,
+        delete_emptydir_data=drain.delete_emptydir_data,
+        disable_eviction=drain.disable_eviction,
+        pod_selector=drain.pod_selector,
+        skip_wait_for_delete_timeout=drain.skip_wait_for_delete_timeout,
+    )
+
+
+def _gates(settings: Settings) -> GatePolicy:
+    gates, alerts = settings.gates, settings.alerts
+    return GatePolicy(
+        windows=WindowPolicy(gates.window, gates.wait_window),
+        hooks=HookPolicy(
+            gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
+        ),
+        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only),
+        blocking_pods=gates.blocking_pod_selector,
+        timeout=gates.timeout,
+        health_checks=settings.waves.health_checks,
+        soak=settings.waves.soak,
+        ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
+    )
+
+
+def _courtesy(settings: Settings) -> CourtesyPolicy:
+    from rollout.planning.selector import node_labels as node_labels_of
+
+    reboot, labels = settings.reboot, settings.labels
+    for written in (labels.pre_reboot, labels.post_reboot):
+        node_labels_of(written)
+    return CourtesyPolicy(
+        drain_delay=settings.drain.delay,
+        reboot_delay=reboot.delay,
+        wait_for_users=reboot.wait_for_users,
+        wall=reboot.wall or bool(reboot.wall_message),
+        pre_reboot_node_labels=labels.pre_reboot,
+        post_reboot_node_labels=labels.post_reboot,
+        fluo_labels=labels.fluo,
+    )
+
+
+def _pools(tables: Sequence[PoolTable]) -> tuple[Pool, ...]:
+    from rollout.planning.pools import ordered
+
+    pools = tuple(Pool(**msgspec.structs.asdict(table)) for table in tables)
+    ordered(pools)
+    return pools
+
+
+def detected_by(settings: Settings) -> tuple[Source, ...]:
+    """What hosts are asked; `UsageError` where that is a command, and there is none."""
+    sources, command = settings.detect.sources, settings.detect.command
+    if Source.COMMAND in sources and not command:
+        raise UsageError("detect.sources has command, and there is none", hint="Give it as detect.command.")
+    if command and Source.COMMAND not in sources:
+        say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
+    return sources
+
+
+def probe_of(settings: Settings, sources: Sequence[Source]) -> Probe:
+    """What hosts are asked by these sources."""
+    return Probe(tuple(sources), settings.detect.command)
+
+
+def is_own_reboot(settings: Settings) -> bool:
+    """Whether hosts are rebooted by the operator's own command."""
+    return reboot_command(settings) != REBOOT_COMMAND
+
+
+def reboot_command(settings: Settings) -> str:
+    """What a host is asked to run."""
+    return settings.reboot.command or REBOOT_COMMAND
+
+
+def wall_command_of(settings: Settings) -> str:
+    """What a host is asked to run for its users to be told."""
+    return wall_command(settings.reboot.wall_message or WALL_MESSAGE)
+
+
+def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
+    """`UsageError` where these rules need a command of this process, and it has none: no rules hold commands."""
+    missing = []
+    if Source.COMMAND in policy.detect and not settings.detect.command:
+        missing.append("detect.command")
+    if policy.own_reboot_command and not is_own_reboot(settings):
+        missing.append("reboot.command")
+    if missing:
+        raise UsageError(
+            f"it was started or planned with a {' and a '.join(missing)}, and none is given",
+            hint="Give the same one: the command itself is stored neither on the cluster nor in the plan.",
+        )
+
+
+def refuse_another_address(settings: Given, policy: Policy) -> None:
+    """`UsageError` for an address of Prometheus on the command line that is not the one which is asked."""
+    from rollout.adapters.prometheus import is_same_place
+
+    own, url = settings.alerts.prometheus_url, policy.gates.alerts.url
+    if "alerts.prometheus-url" in settings.typed and not is_same_place(own, url):
+        raise UsageError(
+            f"alerts.prometheus-url is {own}, but this was planned with {url or 'no Prometheus'}",
+            hint="Drop it, or make a new plan with it.",
+        )
+
+
+def groups_of(server: FleetLock) -> Groups:
+    """Which of FleetLock's groups may have how many slots."""
+    counts, selectors = _by_group(server.group), _by_group(server.group_selector)
+    names = dict.fromkeys((*counts, *selectors))
+    rules = {
+        name: GroupRules(Count.parse(counts.get(name, str(server.slots))), selectors.get(name, "")) for name in names
+    }
+    return Groups(GroupRules(server.slots), rules)
+
+
+def _by_group(written: Sequence[str]) -> dict[str, str]:
+    return {name: rest for name, _, rest in (text.partition("=") for text in written)}
+
+
+def server_policy(settings: Settings) -> Policy:
+    """The rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
+    policy, server = policy_of(settings), settings.fleetlock
+    if settings.waves.max_unavailable is not None:
+        return policy
+    counts = [rules.slots for rules in groups_of(server).named.values()] or [server.slots]
+    # of 100: percentages are compared by what they are of one number
+    shares = [count for count in counts if count.is_share]
+    most = max(shares, key=lambda share: share.of(100)) if shares else Count(sum(count.of(0) for count in counts))
+    return replace(policy, max_unavailable=most)

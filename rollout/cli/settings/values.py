@@ -1,0 +1,261 @@
+"""Readers of single values: `UsageError` or `ValueError` for what cannot be one, which is told with the setting's name.
+
+What they need is imported where it is needed: a help text and a completion need none of it.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rollout.errors import UsageError
+from rollout.model.quantity import Count, Duration
+
+TRUTH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+_COMMENT = "#"
+_SERVER = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
+# What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
+_PLAIN_URL = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def verbosity(value: str) -> int:
+    """How often `-v` was given; by a variable or a file also whether at all."""
+    word = value.lower()
+    if word in TRUTH:
+        return int(TRUTH[word])
+    if word.isdecimal():
+        return int(word)
+    raise ValueError(f"{value!r} is neither a number nor true or false")
+
+
+def duration(value: str) -> Duration:
+    """A written duration."""
+    return Duration.parse(value)
+
+
+def some_time(value: str) -> Duration:
+    """A written duration that is not zero, for nothing happens in no time."""
+    seconds = Duration.parse(value)
+    if not seconds:
+        raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
+    return seconds
+
+
+def at_least_one(value: str) -> Count:
+    """A written count that is not zero, for a rollout that may take no node never ends."""
+    count = Count.parse(value)
+    if count.is_zero:
+        raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
+    return count
+
+
+def node_name(value: str) -> str:
+    """A node's name, which may stand as kubectl and `-o name` write it: `node/worker-1`."""
+    return value.removeprefix("node/").removeprefix("nodes/")
+
+
+def allowed(value: str) -> str:
+    """A word of --allow, or the name of a reboot coordinator."""
+    from rollout.cli.settings.schema import Allow
+    from rollout.planning.rivals import RIVALS
+
+    if value not in (*Allow, *RIVALS):
+        raise UsageError(f"{value!r} is not known", hint=f"Words: {', '.join(Allow)}. Rivals: {', '.join(RIVALS)}.")
+    return value
+
+
+def label_selector(value: str) -> str:
+    """A label selector that can be read, as it was written; or none."""
+    if value.strip():
+        from rollout.planning.selector import parse_selector
+
+        parse_selector(value)
+    return value.strip()
+
+
+def label_name(value: str) -> str:
+    """The name of a label or annotation, or none."""
+    if not value.strip():
+        return ""
+    from rollout.planning.selector import checked_label
+
+    return checked_label(value.strip())
+
+
+def label_prefix(value: str) -> str:
+    """The prefix of a label, with its slash."""
+    prefix, slash, name = value.partition("/")
+    if not slash or name:
+        raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
+    label_name(f"{prefix}/name")
+    return value
+
+
+def node_labels(value: str) -> str:
+    """A label with its value, as it was written."""
+    from rollout.planning.selector import node_labels as read_labels
+
+    read_labels([value])
+    return value
+
+
+def window(value: str) -> str:
+    """A window that can be read, as it was written."""
+    from rollout.planning.windows import Window
+
+    Window.parse(value)
+    return value
+
+
+def command_words(value: str) -> str:
+    """A command that can be split into words as a shell does, as it was written; or none."""
+    if value:
+        from rollout.adapters.gate_command import split_command
+
+        split_command(value)
+    return value
+
+
+def one_line(value: str) -> str:
+    """One line of printable text."""
+    if not value.strip().isprintable():
+        raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
+    return value.strip()
+
+
+def namespace(value: str) -> str:
+    """The name of a namespace."""
+    if not _NAMESPACE.fullmatch(value):
+        raise ValueError(f"{value!r} is not a namespace name. Write it as kube-system.")
+    return value
+
+
+def is_label_like(value: str) -> bool:
+    """Whether it has the form of a DNS label, as names of pools do."""
+    return bool(_NAMESPACE.fullmatch(value))
+
+
+def pool_name(value: str) -> str:
+    """The name of a pool."""
+    if not is_label_like(value):
+        raise ValueError(f'{value!r} is not a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')
+    return value
+
+
+def pattern(value: str) -> str:
+    """A regular expression that can be read, or none."""
+    if value:
+        from rollout.adapters.prometheus import checked_pattern
+
+        checked_pattern(value)
+    return value
+
+
+def prometheus_url(value: str) -> str:
+    """A URL that can be asked, or none."""
+    if not value.strip():
+        return ""
+    from rollout.adapters.prometheus import checked_url
+
+    return checked_url(value.strip())
+
+
+def pushgateway_url(value: str) -> str:
+    """The address of a Pushgateway, or none."""
+    if not value.strip():
+        return ""
+    from rollout.adapters.pushgateway import checked_push_url
+
+    return checked_push_url(value.strip())
+
+
+def listen_address(value: str) -> str:
+    """An address to listen on, or none."""
+    if value.strip():
+        from rollout.adapters.metrics_server import parsed_address
+
+        parsed_address(value.strip())
+    return value.strip()
+
+
+def textfile(value: str) -> Path:
+    """A file that node_exporter would read."""
+    path = Path(value)
+    if path.suffix != ".prom":
+        raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
+    return path
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class UrlFile:
+    """The URLs that a file holds; secrets, and so never shown."""
+
+    urls: tuple[str, ...]
+
+
+def notify_url(value: str) -> str:
+    """A URL that can be sent to. It is no part of a complaint."""
+    from rollout.adapters.notify.urls import destinations
+
+    destinations([value])
+    return value
+
+
+def url_file(value: str) -> UrlFile:
+    """A file with a URL a line, read."""
+    lines = (line.strip() for line in _content(value).splitlines())
+    urls = [line for line in lines if line and not line.startswith(_COMMENT)]
+    try:
+        return UrlFile(tuple(notify_url(url) for url in urls))
+    except UsageError as error:
+        raise UsageError(f"{value}: {error.message}", hint=error.hint) from None
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text in UTF-8") from None
+
+
+def group_slots(value: str) -> str:
+    """A group and its slots, as they were written."""
+    name, count = _group(value, "NAME=3, or NAME=25%")
+    at_least_one(count)
+    return f"{name}={count}"
+
+
+def group_selector(value: str) -> str:
+    """A group and the labels of its nodes, as they were written."""
+    name, selector = _group(value, "NAME=SELECTOR: workers=node.kubernetes.io/role=worker")
+    return f"{name}={label_selector(selector)}"
+
+
+def _group(value: str, example: str) -> tuple[str, str]:
+    from rollout.model.fleetlock import is_group
+
+    name, equals, rest = value.partition("=")
+    if not equals or not rest.strip() or not is_group(name.strip()):
+        raise ValueError(f"{value!r} names no group of FleetLock. Write it as {example}.")
+    return name.strip(), rest.strip()
+
+
+def server_url(flag: str, text: str) -> str:
+    """The address of a FleetLock server, with the slash at its end that keeps the last part of its path."""
+    if not text:
+        raise UsageError(f"no {flag}: hosts need the address of the server", hint=_SERVER)
+    try:
+        parts, port = urlsplit(text), urlsplit(text).port
+    except ValueError as error:
+        raise UsageError(f"{flag} {text!r} is not a URL: {error}", hint=_SERVER) from error
+    if parts.username is not None or parts.query or parts.fragment:
+        raise UsageError(f"{flag} has a user, a query or a fragment, which no request would have", hint=_SERVER)
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN_URL.fullmatch(text):
+        raise UsageError(f"{flag} {text!r} is not the URL of a server", hint=_SERVER)
+    return text if text.endswith("/") else f"{text}/"

@@ -1,0 +1,238 @@
+"""Settings from a file, variables, `--set` and flags: which goes before which, and mistakes are told by their place."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.cli.flags import RULES
+from rollout.cli.main import program
+from rollout.cli.settings.keys import pool_settings, settings
+from rollout.cli.settings.reading import Given, Source, assignments, given, read_file, variables
+from rollout.cli.settings.rules import groups_of, policy_of, selection_of
+from rollout.errors import ExitCode, UsageError
+from rollout.model.detection import Source as Detection
+from rollout.model.gates import AlertPolicy
+from rollout.model.policy import Pool, Strategy
+from rollout.model.quantity import Count, Duration
+from tests.cli.conftest import Command
+
+# One value for each kind of setting, as it stands in a file.
+WRITTEN = """
+[cluster]
+name = "berlin"
+[nodes]
+node = ["worker-1", "node/worker-2,worker-3"]
+allow = ["held", "kured"]
+[detect]
+sources = ["annotation"]
+[ssh]
+port = 2222
+inventory = "hosts.ini"
+[waves]
+max-unavailable = "25%"
+ramp = "1,10%"
+strategy = "rolling"
+[drain]
+timeout = "20m"
+grace-period = 5
+force = true
+[gates]
+window = ["mon,tue 01:00 2h", "sat 02:00 3h; sun 02:00 3h"]
+[fleetlock]
+group = ["workers=2"]
+group-selector = ["workers=a in (b,c)"]
+"""
+
+
+def read(tmp_path: Path, text: str, *words: str, flags: dict[str, object] | None = None) -> Given:
+    file = tmp_path / "own.toml"
+    file.write_text(text, encoding="utf-8")
+    typed = Source(flags or {}, {name: f"flag {name}" for name in flags or {}})
+    return given(read_file(file), variables({}), assignments(words), typed, typed=(*typed.values,))
+
+
+def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:
+    found = read(tmp_path, WRITTEN)
+    assert found.cluster.name == "berlin"
+    assert selection_of(found).nodes == ("worker-1", "worker-2", "worker-3")
+    assert (found.ssh.port, found.ssh.inventory) == (2222, Path("hosts.ini"))
+    assert (found.drain.timeout, found.drain.grace_period, found.drain.force) == (Duration(1200), 5, True)
+    assert found.gates.window == ("mon,tue 01:00 2h", "sat 02:00 3h", "sun 02:00 3h")
+    policy = policy_of(found)
+    assert (policy.include_held, policy.gates.ignored_rivals, policy.include_cordoned) == (True, ("kured",), False)
+    assert (policy.max_unavailable, policy.ramp) == (Count(25, percent=True), (Count(1), Count(10, percent=True)))
+    assert (policy.strategy, policy.detect) == (Strategy.ROLLING, (Detection.ANNOTATION,))
+    assert groups_of(found.fleetlock).named["workers"].selector == "a in (b,c)"
+
+
+def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
+    file = '[drain]\ntimeout = "1m"\n[waves]\nsoak = "1m"\ncanary = 1\n[nodes]\nnode = ["a"]\n'
+    found = read(
+        tmp_path,
+        file,
+        *("drain.timeout=2m", "waves.soak=2m", "nodes.node=b", "nodes.node=c,d"),
+        flags={"drain.timeout": "3m"},
+    )
+    assert (found.drain.timeout, found.waves.soak, found.waves.canary) == (Duration(180), Duration(120), 1)
+    assert found.nodes.node == ("b", "c", "d")
+    assert found.typed == {"drain.timeout"}
+
+
+def test_secrets_have_variables() -> None:
+    url = "https://hooks.example/T0"
+    found = given(read_file(None), variables({"ROLLOUT_NOTIFY": f"{url} {url}/2"}))
+    assert found.notify.urls == (url, f"{url}/2")
+
+
+def test_what_is_wrong_in_no_setting_is_no_default(tmp_path: Path) -> None:
+    """A set of alerts that is empty takes back what a file says."""
+    found = read(tmp_path, '[alerts]\nprometheus-url = "http://a"\n', "alerts.prometheus-url=")
+    assert policy_of(found).gates.alerts == AlertPolicy()
+
+
+MISTAKES = [
+    ("[drain]\nforce = true\ntimout = '5m'\n", "own.toml:3: unknown setting 'drain.timout'", "drain.timeout"),
+    ("[drian]\ntimeout = '5m'\n", "own.toml:2: unknown setting 'drian.timeout'", "drain.timeout"),
+    ("drain-timeout = '5m'\n", "own.toml:1: 'drain-timeout' is not a table", "drain.timeout"),
+    ("[drain]\n# said below\n'timeout' = '5x'\n", "own.toml:3: drain.timeout: '5x' is not a duration", "90s"),
+    ("drain.timeout = '5x'\n", "own.toml:1: drain.timeout: '5x' is not a duration", "90s"),
+    ("[waves]\nmax-unavailable = 0\n", "own.toml:2: waves.max-unavailable: 0 would take no node", "most nodes"),
+    ("[waves]\nstrategy = 'random'\n", "'random' is not one of waves, rolling", "rolling"),
+    ("[drain]\nforce = 'perhaps'\n", "own.toml:2: drain.force: it is neither true nor false", ""),
+    ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
+    ("[waves]\ncanary = 'two'\n", "own.toml:2: waves.canary: 'two' is not a whole number", ""),
+    ("[drain]\ntimeout = ['5m']\n", "own.toml:2: drain.timeout: it takes one value", ""),
+    ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not known", "cordoned"),
+    (
+        "[[pool]]\nname = 'a'\nselector = 'x'\n[[pool]]\nname = 'b'\nselektor = 'y'\n",
+        "own.toml:6: [[pool]] b",
+        "selector",
+    ),
+    ("[[pool]]\nselector = 'a=b'\n", "own.toml:1: [[pool]] number 1 has no name", "name"),
+    ("[[pool]]\nname = 'web'\n", "own.toml:1: [[pool]] web has no selector", "selector"),
+    ("[[pool]]\nname = 'No'\nselector = 'x'\n", "own.toml:2: [[pool]] No: name: 'No' is not a name", ""),
+    (
+        "[[pool]]\nname = 'a'\nselector = 'x'\n\n[[pool]]\nname = 'b'\nselector = 'y'\ndrain-timeout = 'soon'\n",
+        "own.toml:8: [[pool]] b: drain-timeout: 'soon' is not a duration",
+        "90s",
+    ),
+    ("pool = 'web'\n", "own.toml:1: pool is not a list of tables", "[[pool]]"),
+    ("[drain\n", "own.toml is not TOML", "[drain]"),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), MISTAKES)
+def test_a_mistake_is_told_with_file_line_and_key(text: str, message: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(tmp_path, text)
+    assert message in raised.value.message
+    assert hint.lower() in raised.value.hint.lower()
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("drain.timout=5m", "--set drain.timout: unknown setting", "drain.timeout"),
+        ("max-unavailable=3", "--set max-unavailable: unknown setting", "waves.max-unavailable"),
+        ("drain.timeout", "--set drain.timeout has no value", "drain.timeout=VALUE"),
+        ("drain.timeout=5x", "--set drain.timeout: '5x' is not a duration", "90s"),
+        ("gates.command='open", "--set gates.command: ", ""),
+    ],
+)
+def test_a_mistake_in_an_assignment_names_its_key(word: str, message: str, hint: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(tmp_path, "", word)
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_secret_is_in_no_complaint(command: Command) -> None:
+    for key in ("notify.url", "metrics.pushgateway"):
+        ended = command("plan", "-v", "--set", f"{key}=nonsense://me:hunter22@x y")
+        assert ended.code == ExitCode.USAGE
+        assert f"--set {key}: " in ended.stderr
+        assert "hunter22" not in ended.stderr
+
+
+def test_a_pool_has_rules_of_its_own(tmp_path: Path) -> None:
+    text = """
+[[pool]]
+name = "canary"
+selector = "tier=canary"
+max-unavailable = 1
+
+[[pool]]
+name = "web"
+selector = "tier=web"
+after = ["canary"]
+max-unavailable = "25%"
+ramp = ["1", "10%"]
+strategy = "rolling"
+reboot-idle = true
+drain-timeout = "30m"
+"""
+    assert policy_of(read(tmp_path, text)).pools == (
+        Pool("canary", "tier=canary", max_unavailable=Count(1)),
+        Pool(
+            "web",
+            "tier=web",
+            after=("canary",),
+            max_unavailable=Count(25, percent=True),
+            ramp=(Count(1), Count(10, percent=True)),
+            strategy=Strategy.ROLLING,
+            reboot_idle=True,
+            drain_timeout=Duration(1800),
+        ),
+    )
+
+
+def test_pools_that_wait_for_one_another_are_a_usage_error(home: Path, command: Command) -> None:
+    (home / "own.toml").write_text(
+        '[[pool]]\nname = "a"\nselector = "x"\nafter = ["b"]\n[[pool]]\nname = "b"\nselector = "y"\nafter = "a"\n'
+    )
+    ended = command("plan", "-c", "own.toml")
+    assert ended.code == ExitCode.USAGE
+    assert "pool 'a': after: 'a', 'b' wait for one another" in ended.stderr
+
+
+def test_flags_are_those_that_people_type() -> None:
+    """The help of the longest command is one screen, each flag a line."""
+    assert len([item for item in settings().values() if item.key.flag and item.name.partition(".")[0] in RULES]) < 25
+    apply = program().commands["apply"]
+    assert len(apply.params) <= 41, "an argument besides"
+
+
+def test_every_setting_has_a_help_and_its_default_can_be_written() -> None:
+    for setting in (*settings().values(), *pool_settings().values()):
+        assert setting.help
+        assert setting.help[-1] != "."
+        if isinstance(setting.default, Duration | Count):
+            assert setting.read(str(setting.default)) == setting.default
+
+
+def unread(home: Path) -> Iterator[str]:
+    """Files that lie where an operator stands."""
+    for name in ("rollout.toml", ".rollout.toml"):
+        (home / name).write_text('[cluster]\nkubeconfig = "theirs.json"\n[drain]\nnonsense = 1\n')
+        yield name
+
+
+def test_a_file_that_nobody_named_is_not_read(home: Path, command: Command) -> None:
+    for name in unread(home):
+        assert command("history").code == ExitCode.OK
+        assert command("history", "--config", name).code == ExitCode.USAGE
+        assert command("history", variables={"ROLLOUT_CONFIG": name}).code == ExitCode.USAGE
+
+
+def test_a_named_file_that_anybody_may_write_is_warned_of(home: Path, command: Command) -> None:
+    (home / "own.toml").write_text("")
+    (home / "own.toml").chmod(0o666)
+    assert "warning: any user may write own.toml" in command("history", "-c", "own.toml").stderr
+    assert "warning" not in command("history", "-c", os.devnull).stderr
+
+
+def test_a_file_that_cannot_be_read_is_told(command: Command) -> None:
+    ended = command("history", "-c", "missing.toml")
+    assert (ended.code, "cannot read missing.toml" in ended.stderr) == (ExitCode.USAGE, True)

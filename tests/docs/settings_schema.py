@@ -1,0 +1,54 @@
+"""The JSON Schema (2020-12) of a settings file, for editors: made from the program's own schema."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rollout.cli.settings.keys import Setting, pool_settings, settings, written
+from rollout.model.quantity import Count
+
+NAME = "settings"
+
+
+def schema() -> Mapping[str, Any]:
+    """A table an object, which has no keys but these."""
+    tables: dict[str, dict[str, Any]] = {}
+    for setting in settings().values():
+        table, _, key = setting.name.partition(".")
+        tables.setdefault(table, {})[key] = _of(setting)
+    pool = _object({name: _of(setting) for name, setting in pool_settings().items()}) | {
+        "required": ["name", "selector"]
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of rollout",
+        **_object({name: _object(keys) for name, keys in tables.items()} | {"pool": {"type": "array", "items": pool}}),
+    }
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _of(setting: Setting) -> Mapping[str, Any]:
+    item = _item(setting)
+    kind = {"anyOf": [item, {"type": "array", "items": item}]} if setting.is_list else item
+    default = f" Default: {written(setting.default)}." if written(setting.default) else ""
+    return {**kind, "description": f"{setting.help}.{default}"}
+
+
+def _item(setting: Setting) -> dict[str, Any]:
+    limits = {"minimum": setting.key.least, "maximum": setting.key.most}
+    if setting.is_flag:
+        return {"type": "boolean"}
+    if setting.kind is int:
+        return {"type": "integer", **{word: value for word, value in limits.items() if value is not None}}
+    # items of a list may stand in one text
+    if setting.choices and not setting.is_list:
+        return {"enum": list(setting.choices)}
+    return {"type": ["string", "integer"] if setting.kind is Count else "string"}
+
+
+def text() -> str:
+    """As it stands beside the pages."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
