@@ -54,7 +54,7 @@ def used_up_by(node: Node, limit: str) -> Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AwayLimit:
     """How many nodes may be away: of all, and of the pools that have a limit of their own.
 
     `members` says of every node to which of these pools it belongs.
@@ -65,7 +65,7 @@ class Room:
     members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "Room":
+    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
         """`selected` is what percentages are of. Planned nodes are where the plan says, others where labels do."""
         most = plan.policy.max_unavailable.of(selected)
         if not plan.policy.pools:

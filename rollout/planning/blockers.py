@@ -23,7 +23,7 @@ from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
-from rollout.planning.scheduler import USUAL_PODS, Rooms, places_for, requests_in_words
+from rollout.planning.scheduler import USUAL_PODS, Scheduler, places_for, requests_in_words
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
 
 _REFUSALS = {
@@ -175,7 +175,7 @@ def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
 
 
 def stuck_budgets(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms, headcount: Headcount
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, scheduler: Scheduler, headcount: Headcount
 ) -> tuple[Blocker, ...]:
     """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
 
@@ -189,7 +189,7 @@ def stuck_budgets(
         if budget is not None and budget.disruptions_allowed > 0 and not bypasses(pod, budget):
             covered[id(budget)].append((budget, pod))
     blockers = (
-        _in_vain(node, group[0][0], [pod for _, pod in group], moving, rooms, headcount)
+        _in_vain(node, group[0][0], [pod for _, pod in group], moving, scheduler, headcount)
         for group in covered.values()
         if len(group) > group[0][0].disruptions_allowed
     )
@@ -202,13 +202,13 @@ def _only(budgets: Sequence[Budget]) -> Budget | None:
 
 
 def _in_vain(
-    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms, headcount: Headcount
+    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], scheduler: Scheduler, headcount: Headcount
 ) -> Blocker | None:
     at_once = max(budget.disruptions_allowed, headcount.most_healthy(budget) - budget.desired_healthy)
     if len(pods) <= at_once:
         return None
-    homeless, why = _left_waiting(node, pods, at_once, rooms)
-    if not homeless or not _stuck_without(moving, node, pods, at_once, rooms):
+    homeless, why = _left_waiting(node, pods, at_once, scheduler)
+    if not homeless or not _stuck_without(moving, node, pods, at_once, scheduler):
         return None
     return Blocker(
         node,
@@ -220,38 +220,38 @@ def _in_vain(
     )
 
 
-def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> bool:
+def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> bool:
     """Whether they are stuck as well once all others have left: they may be drawn to those, or kept away by them."""
     own = {pod.uid for pod in pods}
     others = [pod for pod in moving if pod.uid not in own]
     for pod in others:
-        rooms.take_out(pod)
-    targets = places_for(others, rooms)
-    homeless, _ = _left_waiting(node, pods, at_once, rooms)
+        scheduler.take_out(pod)
+    targets = places_for(others, scheduler)
+    homeless, _ = _left_waiting(node, pods, at_once, scheduler)
     for pod in others:
         if targets[pod.uid]:
-            rooms.take_out(pod)
-        rooms.put(pod, node)
+            scheduler.take_out(pod)
+        scheduler.put(pod, node)
     return homeless is not None
 
 
-def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> tuple[Pod | None, str]:
+def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> tuple[Pod | None, str]:
     """Let pods leave as a budget does; one without a place, and why, if they never all leave. Changes nothing."""
-    rooms.close((node,))
+    scheduler.close((node,))
     staying, waiting, placed = list(pods), list[Pod](), list[Pod]()
     while staying and len(waiting) < at_once:
         going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
         for pod in going:
-            rooms.take_out(pod)
-        targets = places_for([*waiting, *going], rooms)
+            scheduler.take_out(pod)
+        targets = places_for([*waiting, *going], scheduler)
         placed += [pod for pod in (*waiting, *going) if targets[pod.uid]]
         waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
     homeless = waiting[0] if staying else None
-    why = rooms.why_nowhere(homeless) if homeless else ""
+    why = scheduler.why_nowhere(homeless) if homeless else ""
     for pod in placed:
-        rooms.take_out(pod)
+        scheduler.take_out(pod)
     for pod in (*placed, *waiting):
-        rooms.put(pod, node)
+        scheduler.put(pod, node)
     return homeless, why
 
 
@@ -272,7 +272,9 @@ class Shortage:
     free_on: Mapping[str, _Amounts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot, index: BudgetIndex, rooms: Rooms, stuck_pods: StuckPods) -> "Shortage":
+    def of(
+        cls, snapshot: ClusterSnapshot, index: BudgetIndex, scheduler: Scheduler, stuck_pods: StuckPods
+    ) -> "Shortage":
         """The shortage of a cluster, whose budgets the index knows."""
         free_on = {node.name: _offered(node) for node in snapshot.nodes}
         running = [pod for pod in snapshot.pods if pod.node in free_on and not (pod.finished or pod.terminating)]
@@ -282,7 +284,7 @@ class Shortage:
         for pod in running:
             if pod.owner is not None and not is_replaced(pod):
                 free_on[pod.node] = _less(free_on[pod.node], pod.requests)
-            elif (budget := _guarding(pod, index)) and not rooms.may_return(pod):
+            elif (budget := _guarding(pod, index)) and not scheduler.may_return(pod):
                 guarded[budget].append(pod)
         kept = _sum(_kept(pods, stuck_pods.most_away(budget)) for budget, pods in guarded.items())
         return cls(kept, _sum(free_on.values()), free_on)

@@ -12,7 +12,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
 from rollout.planning.budgets import BudgetIndex, StuckPods, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.scheduler import Rooms, without_place
+from rollout.planning.scheduler import Scheduler, places_for
 from rollout.planning.sharing import Load
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 
@@ -76,7 +76,7 @@ class DrainForecaster:
     rules: DrainRules
     index: BudgetIndex
     stuck_pods: StuckPods
-    rooms: Rooms
+    scheduler: Scheduler
     evicting: bool
     by_rate: bool
     shortage: Shortage
@@ -88,7 +88,7 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
-        index, rooms = BudgetIndex.of(snapshot.budgets), Rooms.of(snapshot)
+        index, scheduler = BudgetIndex.of(snapshot.budgets), Scheduler.of(snapshot)
         stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
         # Pods that no drain evicts are no reason why it should not end.
         asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
@@ -97,10 +97,10 @@ class DrainForecaster:
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             index,
             stuck_pods,
-            rooms,
+            scheduler,
             evicting=not policy.drain.disable_eviction,
             by_rate=policy.sharing is Sharing.RATE,
-            shortage=Shortage.of(snapshot, index, rooms, stuck_pods) if asks_all else Shortage(),
+            shortage=Shortage.of(snapshot, index, scheduler, stuck_pods) if asks_all else Shortage(),
         )
 
     def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
@@ -115,7 +115,7 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
-            stuck = stuck_budgets(name, verdicts, self.index, self.rooms, self.stuck_pods.headcount)
+            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods.headcount)
             blockers += stuck or self.shortage.blockers(name)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
         guarded = self._guarded(verdicts)
@@ -144,7 +144,7 @@ class DrainForecaster:
 
     def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
         """What comes back only with the node: pods that nothing replaces, or that find no other place."""
-        moving = {pod.uid for pod in leaving} - without_place(node, leaving, self.rooms)
+        moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
         return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
 
 
@@ -163,3 +163,16 @@ def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
             for key in keys:
                 kinds[key][owner.uid] = owner.kind
     return kinds
+
+
+def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    scheduler.close((node,))
+    for pod in moving:
+        scheduler.take_out(pod)
+    targets = places_for(moving, scheduler)
+    for pod in moving:
+        if targets[pod.uid]:
+            scheduler.take_out(pod)
+        scheduler.put(pod, node)
+    return frozenset(uid for uid, target in targets.items() if target in ("", node))

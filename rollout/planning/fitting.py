@@ -1,22 +1,18 @@
-"""Whether pods find places while nodes are away: waves played one by one, and parts of the rollout that roll.
+"""Whether pods find places while nodes are away: the waves one by one, all nodes of each away at once.
 
 Packing reckons with the room of the whole cluster; here each pod must find a node. Nodes whose pods would find none
-only because of those that are away with them do not go along: they take their turn in a later wave. Rolling lets any
-admissible set come about, so each group of nodes that certain pods are bound to is tried with its worst one: those
-that have the most to move.
+only because of those that are away with them do not go along: they take their turn in a later wave.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rollout.model.cluster import Pod
-from rollout.model.plan import PlanWarning, Rolling, WarningKind
+from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.rolling import together
-from rollout.planning.scheduler import Rooms, places_for
+from rollout.planning.scheduler import Scheduler, places_for
 from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
@@ -41,12 +37,12 @@ class _Move:
     to: str
 
 
-class Simulation:
-    """The cluster as the plan goes on. `leaving` are each node's movable pods; `rooms` ends as the cluster would."""
+class _Fitting:
+    """The cluster as the plan goes on. `leaving` are the pods that leave each node; the scheduler ends as it would."""
 
-    def __init__(self, leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, index: BudgetIndex) -> None:
+    def __init__(self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, index: BudgetIndex) -> None:
         self._residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
-        self._rooms = rooms
+        self._scheduler = scheduler
         self._index = index
         self._arrivals: dict[str, int] = {}
         self._warnings: list[PlanWarning] = []
@@ -55,7 +51,7 @@ class Simulation:
         self._counted = 0
 
     def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
-        """Simulate the waves of one part of the rollout; they come back as they can be, more of them where needed."""
+        """Fit the waves of one part of the rollout; they come back as they can be, more of them where needed."""
         played: list[Placed] = []
         waiting: list[Piece] = []
         for wave in part:
@@ -102,7 +98,7 @@ class Simulation:
         names = [piece.name for piece in pieces]
         moved = self._depart(names)
         if len(names) > 1 and (limits.rounds or any(not move.to for move in moved)):
-            homeless = [(move, self._rooms.why_nowhere(move.pod)) for move in moved if not move.to]
+            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
             held = self._with_holds(pieces, moved) if limits.rounds else pieces
             if homeless:
                 self._return(moved)
@@ -127,7 +123,7 @@ class Simulation:
         short = {
             move.node: defaultdict[str, set[str]](set)
             for move in moved
-            if not move.to and self._rooms.lacks_room(move.pod)
+            if not move.to and self._scheduler.lacks_room(move.pod)
         }
         for move in moved if short else ():
             for key in guards(move.pod, self._index) if move.node in short else ():
@@ -150,25 +146,25 @@ class Simulation:
         """The pieces with what comes back only with them as things are by now."""
         holds: dict[str, Counter[str]] = defaultdict(Counter)
         for move in moved:
-            if not move.to or move.to in self._rooms.closed:
+            if not move.to or move.to in self._scheduler.closed:
                 holds[move.node].update(guards(move.pod, self._index))
         return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
-        self._rooms.close(names)
+        self._scheduler.close(names)
         going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
         for _, pod in going:
-            self._rooms.take_out(pod)
-        targets = places_for([pod for _, pod in going], self._rooms)
+            self._scheduler.take_out(pod)
+        targets = places_for([pod for _, pod in going], self._scheduler)
         return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
 
     def _return(self, moved: Sequence[_Move]) -> None:
         """Put all pods back to where they were."""
         for move in moved:
             if move.to:
-                self._rooms.take_out(move.pod)
-            self._rooms.put(move.pod, move.node)
+                self._scheduler.take_out(move.pod)
+            self._scheduler.put(move.pod, move.node)
 
     def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
         """Of nodes that have pods without a place, those that would not have them if they went alone."""
@@ -179,10 +175,10 @@ class Simulation:
         return crowded
 
     def _fits_alone(self, move: _Move) -> bool:
-        self._rooms.close((move.node,))
-        self._rooms.take_out(move.pod)
-        target = self._rooms.place(move.pod)
-        self._rooms.put(move.pod, move.node)
+        self._scheduler.close((move.node,))
+        self._scheduler.take_out(move.pod)
+        target = self._scheduler.place(move.pod)
+        self._scheduler.put(move.pod, move.node)
         return bool(target)
 
     def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
@@ -190,27 +186,31 @@ class Simulation:
         for name in names:
             pods = self._residents.pop(name, ())
             self._arrivals[name] = sum(pod.node != name for pod in pods)
-        self._warnings += [_homeless(move, self._rooms) for move in moved if not move.to]
-        self._warnings += [_returning(move) for move in moved if move.to in self._rooms.closed]
+        self._warnings += [_homeless(move, self._scheduler) for move in moved if not move.to]
+        self._warnings += [_returning(move) for move in moved if move.to in self._scheduler.closed]
         for move in moved:
             if not move.to:
-                self._rooms.put(move.pod, move.node)
+                self._scheduler.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
         self._moved += [move.pod for move in moved]
-        self._rooms.untaint(names)
+        self._scheduler.untaint(names)
 
 
 def _holding(piece: Piece, holds: Counter[str]) -> Piece:
     return replace(piece, load=Counter(piece.load) | holds, holds=Counter(piece.holds) | holds)
 
 
-def simulate(
-    waves: Sequence[Placed], leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, limits: Limits, index: BudgetIndex
+def fitted(
+    waves: Sequence[Placed],
+    leaving: Mapping[str, Sequence[Pod]],
+    scheduler: Scheduler,
+    limits: Limits,
+    index: BudgetIndex,
 ) -> tuple[tuple[Placed, ...], Foresight]:
     """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
-    simulation = Simulation(leaving, rooms, index)
-    played = [wave for part in _parts(waves) for wave in simulation.take(part, limits)]
-    return tuple(played), simulation.seen()
+    fitting = _Fitting(leaving, scheduler, index)
+    played = [wave for part in _parts(waves) for wave in fitting.take(part, limits)]
+    return tuple(played), fitting.seen()
 
 
 def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
@@ -218,8 +218,8 @@ def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
     return (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
 
 
-def _homeless(move: _Move, rooms: Rooms) -> PlanWarning:
-    why = rooms.why_nowhere(move.pod)
+def _homeless(move: _Move, scheduler: Scheduler) -> PlanWarning:
+    why = scheduler.why_nowhere(move.pod)
     message = f"down until its node returns: {why}; make room on other nodes if it must run"
     return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.FITS_NOWHERE)
 
@@ -238,80 +238,3 @@ def _returning(move: _Move) -> PlanWarning:
         "ends it without asking its budgets"
     )
     return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.POD)
-
-
-Leaving = Mapping[str, Sequence[Pod]]
-
-
-def _matching(names: Iterable[str], leaving: Leaving, rooms: Rooms) -> Iterable[frozenset[str]]:
-    """The nodes that the pods of these could go to, once for all pods of the same demands."""
-    matching = (rooms.matching(pod) for name in names for pod in leaving.get(name, ()))
-    return {id(nodes): nodes for nodes in matching}.values()
-
-
-def uncrowded(wave: Placed, leaving: Leaving, rooms: Rooms) -> Placed:
-    """The wave with rules under which its pods find places; `rooms` are as before the rollout, and stay so."""
-    if wave.rolling is None or wave.rolling.in_flight == 1:
-        return wave
-    rules = wave.rolling
-    for number, members in enumerate(_bound_together(wave, leaving, rooms), start=1):
-        rules = _kept_apart(rules, f"place:pods-{number}", members, leaving, rooms)
-    return replace(wave, rolling=rules)
-
-
-def _bound_together(wave: Placed, leaving: Leaving, rooms: Rooms) -> list[list[str]]:
-    """The nodes of the wave that pods with the same demands leave, or can go to."""
-    order = {name: place for place, name in enumerate(wave.names)}
-    groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, rooms))
-    return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
-
-
-def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, rooms: Rooms) -> Rolling:
-    crowd = _Crowd(rules, members, leaving, rooms)
-    worst = crowd.worst
-    most = bisect_left(range(2, len(worst) + 1), 1, key=lambda size: int(not crowd.fits(worst[:size]))) + 1
-    if most >= len(worst):
-        return rules
-    holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
-    return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """Nodes whose pods compete for the same places."""
-
-    rules: Rolling
-    members: Sequence[str]
-    leaving: Leaving
-    rooms: Rooms
-
-    @property
-    def worst(self) -> list[str]:
-        """As many as may be in flight together, those with the most to move first."""
-        return together(self.rules, sorted(self.members, key=self._much, reverse=True))
-
-    def _much(self, name: str) -> tuple[int, int]:
-        pods = self.leaving.get(name, ())
-        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
-
-    def fits(self, names: Sequence[str]) -> bool:
-        """Whether all pods that would find a place from their node alone do so while all of these are away."""
-        homes = [(name, pod) for name in names for pod in self.leaving.get(name, ())]
-        homeless = self._homeless(names, homes)
-        return not any(self._fits_alone(name, pod) for name, pod in homeless)
-
-    def _homeless(self, names: Sequence[str], homes: Sequence[tuple[str, Pod]]) -> list[tuple[str, Pod]]:
-        self.rooms.close(names)
-        for _, pod in homes:
-            self.rooms.take_out(pod)
-        targets = places_for([pod for _, pod in homes], self.rooms)
-        for name, pod in homes:
-            if targets[pod.uid]:
-                self.rooms.take_out(pod)
-            self.rooms.put(pod, name)
-        return [(name, pod) for name, pod in homes if not targets[pod.uid]]
-
-    def _fits_alone(self, name: str, pod: Pod) -> bool:
-        """With all that leaves its node with it."""
-        own = [(name, other) for other in self.leaving.get(name, ())]
-        return (name, pod) not in self._homeless((name,), own)

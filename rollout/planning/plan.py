@@ -34,13 +34,13 @@ from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run
-from rollout.planning.fitting import Foresight, simulate, uncrowded
+from rollout.planning.fitting import Foresight, fitted
 from rollout.planning.memory import Rules, memory_warnings
 from rollout.planning.pool_layout import Quotas, lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, slow_first
-from rollout.planning.scheduler import Rooms
+from rollout.planning.rolling import rolled, slow_first, uncrowded
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
 from rollout.planning.simulation import Simulator, slowest_ending, timeout
 from rollout.planning.waves import Layout, Placed
@@ -125,13 +125,13 @@ def decide(inputs: PlanInputs) -> Decisions:
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
     tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
-    forecaster.rooms.taint(tainted)
-    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
+    forecaster.scheduler.taint(tainted)
+    waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
-        rooms = Rooms.of(inputs.snapshot)
+        scheduler = Scheduler.of(inputs.snapshot)
         nodes = {item.node.name: item.node for item in drainable}
         parts = _rolled(waves, pools, limits)
-        waves = tuple(_slow_first(uncrowded(part, leaving, rooms), limits.rates, pace, nodes) for part in parts)
+        waves = tuple(_slow_first(uncrowded(part, leaving, scheduler), limits.rates, pace, nodes) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
@@ -311,9 +311,9 @@ def _limits(
     rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
     if not forecaster.by_rate:
-        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates=rates)
+        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates=rates)
     allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
-    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates.rounds(), rates)
+    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates.rounds(), rates)
 
 
 def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
@@ -343,7 +343,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
         sum_of((item.load, own)),
-        weight_of(item.node, item.leaving, forecaster.rooms),
+        weight_of(item.node, item.leaving, forecaster.scheduler),
         sum_of((item.holds, own)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),

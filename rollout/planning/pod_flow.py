@@ -18,7 +18,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import LONGEST
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.estimates import Pace, is_ordered
-from rollout.planning.scheduler import Rooms
+from rollout.planning.scheduler import Scheduler
 
 Action = Callable[[], None]
 """What happens at a moment."""
@@ -119,7 +119,7 @@ class PodFlow:
     permits: Mapping[str, int]
     rules: DrainPolicy
     index: BudgetIndex
-    rooms: Rooms
+    scheduler: Scheduler
     residents: dict[str, dict[str, Pod]]
     on_ready: Callable[[str], None] = lambda _owner: None
     away: Counter[str] = field(default_factory=Counter)
@@ -137,15 +137,15 @@ class PodFlow:
 
     def close(self, names: Sequence[str]) -> None:
         """These nodes have begun: they take no pods until they are back, and have no soft taint any more."""
-        self.rooms.untaint(names)
+        self.scheduler.untaint(names)
         self._closed.update(names)
-        self.rooms.close(self._closed)
+        self.scheduler.close(self._closed)
 
     def open(self, name: str) -> None:
         """The node is back: what found no place may go there."""
         del self._drains[name]
         self._closed.discard(name)
-        self.rooms.close(self._closed)
+        self.scheduler.close(self._closed)
         self._place_pending(list(self._pending.values()))
 
     @property
@@ -207,7 +207,7 @@ class PodFlow:
 
     def _leave(self, pod: Pod, name: str) -> None:
         del self.residents[name][pod.uid]
-        self.rooms.take_out(pod)
+        self.scheduler.take_out(pod)
 
     def _end(self, pod: Pod, traits: _Traits, name: str) -> None:
         """Its last container has ended."""
@@ -234,7 +234,7 @@ class PodFlow:
 
     def _place(self, pod: Pod, traits: _Traits) -> None:
         """Start a pod on a node that takes it, or let it wait for one."""
-        target = self.rooms.place(pod)
+        target = self.scheduler.place(pod)
         if not target or target in self._closed:
             self._pending[pod.uid] = pod
             if pod.placement.minds_others:
@@ -242,7 +242,7 @@ class PodFlow:
             return
         self._pending.pop(pod.uid, None)
         self._minding.pop(pod.uid, None)
-        self.rooms.put(pod, target)
+        self.scheduler.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
         self.agenda.at(self.agenda.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid]))
 

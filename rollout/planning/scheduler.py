@@ -23,7 +23,7 @@ _PLENTY = 1 << 62
 
 
 @dataclass(slots=True)
-class Room:
+class FreeRoom:
     """A node, and what is free on it: CPU in thousandths, memory in bytes, pods, and whatever else pods ask for.
 
     A resource that no node offers is not reckoned with: somebody else than its nodes gives it, and knows where.
@@ -80,7 +80,7 @@ class _Shape:
     not been asked for; `known` is how many of the nodes that lost it are in there already. `names` are all its nodes'.
     """
 
-    rooms: list[Room]
+    rooms: list[FreeRoom]
     returns: bool = False
     minds_taint: bool = False
     names: frozenset[str] = frozenset()
@@ -111,9 +111,9 @@ class Scores:
         """A pod comes to a node (+1), or leaves it (-1)."""
         self.siblings[_owner(pod), node] += sign
 
-    def choice(self, pod: Pod, rooms: Iterable[Room]) -> Room | None:
+    def choice(self, pod: Pod, rooms: Iterable[FreeRoom]) -> FreeRoom | None:
         """The best; of equal ones another in each draw, so that as many draws as there are equal ones try them all."""
-        owner, best, equal = _owner(pod), (0, 0.0), list[Room]()
+        owner, best, equal = _owner(pod), (0, 0.0), list[FreeRoom]()
         for room in rooms:
             score = -self.siblings.get((owner, room.name), 0), room.free_share
             if not equal or score > best:
@@ -130,10 +130,10 @@ def _owner(pod: Pod) -> str:
 
 
 @dataclass(slots=True)
-class Rooms:
+class Scheduler:
     """The cluster's room as pods move. `closed` are the names of the nodes that take none for the while."""
 
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, FreeRoom]
     volumes: Mapping[str, tuple[PersistentVolume, ...]]
     neighbours: Neighbours
     closed: frozenset[str] = frozenset()
@@ -144,10 +144,10 @@ class Rooms:
     _where: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[object, ...], _Shape] = field(default_factory=dict)
     _alike: dict[Demand, _Shape] = field(default_factory=dict)
-    _by_label: dict[str, Mapping[str, Sequence[Room]]] = field(default_factory=dict)
+    _by_label: dict[str, Mapping[str, Sequence[FreeRoom]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot) -> "Rooms":
+    def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
         """The room that a snapshot shows."""
         requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
         offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
@@ -212,7 +212,7 @@ class Rooms:
         best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
         return best.name if best else self._place_back(pod, shape)
 
-    def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
+    def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> FreeRoom | None:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
         if self.scores:
@@ -225,13 +225,13 @@ class Rooms:
             shape.too_much = pod.requests
         return best
 
-    def _emptiest(self, requests: Resources, shape: _Shape) -> Room | None:
+    def _emptiest(self, requests: Resources, shape: _Shape) -> FreeRoom | None:
         """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
         rooms, closed, first = shape.rooms, self.closed, shape.next
         cpu, memory, best, most, looks = requests.cpu_milli, requests.memory, None, 0.0, 0
         for place in chain(range(first, len(rooms)), range(first)):
             room = rooms[place]
-            # As `Room.takes` has it: a call for each of the rooms that are full costs more than all else.
+            # As `FreeRoom.takes` has it: a call for each of the rooms that are full costs more than all else.
             if (cpu and room.cpu < cpu) or (memory and room.memory < memory) or room.pods <= 0:
                 continue
             if room.name in closed or (requests.others and not room.takes(requests)):
@@ -313,7 +313,7 @@ class Rooms:
         room = self.rooms.get(node)
         return room is not None and any(term.holds(node, room.node.labels) for term in volume.node_terms)
 
-    def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check], *, closed: bool = False) -> Iterator[Room]:
+    def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check], *, closed: bool = False) -> Iterator[FreeRoom]:
         """The first few rooms that take the pod, of the open or the closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
@@ -345,7 +345,7 @@ class Rooms:
             self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, demand.minds_soft_taint, names)
         return self._alike[demand]
 
-    def _likely(self, demand: Demand) -> Iterable[Room]:
+    def _likely(self, demand: Demand) -> Iterable[FreeRoom]:
         """All rooms, or those with a label that the demand names: volumes and pins concern few of many nodes."""
         labels = demand.named_labels
         if not labels:
@@ -353,9 +353,9 @@ class Rooms:
         labelled = (room for key, value in labels for room in self._labelled(key).get(value, ()))
         return {room.name: room for room in labelled}.values()
 
-    def _labelled(self, key: str) -> Mapping[str, Sequence[Room]]:
+    def _labelled(self, key: str) -> Mapping[str, Sequence[FreeRoom]]:
         if key not in self._by_label:
-            shelves: dict[str, list[Room]] = defaultdict(list)
+            shelves: dict[str, list[FreeRoom]] = defaultdict(list)
             for room in self.rooms.values():
                 if key in room.node.labels:
                     shelves[room.node.labels[key]].append(room)
@@ -368,9 +368,9 @@ class Rooms:
         return tuple(volume for claim in pod.claims for volume in self.volumes.get(f"{pod.namespace}/{claim}", ()))
 
 
-def scored(snapshot: ClusterSnapshot, draw: int) -> Rooms:
+def scored(snapshot: ClusterSnapshot, draw: int) -> Scheduler:
     """The room that a snapshot shows, where pods go as a scheduler lets them, as long as there are not too many."""
-    rooms = Rooms.of(snapshot)
+    rooms = Scheduler.of(snapshot)
     if len(snapshot.nodes) * len(snapshot.pods) <= _MOST_SCORES:
         rooms.scores = Scores.of(snapshot, draw)
     return rooms
@@ -383,11 +383,11 @@ def requests_in_words(requests: Resources) -> str:
     return ", ".join((cpu, f"{requests.memory >> 20}Mi memory", *further))
 
 
-def _empty(node: Node, counted: Iterable[str]) -> Room:
+def _empty(node: Node, counted: Iterable[str]) -> FreeRoom:
     """The room of a node without pods; what it does not offer of the resources that are counted, it has none of."""
     offered = node.allocatable
     amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
-    return Room(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
+    return FreeRoom(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
 
 
 def _exceeds(requests: Resources, bound: Resources | None) -> bool:
@@ -399,21 +399,7 @@ def _exceeds(requests: Resources, bound: Resources | None) -> bool:
     )
 
 
-def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[str]:
-    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
-    pods = tuple(moving)
-    rooms.close((node,))
-    for pod in pods:
-        rooms.take_out(pod)
-    targets = places_for(pods, rooms)
-    for pod in pods:
-        if targets[pod.uid]:
-            rooms.take_out(pod)
-        rooms.put(pod, node)
-    return frozenset(uid for uid, target in targets.items() if target in ("", node))
-
-
-def places_for(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
+def places_for(pods: Sequence[Pod], rooms: Scheduler) -> Mapping[str, str]:
     """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
     targets: dict[str, str] = {}
     waiting = list(pods)

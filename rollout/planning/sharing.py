@@ -13,7 +13,7 @@ from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.demands import takes_pods
-from rollout.planning.scheduler import Rooms
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.verdicts import is_replaced
 
 # Nobody waits longer than that many turns for a budget, even where no deadline ends a drain.
@@ -264,9 +264,9 @@ def _key(pod: Pod) -> str:
     return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
 
 
-def free_room(rooms: Rooms) -> Weight:
+def free_room(scheduler: Scheduler) -> Weight:
     """What is free on all the nodes that take pods of any kind: CPU in thousandths, memory in bytes, pods."""
-    shared = [room for room in rooms.rooms.values() if takes_pods(room.node) and not _kept_apart(room.node)]
+    shared = [room for room in scheduler.rooms.values() if takes_pods(room.node) and not _kept_apart(room.node)]
     return (
         sum(max(0, room.cpu) for room in shared),
         sum(max(0, room.memory) for room in shared),
@@ -274,12 +274,12 @@ def free_room(rooms: Rooms) -> Weight:
     )
 
 
-def weight_of(node: Node, leaving: Sequence[Pod], rooms: Rooms) -> Weight:
+def weight_of(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Weight:
     """What taking a node away costs of that: what its pods ask of other nodes, and its own free room."""
     if _kept_apart(node):
         return (0, 0, 0)
-    rooms.close((node.name,))
-    room, moving = rooms.rooms[node.name], [pod for pod in leaving if rooms.could_go(pod)]
+    scheduler.close((node.name,))
+    room, moving = scheduler.rooms[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
     own = (room.cpu, room.memory, room.pods) if takes_pods(node) else (0, 0, 0)
     return (
         max(0, own[0]) + sum(pod.requests.cpu_milli for pod in moving),

@@ -30,7 +30,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import Policy, Selection
 from rollout.model.rivals import Coordinator
 from rollout.model.text import shortened, timestamp
-from rollout.planning.away import Room, is_away
+from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.drainable import DrainForecaster
 from rollout.planning.eligibility import Candidate, exclusion, is_control_plane
 from rollout.planning.memory import Rules, why_maybe_held
@@ -94,12 +94,12 @@ class Limits:
             self._check_beside(self.nodes[other], node)
 
     @property
-    def room(self) -> Room:
+    def room(self) -> AwayLimit:
         """How many of the nodes may be away."""
         meant, pools = selected(self.nodes.values(), self.selection), pools_of(self.policy)
         members = {name: pools.of(node.labels) for name, node in self.nodes.items()} if self.policy.pools else {}
         limits = own_limits(self.policy, pools.sizes(meant)) if members else {}
-        return Room(self.policy.max_unavailable.of(len(meant)), limits, members)
+        return AwayLimit(self.policy.max_unavailable.of(len(meant)), limits, members)
 
     @property
     def failures(self) -> int:
@@ -136,7 +136,7 @@ class SlotAdmission:
         """Why it may not be begun now."""
         return self.gates.refusal(planned)
 
-    def room(self, nodes: Iterable[Node]) -> Room:
+    def room(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
         return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).room
 

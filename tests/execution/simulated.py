@@ -23,7 +23,7 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 
 LONGEST = 10_000_000.0
 
@@ -179,7 +179,7 @@ class World(AbstractContextManager["World"]):
             clock=self.clock,
             stop=self.stop,
             allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
-            room=Room(limit),
+            room=AwayLimit(limit),
             ledger=self.ledger,
             notice=self.notices.append,
             gates=NoGates(),

@@ -24,7 +24,7 @@ from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 from rollout.ports import ClusterApi
 from tests.execution.drains import Json, put
 from tests.execution.simulated import NoGates
@@ -46,8 +46,8 @@ class Allowed:
     def refusal(self, planned: PlannedNode) -> str:
         return self.why()
 
-    def room(self, nodes: Iterable[Node]) -> Room:
-        return Room(self.most)
+    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+        return AwayLimit(self.most)
 
 
 class Anybody:

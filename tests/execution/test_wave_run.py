@@ -19,7 +19,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 from tests.execution.simulated import NoGates
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
@@ -54,7 +54,7 @@ class Played(NoGates):
     most: list[int] = field(default_factory=lambda: [0])
     questions: int = 0
     once_more: int = 0
-    pools: Room = field(default_factory=partial(Room, 0))
+    pools: AwayLimit = field(default_factory=partial(AwayLimit, 0))
 
     def __post_init__(self) -> None:
         self.names = [f"node-{number}" for number in range(1, self.nodes + 1)]
@@ -163,11 +163,11 @@ def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_
     ]
 
 
-ONE_OF_DB = Room(0, {"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
+ONE_OF_DB = AwayLimit(0, {"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
 
 
 def test_a_pools_limit_is_used_up_by_its_own_nodes_and_holds_no_other_pools_up() -> None:
-    pools = Room(0, {"db": 1}, {"node-1": "db", "node-2": "web", "u": "db"})
+    pools = AwayLimit(0, {"db": 1}, {"node-1": "db", "node-2": "web", "u": "db"})
     played = Played([Stage({"u"}, 1), Stage({"v"}, 2)], 2, pools=pools)
     played.run(limit=4)
     assert played.begun == ["node-2", "node-1"]

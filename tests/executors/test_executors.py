@@ -170,8 +170,8 @@ def test_doctor_and_plan_ask_the_same_way(program: Program, with_faults: StartLa
     checks = json.loads(program.run(lab, "doctor", "-o", "json").stdout)["checks"]
     failed = [(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"]
     assert failed == [("sudo", "worker-2")]
-    clocks = [check["verdict"] for check in checks if check["check"] == "clock"]
-    assert clocks == ["pass"] * 5
+    units = [check["verdict"] for check in checks if check["check"] == "update-engine"]
+    assert units == ["pass"] * 5
     ended = program.run(lab, "plan", "--node", "worker-1,worker-2", "-i", str(lab.inventory))
     assert ended.code == 0, ended.stderr
     assert "no-sudo" in ended.stdout

@@ -9,7 +9,7 @@ from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.away import Room, is_away
+from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.plan import build_plan
 from tests.planning.builders import inputs, node
 
@@ -55,5 +55,5 @@ def test_a_failed_node_makes_waves_smaller_but_for_a_plan_that_takes_it() -> Non
 
 
 def test_a_node_that_is_away_itself_has_room_beside_itself() -> None:
-    assert not Room(1).why_full("w-9", {"w-9"})
-    assert Room(1).why_full("w-1", {"w-9"}) == "--max-unavailable 1 is used up by w-9"
+    assert not AwayLimit(1).why_full("w-9", {"w-9"})
+    assert AwayLimit(1).why_full("w-1", {"w-9"}) == "--max-unavailable 1 is used up by w-9"

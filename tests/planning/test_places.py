@@ -18,7 +18,7 @@ from rollout.model.cluster import (
 )
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.planning.plan import PlanInputs
-from rollout.planning.scheduler import Rooms
+from rollout.planning.scheduler import Scheduler
 from tests.planning.builders import inputs, node, pod
 from tests.planning.random_clusters import random_cluster
 
@@ -47,7 +47,7 @@ def place(
     snapshot = inputs(nodes or NODES, pods=[moving, *others]).snapshot
     found = set()
     for only in snapshot.nodes:
-        rooms = Rooms.of(replace(snapshot, namespaces=dict(namespaces or {})))
+        rooms = Scheduler.of(replace(snapshot, namespaces=dict(namespaces or {})))
         rooms.close(each.name for each in snapshot.nodes if each is not only)
         rooms.take_out(moving)
         found.add(rooms.place(moving))
@@ -146,7 +146,7 @@ def test_a_spread_counts_the_closed_node_too_unless_it_heeds_taints(
     constraint: dict[str, object], expected: set[str]
 ) -> None:
     spread = demanding(spreads=(Spread(HOSTNAME, selector=app("web"), **constraint),))  # type: ignore[arg-type]
-    rooms = Rooms.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
+    rooms = Scheduler.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
     rooms.close(["w-1"])
     rooms.take_out(spread)
     checks = rooms.neighbours.checks(spread, rooms.closed)
@@ -189,7 +189,7 @@ def test_volumes_of_a_zone_keep_to_it() -> None:
     stateful = replace(MOVING, claims=("data",))
     here = NodeTerm((Requirement(ZONE_LABEL, SelectorOperator.IN, ("a",)),))
     snapshot = inputs(NODES, pods=[stateful]).snapshot
-    rooms = Rooms.of(replace(snapshot, volumes=(PersistentVolume("pv", "shop/data", (here,)),)))
+    rooms = Scheduler.of(replace(snapshot, volumes=(PersistentVolume("pv", "shop/data", (here,)),)))
     rooms.close(["w-1"])
     rooms.take_out(stateful)
     assert rooms.place(stateful) == "w-2"
@@ -201,7 +201,7 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     names = [each.name for each in made.snapshot.nodes]
     moving = random.sample(made.snapshot.pods, 40)
-    kept, where = Rooms.of(made.snapshot), dict[str, str]()
+    kept, where = Scheduler.of(made.snapshot), dict[str, str]()
     for each in moving:
         kept.neighbours.checks(each, frozenset())
     for each in moving:
@@ -209,7 +209,9 @@ def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
         kept.take_out(each)
         kept.put(each, target)
     for each in random.sample(moving, 15):
-        assert verdicts(kept, each, made) == verdicts(Rooms.of(moved(made, where).snapshot), each, moved(made, where))
+        assert verdicts(kept, each, made) == verdicts(
+            Scheduler.of(moved(made, where).snapshot), each, moved(made, where)
+        )
 
 
 def moved(made: PlanInputs, where: Mapping[str, str]) -> PlanInputs:
@@ -217,7 +219,7 @@ def moved(made: PlanInputs, where: Mapping[str, str]) -> PlanInputs:
     return replace(made, snapshot=replace(made.snapshot, pods=pods))
 
 
-def verdicts(rooms: Rooms, moving: Pod, made: PlanInputs) -> list[bool]:
+def verdicts(rooms: Scheduler, moving: Pod, made: PlanInputs) -> list[bool]:
     """Of every node, whether the pod's neighbours let it in."""
     here = next(each for each in made.snapshot.pods if each.uid == moving.uid)
     at = rooms.node_of(here)

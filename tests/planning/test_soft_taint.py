@@ -12,7 +12,7 @@ from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan
 from rollout.planning.plan import build_plan
-from rollout.planning.scheduler import Rooms
+from rollout.planning.scheduler import Scheduler
 from tests.planning.builders import facts, inputs, node, pod
 
 WAITING, DONE, FULL = node("w-1"), node("w-2"), node("w-3", allocatable=Resources(100, 8 << 30, 110))
@@ -20,8 +20,8 @@ ASKED = Resources(1000, 1 << 30, 1)
 MOVING = pod("web-0", "w-9", requests=ASKED)
 
 
-def rooms(*nodes: Node, pods: Sequence[Pod] = ()) -> Rooms:
-    made = Rooms.of(inputs([*nodes, node("w-9")], pods=[MOVING, *pods]).snapshot)
+def rooms(*nodes: Node, pods: Sequence[Pod] = ()) -> Scheduler:
+    made = Scheduler.of(inputs([*nodes, node("w-9")], pods=[MOVING, *pods]).snapshot)
     made.close(["w-9"])
     made.take_out(MOVING)
     return made

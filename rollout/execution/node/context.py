@@ -20,7 +20,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class NodeAdmission(Protocol):
         """Why it may not be begun now, empty where it may; the slow questions come first. May raise `ApiError`."""
         ...
 
-    def room(self, nodes: Iterable[Node]) -> Room:
+    def room(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these, all there are, may be away."""
         ...
 

@@ -11,7 +11,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import Phase
-from rollout.planning.away import Room, is_away
+from rollout.planning.away import AwayLimit, is_away
 
 
 class Away:
@@ -58,6 +58,6 @@ class RunAdmission:
         """Why a node may not be begun now; the gates first, which may be slow."""
         return self.gates.refusal(planned) or self.reason_to_stop()
 
-    def room(self, nodes: Iterable[Node]) -> Room:
+    def room(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
-        return Room.of(self.plan, self.selected, nodes)
+        return AwayLimit.of(self.plan, self.selected, nodes)

@@ -29,7 +29,7 @@ from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 from rollout.planning.pools import pools_of
 
 
@@ -157,7 +157,7 @@ class Run:
             clock=self.ports.clock,
             stop=self.stop,
             allowance=Allowance(max(1, policy.max_failures.of(selected)), policy.settle_timeout),
-            room=Room.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
+            room=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),

@@ -18,7 +18,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import Admission, SideBySide
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
-from rollout.planning.away import Room
+from rollout.planning.away import AwayLimit
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
@@ -110,7 +110,7 @@ class WaveRunner:
     clock: Clock
     stop: StopRequest
     allowance: Allowance
-    room: Room
+    room: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
     gates: Gates

@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from email.utils import format_datetime
-from typing import Protocol
 from weakref import WeakSet
 
 from aiohttp import StreamReader, web
@@ -28,28 +27,13 @@ from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent
+from rollout.lab.clock import LabClock
 from rollout.lab.listener import Listener, kept_port
 
 _LOGGED_BODY = 1000
 _MOST_BYTES = 3 * 1024 * 1024
 _SHUTDOWN_SECONDS = 1.0
 _BACKLOG = 1024
-
-
-class Clock(Protocol):
-    """The lab's time as this server needs it."""
-
-    def now(self) -> datetime:
-        """UTC."""
-        ...
-
-    def monotonic(self) -> float:
-        """Simulated seconds."""
-        ...
-
-    def scaled(self, seconds: float) -> float:
-        """Real seconds that many simulated seconds take."""
-        ...
 
 
 class ApiServer:
@@ -62,7 +46,7 @@ class ApiServer:
     def __init__(
         self,
         store: ObjectStore,
-        clock: Clock,
+        clock: LabClock,
         *,
         tokens: Mapping[str, str],
         ssl_context: ssl.SSLContext | None = None,
