@@ -204,17 +204,17 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
     moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")] = 0
 
 
-class RunRecord(Struct, frozen=True, tag_field="type", tag="run"):
+class RunRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     """A process begins to work on the rollout; the lines that it writes follow."""
 
     at: Moment
-    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+    format_version: Annotated[str, Meta(description="`major.minor` of this format")] = ""
     run: Annotated[str, Meta(description="the id of the rollout")]
-    command: Annotated[Command, Meta(description="which command it is")]
-    by: Annotated[str, Meta(description="user, machine and process")]
-    version: Annotated[str, Meta(description="of the program")]
-    cluster: _Cluster
-    policy: _Policy
+    command: Annotated[Command, Meta(description="which command it is")] = "apply"
+    by: Annotated[str, Meta(description="user, machine and process")] = ""
+    version: Annotated[str, Meta(description="of the program")] = ""
+    cluster: _Cluster = {}
+    policy: _Policy = {}
     process: Annotated[str, Meta(description="a word that no other process has, as on the lock")] | UnsetType = UNSET
     cluster_name: Annotated[str, Meta(description="`cluster.name`; empty where none was given")] | UnsetType = UNSET
 

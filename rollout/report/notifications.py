@@ -6,23 +6,12 @@ from datetime import datetime
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
 from rollout.execution.gates.gates import Later
-from rollout.model.notification import (
-    AnyNote,
-    FinishedNote,
-    HeldNote,
-    Level,
-    NodeFailedNote,
-    RolloutState,
-    StartedNote,
-    VersionHeldNote,
-    WaveDoneNote,
-)
+from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
     NodeResult,
     Outcome,
-    Phase,
     PlanReady,
     PodBlocked,
     RunFinished,
@@ -31,8 +20,8 @@ from rollout.model.progress import (
     VersionHeld,
     WaveStarted,
 )
-from rollout.model.text import shell_word, timestamp
-from rollout.report.summary import next_step
+from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
+from rollout.report.summary import next_step, tallied
 
 WATCH = "rollout status --run"
 _PARTS = 4
@@ -84,12 +73,12 @@ class Noteworthy:
     _held: set[tuple[str, str]] = field(default_factory=set)
     _is_over: bool = False
 
-    def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[AnyNote]:
+    def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[Note]:
         """The notifications that an event leads to; `stopped`: somebody has asked for the run's end."""
         for note in self._notes(event, stopped=stopped):
             yield self._stamped(note, event.at)
 
-    def broken_off(self, error: BaseException, at: datetime) -> Iterator[AnyNote]:
+    def broken_off(self, error: BaseException, at: datetime) -> Iterator[Note]:
         """The run ends without its last event, by an error.
 
         Of a rollout that is under way its own process tells; an unattended pass that had no time to begin is no news.
@@ -99,12 +88,12 @@ class Noteworthy:
             self._is_over = True
             yield self._stamped(ended_by(error), at)
 
-    def _stamped(self, note: AnyNote, at: datetime) -> AnyNote:
+    def _stamped(self, note: Note, at: datetime) -> Note:
         identity = self.plan.cluster
         cluster = self.cluster or identity.server
         return replace(note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id)
 
-    def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[AnyNote]:
+    def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
         match event:
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
@@ -124,18 +113,19 @@ class Noteworthy:
             case _:
                 return
 
-    def _started(self) -> StartedNote:
-        versions = {node.staged_version for node in self.plan.nodes if node.staged_version}
-        return StartedNote(
+    def _started(self) -> Note:
+        nodes, waves = counted(self.plan.summary.nodes, "node"), counted(self.plan.summary.waves, "wave")
+        staged = sorted({node.staged_version for node in self.plan.nodes if node.staged_version})
+        versions = f" to {shortened(staged)}" if staged else ""
+        seconds = self.plan.estimate.seconds
+        return Note(
+            event=NotifyEvent.STARTED,
+            title=f"rollout {'resumed' if self.resumed else 'started'}: {nodes}{versions}",
+            body=f"{nodes} in {waves}{f', about {elapsed(seconds)}' if seconds else ''}.",
             next=WATCH,
-            resumed=self.resumed,
-            nodes=self.plan.summary.nodes,
-            waves=self.plan.summary.waves,
-            versions=tuple(sorted(versions)),
-            estimate_seconds=self.plan.estimate.seconds,
         )
 
-    def _finished(self, result: RunResult, *, stopped: bool) -> FinishedNote:
+    def _finished(self, result: RunResult, *, stopped: bool) -> Note:
         later = self.unattended and _is_for_later(result)
         if later or (stopped and result.not_started):
             note = _finished(result, RolloutState.INTERRUPTED, unattended=self.unattended)
@@ -143,30 +133,27 @@ class Noteworthy:
         state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
         return _finished(result, state, unattended=self.unattended)
 
-    def _blocked(self, event: PodBlocked) -> Iterator[HeldNote]:
+    def _blocked(self, event: PodBlocked) -> Iterator[Note]:
         """Once for all that one budget holds on a node."""
         key = (event.node, event.budget or event.pod)
         held = (event.at - event.since).total_seconds()
         if held < self.held_after or key in self._held:
             return
         self._held.add(key)
-        yield HeldNote(
+        owner = f" ({printable(event.owner)})" if event.owner else ""
+        is_counted = event.needs is not None and event.has is not None
+        why = f"needs {event.needs} healthy pods, has {event.has}" if is_counted else printable(event.message)
+        by, left = printable(event.budget) or "the API server", elapsed(max(0.0, event.seconds_left))
+        yield Note(
+            event=NotifyEvent.HELD,
             level=Level.WARNING,
-            next=_look_at(event),
             node=event.node,
-            phase=Phase.DRAINING,
-            pod=event.pod,
-            owner=event.owner,
-            budget=event.budget,
-            needs=event.needs,
-            has=event.has,
-            message=event.message,
-            since=timestamp(event.since),
-            held_seconds=round(held),
-            seconds_left=round(max(0.0, event.seconds_left)),
+            title=f"{printable(event.node)} is held by {by} for {elapsed(held)}",
+            body=f"Pod {printable(event.pod)}{owner} cannot be evicted: {why}.\nThe drain fails in {left}.",
+            next=_look_at(event),
         )
 
-    def _node(self, result: NodeResult) -> Iterator[AnyNote]:
+    def _node(self, result: NodeResult) -> Iterator[Note]:
         self._ended += 1
         if result.outcome not in _NO_FAILURES:
             self._failed += 1
@@ -176,23 +163,21 @@ class Noteworthy:
             if self._wave.is_worth_telling:
                 yield from self._wave_done()
 
-    def _wave_done(self) -> Iterator[WaveDoneNote]:
+    def _wave_done(self) -> Iterator[Note]:
         """How far the wave has come, unless that was told already."""
         wave = self._wave
         if wave is None or wave.ended == wave.last_told:
             return
         wave.last_told = wave.ended
-        yield WaveDoneNote(
+        ended = f"{wave.ended} of {counted(len(wave.event.nodes), 'node')} ended"
+        failed = f", {wave.failed} failed" if wave.failed else ""
+        whole = f"{self._ended} of {counted(self.plan.summary.nodes, 'node')} ended, {self._failed} failed"
+        yield Note(
+            event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if wave.failed else Level.INFO,
+            title=f"wave {wave.event.index} of {wave.event.waves}: {ended}{failed}",
+            body=f"Of the rollout: {whole}.",
             next=WATCH,
-            wave=wave.event.index,
-            waves=wave.event.waves,
-            wave_nodes=len(wave.event.nodes),
-            wave_ended=wave.ended,
-            wave_failed=wave.failed,
-            ended=self._ended,
-            failed=self._failed,
-            nodes=self.plan.summary.nodes,
         )
 
 
@@ -205,36 +190,36 @@ def _look_at(event: PodBlocked) -> str:
     return f"kubectl describe pdb -n {namespace} {name}"
 
 
-def _held_version(event: VersionHeld) -> VersionHeldNote:
-    return VersionHeldNote(
+def _held_version(event: VersionHeld) -> Note:
+    return Note(
+        event=NotifyEvent.VERSION_HELD,
         level=Level.WARNING,
+        title=f"version {printable(event.version)} is held",
+        body=f"{printable(event.message)}.",
         next=f"rollout release {shell_word(event.version)}",
-        version=event.version,
-        failed_nodes=event.nodes,
-        message=event.message,
     )
 
 
-def _failed(result: NodeResult) -> NodeFailedNote:
-    return NodeFailedNote(
+def _failed(result: NodeResult) -> Note:
+    lines = [f"Phase {result.phase}: {printable(result.message)}"]
+    lines += [f"Hint: {printable(result.hint)}"] if result.hint else []
+    lines += ["It was left cordoned."] if result.left_cordoned else []
+    return Note(
+        event=NotifyEvent.NODE_FAILED,
         level=Level.FAILURE,
-        next=f"kubectl describe node {result.node}",
         node=result.node,
-        phase=result.phase,
-        outcome=result.outcome,
-        message=result.message,
-        hint=result.hint,
-        version=result.version,
-        left_cordoned=result.left_cordoned,
+        title=f"{printable(result.node)} failed: {result.outcome}",
+        body="\n".join(lines),
+        next=f"kubectl describe node {result.node}",
     )
 
 
-def ended_by(error: BaseException) -> FinishedNote:
+def ended_by(error: BaseException) -> Note:
     """The end of a run by an error; of one that nobody expected only its type is told."""
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
-    return replace(_finished(RunResult(()), state, unattended=False), message=message, next=WATCH)
+    return replace(_finished(RunResult(()), state, unattended=False), body=f"{printable(message)}.", next=WATCH)
 
 
 def _is_for_later(result: RunResult) -> bool:
@@ -250,19 +235,27 @@ _LEVELS = {
 }
 
 
-def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> FinishedNote:
-    return FinishedNote(
+def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
+    counts = (
+        (len(result.failed), "failed"),
+        (len(result.not_done), "not done"),
+        (len(result.not_started), "not started"),
+    )
+    figures = [f"{count} {word}" for count, word in counts if count]
+    if result.succeeded or figures:
+        figures.insert(0, f"{counted(len(result.succeeded), 'node')} succeeded")
+    message = next(_messages(result), "")
+    lines = [f"{printable(message)}."] if message else []
+    lines += [f"Failed: {shortened([node.node for node in result.failed])}."] if result.failed else []
+    lines += [f"Not done: {shortened([node.node for node in result.not_done])}."] if result.not_done else []
+    lines += [f"Left out: {tallied(result.left_out)}."] if result.left_out else []
+    return Note(
+        event=NotifyEvent.FINISHED,
         level=_LEVELS[state],
-        next=next_step(result, operating=unattended).removeprefix("Go on: "),
         state=state,
-        succeeded=len(result.succeeded),
-        failed=len(result.failed),
-        not_done=len(result.not_done),
-        not_started=len(result.not_started),
-        left_out=result.left_out,
-        failed_nodes=tuple(node.node for node in result.failed),
-        not_done_nodes=tuple(node.node for node in result.not_done),
-        message=next(_messages(result), ""),
+        title=f"rollout {state}" + (f": {', '.join(figures)}" if figures else ""),
+        body="\n".join(lines),
+        next=next_step(result, operating=unattended).removeprefix("Go on: "),
     )
 
 

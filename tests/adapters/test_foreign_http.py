@@ -12,7 +12,7 @@ from rollout.adapters.notify.urls import destinations
 from rollout.adapters.prometheus import PrometheusAlerts
 from rollout.adapters.pushgateway import Pushgateway, PushgatewayError
 from rollout.errors import GateError
-from rollout.model.notification import VersionHeldNote
+from rollout.model.notification import Note
 from tests.adapters.strangers import Say, Stranger
 
 LONGEST = 13.0
@@ -60,7 +60,7 @@ def push(url: str) -> None:
 
 def notify(url: str) -> None:
     (webhook,) = destinations([url])
-    webhook.send(VersionHeldNote(version="1", failed_nodes=(), message=""))
+    webhook.send(Note(event="held", title="1", body=""))
 
 
 @pytest.mark.parametrize(

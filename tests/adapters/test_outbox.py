@@ -11,9 +11,9 @@ from rollout.adapters.notify import outbox as outbox_module
 from rollout.adapters.notify.destination import DeliveryError
 from rollout.adapters.notify.outbox import Outbox
 from rollout.adapters.notify.service import Service
-from rollout.model.notification import AnyNote, VersionHeldNote
+from rollout.model.notification import Note
 
-NOTE = VersionHeldNote(version="1", failed_nodes=(), message="")
+NOTE = Note(event="held", title="1", body="")
 
 
 @dataclass
@@ -23,9 +23,9 @@ class Place:
     deliver: Callable[[int], None] = lambda _attempt: None
     name: str = "https://a"
     attempts: int = 0
-    notes: list[AnyNote] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
-    def send(self, note: AnyNote) -> None:
+    def send(self, note: Note) -> None:
         self.attempts += 1
         self.deliver(self.attempts)
         self.notes.append(note)
@@ -50,7 +50,7 @@ def refuse(_attempt: int) -> None:
 def test_each_place_gets_each_in_order() -> None:
     places, warnings = (Place(), Place()), list[str]()
     outbox = Outbox(places, warnings.append)
-    posted = [VersionHeldNote(version=str(number), failed_nodes=(), message="") for number in range(20)]
+    posted = [Note(event="held", title=str(number), body="") for number in range(20)]
     for note in posted:
         outbox.post(note)
     outbox.close()

@@ -52,11 +52,15 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
     assert {note["server"] for note in inbox.notes} == {ended.plan["cluster"]["server"]}
     first, *done, last = inbox.notes
     count = ended.plan["summary"]["nodes"]
-    assert (first["nodes"], first["waves"], first["resumed"], first["level"]) == (count, waves, False, "info")
-    assert first["title"].endswith(f"rollout started: {count} nodes to {first['versions'][0]}")
-    assert [note["wave"] for note in done] == list(range(1, waves + 1))
-    assert done[-1]["ended"] == count
-    assert (last["state"], last["level"], last["succeeded"], last["next"]) == ("completed", "success", count, "")
+    staged = ended.plan["waves"][0]["nodes"][0]["staged_version"]
+    assert first["level"] == "info"
+    assert first["title"].endswith(f": rollout started: {count} nodes to {staged}")
+    assert f"{count} nodes in {waves} waves" in first["body"]
+    assert [f": wave {index} of {waves}: " in note["title"] for index, note in enumerate(done, start=1)] == [
+        True
+    ] * waves
+    assert f"{count} of {count} nodes ended" in done[-1]["body"]
+    assert (last["state"], last["level"], last["next"]) == ("completed", "success", "")
     assert last["title"].endswith(f": rollout completed: {count} nodes succeeded")
 
 
@@ -68,22 +72,21 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     note = inbox.one("node-failed")
     assert {
         "node": "worker-2",
-        "outcome": "rolled-back",
         "level": "failure",
         "cluster": "prod-1",
     }.items() <= note.items()
-    assert (note["message"], note["phase"]) == (failure["message"], failure["phase"])
+    assert note["body"].startswith(f"Phase {failure['phase']}: {failure['message']}\n")
     assert note["title"] == "prod-1: worker-2 failed: rolled-back"
     assert "Next: kubectl describe node worker-2" in note["body"].splitlines()
     held = inbox.one("version-held")
-    assert held["failed_nodes"] == ["worker-2"]
-    assert held["next"] == f"rollout release {held['version']}"
-    assert held["version"] == inbox.one("started")["versions"][0]
+    (staged,) = {node["staged_version"] for wave in ended.plan["waves"] for node in wave["nodes"]}
+    assert held["next"] == f"rollout release {staged}"
     last = inbox.notes[-1]
-    assert (last["event"], last["state"], last["failed_nodes"]) == ("finished", "failed", ["worker-2"])
-    release = f"once you know the cause: rollout release {held['version']}"
+    assert (last["event"], last["state"]) == ("finished", "failed")
+    assert "Failed: worker-2." in last["body"]
+    release = f"once you know the cause: rollout release {staged}"
     assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
-    assert last["not_started"] == len(ended.summary["not_started"]) > 0
+    assert f", {len(ended.summary['not_started'])} not started" in last["title"]
 
 
 def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
@@ -93,10 +96,8 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert ended.code == 4
     note = inbox.one("held")
     blocked = next(line for line in ended.lines if line["type"] == "blocked")
-    for name in ("node", "pod", "budget", "owner", "needs", "has", "since"):
-        assert note[name] == blocked[name]
-    assert (note["budget"], note["phase"], note["level"]) == ("shop/ledger", "draining", "warning")
-    assert 1 <= note["held_seconds"] + note["seconds_left"] <= 5
+    assert (note["node"], note["level"]) == (blocked["node"], "warning")
+    assert f"Pod {blocked['pod']} ({blocked['owner']}) cannot be evicted: " in note["body"]
     assert note["next"] == "kubectl describe pdb -n shop ledger"
     assert f"{note['node']} is held by shop/ledger for " in note["title"]
     assert "needs 2 healthy pods, has 2" in note["body"]
@@ -111,15 +112,11 @@ def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started:
     assert ended.code == 130, ended.stderr
     last = inbox.notes[-1]
     assert (last["event"], last["state"], last["level"]) == ("finished", "interrupted", "warning")
-    assert (last["succeeded"], last["not_started"]) == (
-        len(ended.summary["succeeded"]),
-        len(ended.summary["not_started"]),
-    )
+    assert f", {len(ended.summary['not_started'])} not started" in last["title"]
     assert last["next"] == "rollout resume"
     inbox.exchanges.clear()
     assert notified(lab, tmp_path, inbox.url, "resume", "--yes").code == 0
     first = inbox.one("started")
-    assert first["resumed"]
     assert "rollout resumed: " in first["title"]
     assert inbox.one("finished")["state"] == "completed"
 

@@ -138,7 +138,7 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, h
     assert f"Bearer {CANARY}-prometheus" in asked
     log = (home / "all.log").read_text(encoding="utf-8")
     assert "the operator's reboot command" in log
-    assert "notify: StartedNote to http://127.0.0.1:9: " in log
+    assert "notify: started to http://127.0.0.1:9: " in log
     for text in (ended.stdout, ended.stderr, log):
         assert CANARY not in text
         assert token not in text

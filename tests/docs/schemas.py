@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import fields
 from enum import Enum
 from inspect import cleandoc
 from typing import Any, get_args, is_typeddict
@@ -15,7 +14,7 @@ import msgspec
 from rollout.adapters.ssh.host_keys import Standing
 from rollout.model.host import UpdateOperation
 from rollout.model.json_text import json_document
-from rollout.model.notification import AnyNote, Note
+from rollout.model.notification import Note, NotifyEvent, RolloutState
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
@@ -61,7 +60,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "manifests": ManifestList,
     "fleetlock-status": SlotsReport,
     "fleetlock-release": SlotReleaseReport,
-    "notification": get_args(AnyNote),
+    "notification": Note,
 }
 """By name, the type of the document; of what is written in lines, the types that a line may have.
 
@@ -101,6 +100,8 @@ _ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
 ADDED = "always written now; missing where a version from before it was added has saved the document"
 # Words that the code has fixed, in fields that are mere text to it.
 _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
+    ("Note", "event"): (*NotifyEvent, "test"),
+    ("Note", "state"): (*RolloutState, ""),
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
     ("NotDoneNode", "reason"): (*ExclusionReason, *Outcome),
     ("HostKeyRow", "standing"): tuple(Standing),
@@ -218,11 +219,6 @@ def title(command: str) -> str:
 def tables(command: str) -> str:
     """A table a type of the command's document: each field, its type, and what it means."""
     components = schema(command)["$defs"]
-    if command == "notification":
-        # what they have in common is told once
-        common = {item.name for item in fields(Note)}
-        own = {name: _without(component, common) for name, component in components.items()}
-        components = {"Every notification": _only(components["StartedNote"], common), **own}
     told = _told_before(command)
     parts = [
         _table(name, component)
@@ -237,16 +233,6 @@ def _told_before(command: str) -> Container[str]:
     return {name for earlier in names[: names.index(command)] for name in schema(earlier)["$defs"]}
 
 
-def _without(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    kept = {name: content for name, content in component.get("properties", {}).items() if name not in names}
-    return {**component, "properties": kept} if kept else dict(component)
-
-
-def _only(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    kept = {name: content for name, content in component["properties"].items() if name in names}
-    return {"properties": kept, "required": component["required"]}
-
-
 def _table(name: str, component: Mapping[str, Any]) -> str:
     required = component.get("required", ())
     rows = [
@@ -259,15 +245,15 @@ def _table(name: str, component: Mapping[str, Any]) -> str:
 
 
 def _told_of_all(component: Mapping[str, Any]) -> Container[str]:
-    """What every line has, or every notification: it is told where lines are told of."""
-    kind = component["properties"].get("type") or component["properties"].get("event") or {}
-    return ("type", "at", "event") if len(kind.get("enum", ())) == 1 else ()
+    """What every line has: it is told where lines are told of."""
+    kind = component["properties"].get("type", {})
+    return ("type", "at") if len(kind.get("enum", ())) == 1 else ()
 
 
 def _title(name: str, component: Mapping[str, Any]) -> str:
-    """Of a line its `type`, of a notification its `event`, and what it tells; of any other object the type's name."""
+    """Of a line its `type`, and what it tells; of any other object the type's name."""
     properties = component["properties"]
-    match properties.get("type") or properties.get("event"):
+    match properties.get("type"):
         case {"enum": [kind]}:
             return f"**`{kind}`**: {_first_line(component)}"
         case _:

@@ -98,8 +98,8 @@ def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
         for _ in range(2):
             assert rollout(lab, *told).code == 0
         note = inbox.one("finished")
-        assert "operate has begun nothing for a day: " in note["message"]
-        assert "`rollout resume` continues it" in note["message"]
+        assert "operate has begun nothing for a day: " in note["body"]
+        assert "`rollout resume` continues it" in note["body"]
 
 
 def test_what_a_person_aborted_is_left_to_persons_until_one_acts(

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from rollout.model.notification import AnyNote
+from rollout.model.notification import Note
 
 
 class DeliveryError(Exception):
@@ -21,12 +21,12 @@ class Destination(Protocol):
         """What it is called, without its secrets."""
         ...
 
-    def send(self, note: AnyNote) -> None:
+    def send(self, note: Note) -> None:
         """Deliver one; `DeliveryError` where it did not arrive."""
         ...
 
 
-def deliver(destination: Destination, note: AnyNote) -> None:
+def deliver(destination: Destination, note: Note) -> None:
     """Send one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, with URLs in it."""
     try:
         destination.send(note)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
 from rollout.adapters.notify.destination import DeliveryError, Destination, deliver
-from rollout.model.notification import AnyNote
+from rollout.model.notification import Note
 from rollout.model.text import counted
 
 _LOG = logging.getLogger("rollout.notify")
@@ -30,7 +30,7 @@ class Outbox:
     def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
         self._lanes = tuple(_Lane(destination, warn) for destination in destinations)
 
-    def post(self, note: AnyNote) -> None:
+    def post(self, note: Note) -> None:
         """Send it to every destination, some time."""
         for lane in self._lanes:
             lane.put(note)
@@ -50,7 +50,7 @@ class _Lane:
     def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
         self._destination = destination
         self._warn = warn
-        self._waiting: SimpleQueue[AnyNote | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Note | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._pending = 0
         self._has_warned = False
@@ -61,7 +61,7 @@ class _Lane:
         if not self._hangs:
             self._thread.start()
 
-    def put(self, note: AnyNote) -> None:
+    def put(self, note: Note) -> None:
         with self._lock:
             self._pending += 1
             is_full = self._pending > _MOST_WAITING
@@ -93,7 +93,7 @@ class _Lane:
             self._send(note)
             self._ended()
 
-    def _send(self, note: AnyNote) -> None:
+    def _send(self, note: Note) -> None:
         """In a few attempts."""
         trouble = ""
         for pause in _PAUSES:
@@ -103,11 +103,11 @@ class _Lane:
                 deliver(self._destination, note)
             except DeliveryError as error:
                 trouble = str(error)
-                _LOG.debug("%s to %s: %s", type(note).__name__, self._destination.name, trouble)
+                _LOG.debug("%s to %s: %s", note.event, self._destination.name, trouble)
                 if error.final:
                     break
             else:
-                _LOG.debug("%s was sent to %s", type(note).__name__, self._destination.name)
+                _LOG.debug("%s was sent to %s", note.event, self._destination.name)
                 return
         self._complain(trouble)
 

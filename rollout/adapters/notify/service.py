@@ -8,7 +8,7 @@ from types import ModuleType
 
 from rollout.adapters.notify.destination import DeliveryError
 from rollout.errors import UsageError
-from rollout.model.notification import AnyNote
+from rollout.model.notification import Note
 
 _LOGGERS = ("apprise", "urllib3.connectionpool", "requests")
 
@@ -27,7 +27,7 @@ class Service:
         # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
         self._plugin.request_rate_per_sec = 0
 
-    def send(self, note: AnyNote) -> None:
+    def send(self, note: Note) -> None:
         """Have Apprise deliver one; why it could not, it tells only in logs that may hold secrets."""
         if not self._plugin.notify(body=note.body, title=note.title, notify_type=note.level.value, body_format="text"):
             raise DeliveryError("it was not accepted, or the service cannot be reached")

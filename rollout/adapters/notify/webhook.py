@@ -7,7 +7,7 @@ from rollout import __version__
 from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.notify.destination import DeliveryError
 from rollout.model.json_text import json_line
-from rollout.model.notification import AnyNote
+from rollout.model.notification import Note
 
 _BOUNDS = Bounds(seconds=5.0)
 _FAILURES, _SERVER_ERROR = 300, 500
@@ -27,7 +27,7 @@ class Webhook:
             credentials = base64.b64encode(unquote(userinfo).encode()).decode()
             self._headers["Authorization"] = f"Basic {credentials}"
 
-    def send(self, note: AnyNote) -> None:
+    def send(self, note: Note) -> None:
         """POST one notification."""
         request = request_to(self._url, self._headers, json_line(note), "POST")
         try:

@@ -12,12 +12,11 @@ from rollout.cli.settings.schema import Notify
 from rollout.cli.terminal import say
 from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Observers
-from rollout.model.notification import AnyNote, NotifyEvent
+from rollout.model.notification import Note, NotifyEvent, written
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.model.text import timestamp
 from rollout.ports import Observer
-from rollout.report.notification_texts import worded
 from rollout.report.notifications import Noteworthy, ended_by
 
 
@@ -32,7 +31,7 @@ class News:
         """A pass begins."""
         self.before, self.now = self.now, None
 
-    def is_new(self, note: AnyNote) -> bool:
+    def is_new(self, note: Note) -> bool:
         """Whether the pass before did not end so, too."""
         self.now = replace(note, at="", run="")
         return self.now != self.before
@@ -61,14 +60,14 @@ class _Notifier:
         with self.lock:
             self._post(self.noteworthy.broken_off(error, at))
 
-    def _post(self, notes: Iterable[AnyNote]) -> None:
+    def _post(self, notes: Iterable[Note]) -> None:
         if self.is_broken:
             return
         try:
             for note in notes:
                 is_news = self.news.is_new(note) or self.noteworthy.has_begun
                 if is_news and NotifyEvent(note.event) in self.events:
-                    self.outbox.post(worded(note))
+                    self.outbox.post(written(note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
             self.is_broken = True
             say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
@@ -118,5 +117,5 @@ def tell_failed_pass(error: RolloutError, options: Notify, cluster: str, news: N
     if NotifyEvent.FINISHED not in options.on or not places:
         return
     outbox = Outbox(places, say)
-    outbox.post(worded(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.post(written(replace(note, at=timestamp(wiring.system_clock().now()))))
     outbox.close()

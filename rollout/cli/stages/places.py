@@ -9,14 +9,15 @@ from rollout.cli import wiring
 from rollout.cli.settings.schema import Metrics, Notify
 from rollout.errors import RolloutError
 from rollout.gather.doctor.checks import Check, CheckName, passed, warned
-from rollout.model.notification import TrialNote
+from rollout.model.notification import Note, written
 from rollout.model.text import timestamp
-from rollout.report.notification_texts import worded
 
 
 def notification_checks(options: Notify, cluster: str, *, test: bool) -> Iterator[Check]:
     """Where notifications would go; with `test`, whether they arrive."""
-    note = worded(TrialNote(at=timestamp(wiring.system_clock().now()), cluster=cluster))
+    body = "rollout doctor --notify-test sent this. Nothing has happened."
+    at = timestamp(wiring.system_clock().now())
+    note = written(Note(event="test", at=at, cluster=cluster, title="test of notifications", body=body))
     for place in wiring.notify_destinations(options):
         try:
             if test:
