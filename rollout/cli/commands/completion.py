@@ -41,12 +41,13 @@ _rollout_completion() {
     [[ $COMP_WORDBREAKS == *:* ]] || word=${word//:/}
     COMPREPLY=()
     for i in "${names[@]}"; do
-        printf -v i %q "${i#"${word%"${word##*:}"}"}"
+        [[ -n $i ]] || continue
+        printf -v i %q "${i#"${word%"${word##*[:=]}"}"}"
         # a home stays one
         [[ $i == '\\~'* ]] && i=${i#?}
         COMPREPLY+=("$i")
     done
-    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace 2> /dev/null
+    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace 2> /dev/null
     return 0
 }
 
