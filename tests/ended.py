@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any, AnyStr
 from weakref import WeakSet
 
+from rollout.cli.wiring import HURRIED_VARIABLE
 from tests.published import assert_printed, document_of
 
 PROGRAM = (sys.executable, "-m", "rollout")
+# So many times shorter than a user's are the waits of programs in tests.
+HURRIED = "8"
 # Variables that the interpreter reads while it starts.
 READ_EARLY = ("LANG", "LC_", "PYTHON")
 # Warnings that Python does not show to users.
@@ -100,10 +103,10 @@ def invoked(home: Path, environment: Mapping[str, str], arguments: Sequence[str]
 @contextmanager
 def _surroundings(home: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Environment, folder and time zone as of a process of its own; and signals as before it."""
-    variables, folder = dict(os.environ), Path.cwd()
+    variables, given, folder = dict(os.environ), _variables(home, environment), Path.cwd()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     os.environ.clear()
-    os.environ.update({"PATH": variables["PATH"], "HOME": str(home), **environment})
+    os.environ.update(given)
     os.chdir(home)
     time.tzset()
     try:
@@ -162,7 +165,7 @@ def start_on_terminal(
 
 
 def _variables(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
+    return {"PATH": os.environ["PATH"], "HOME": str(home), HURRIED_VARIABLE: HURRIED, **environment}
 
 
 def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:

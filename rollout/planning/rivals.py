@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.rivals import IF_REMOVED, Coordinator, Rival, SelfReboot
@@ -37,13 +36,6 @@ _WAYS_OUT = {
     + marks.KURED_LOCK
     + '=\'{{"nodeID":"manual"}}\'), or remove it',
 }
-
-
-def checked_name(name: str) -> str:
-    """The name of a coordinator; `UsageError` for any other."""
-    if name not in RIVALS:
-        raise UsageError(f"{name!r} is not a known reboot coordinator", hint=f"Known: {', '.join(RIVALS)}.")
-    return name
 
 
 def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Rival, ...]:

@@ -126,7 +126,7 @@ def test_one_that_is_not_back_is_told_of_with_all_there_is_to_look_at(
     finished = next(line for line in ended.lines if line["type"] == "node_finished")
     assert finished["conditions"] == failed["conditions"]
     told = rollout(lab, "history", ended.plan["plan_id"]).stdout
-    assert "Ready are Unknown since" in told
+    assert "Ready is Unknown since" in told, told
     assert failed["ssh_error"] in told
     assert failed["console"] in told
 

@@ -15,7 +15,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending
-from tests.ended import end_of
+from tests.ended import invoked
 from tests.waiting import wait_until
 
 APPLY = (
@@ -271,7 +271,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
         holder, journal = holder_of(lab), next((tmp_path / ".local/state/rollout/runs").glob("*.jsonl"))
         begun = time.monotonic()
-        ended = end_of(command(lab, tmp_path, *way))
+        ended = invoked(tmp_path, lab.environment, way)
         took = time.monotonic() - begun
         assert ended.code == 6, ended.stderr
         place, _, process = holder.rpartition("/")

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from rollout.errors import UsageError
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.rivals import Coordinator, SelfReboot
 from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.rivals import RIVALS, checked_name
+from rollout.planning.rivals import RIVALS
 from tests.planning.builders import facts, inputs, node, pod
 
 FLUO, CLUO = "flatcar-linux-update.v1.flatcar-linux.net/", "container-linux-update.v1.coreos.com/"
@@ -165,9 +164,3 @@ def test_zincati_keeps_its_host_out_unless_it_asks_before_or_is_ignored(strategy
     assert planned(inputs(nodes, observations=observed, policy=ignoring("zincati")))[1] == []
     if is_out:
         assert strategy in build_plan(made).excluded[0].message
-
-
-def test_only_known_names_can_be_ignored() -> None:
-    assert [checked_name(name) for name in RIVALS] == list(RIVALS)
-    with pytest.raises(UsageError, match="kurde"):
-        checked_name("kurde")

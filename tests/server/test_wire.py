@@ -134,8 +134,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group", "workers"), "names no group of FleetLock"),
         (("--group", "workers=0"), "would take no node at all"),
         (("--group-selector", "workers=a in"), "is not a label selector"),
-        (("--interactive",), "a server runs unattended"),
-        (("--force-unlock", "run-1"), "a server waits for the lock"),
+        (("--set", "gates.interactive=true"), "a server runs unattended"),
         (("--set", "reboot.wall=true"), "a FleetLock server uses none"),
     ],
 )
