@@ -46,8 +46,8 @@ def _mapped(name: str, read: Callable[[Any], Any] = _text) -> _Field:
     pair = {1: _Field("key", _text), 2: _Field("value", read)}
 
     def entry(raw: bytes) -> Json:
-        found = _decoded(bytes(raw), pair)
-        return {found.get("key", ""): found.get("value", "")}
+        fields = _decoded(bytes(raw), pair)
+        return {fields.get("key", ""): fields.get("value", "")}
 
     return _Field(name, entry)
 

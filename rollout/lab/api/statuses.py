@@ -49,9 +49,9 @@ class StatusError(Exception):
     def body(self) -> Json:
         """The Status object."""
         body = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata, "status": "Failure"}
-        told = {"message": self.message, **({"reason": self.reason} if self.reason else {})}
+        explained = {"message": self.message, **({"reason": self.reason} if self.reason else {})}
         details = {} if self.details is None else {"details": self.details}
-        return {**body, **told, **details, "code": self.code}
+        return {**body, **explained, **details, "code": self.code}
 
 
 def success(code: int, details: Json | None = None) -> Json:

@@ -70,8 +70,8 @@ async def _as_root(session: Session, match: re.Match[str]) -> Output:
 async def _told_to_all(session: Session, match: re.Match[str]) -> Output:
     (message,) = shlex.split(match[1])
     through = () if session.user == "root" else ("sudo", "-n")
-    told = await session.run((*through, "wall", message))
-    return told if told.status == 0 else await session.run(("wall", message))
+    output = await session.run((*through, "wall", message))
+    return output if output.status == 0 else await session.run(("wall", message))
 
 
 async def _units(session: Session, match: re.Match[str]) -> Output:

@@ -53,12 +53,12 @@ async def _systemctl(session: Session, words: Words) -> Output:
 
 
 def _states(states: list[str], wanted: str, units: Mapping[str, Unit | None]) -> Output:
-    told = "".join(f"{state}\n" for state in states)
+    states_text = "".join(f"{state}\n" for state in states)
     if wanted in states:
-        return Output(out=told)
+        return Output(out=states_text)
     absent = _UNKNOWN_UNIT
     known = _INACTIVE if wanted == "active" else 1
-    return Output(known if any(units.values()) else absent, told)
+    return Output(known if any(units.values()) else absent, states_text)
 
 
 def _show(properties: list[str], names: list[str], session: Session) -> Output:
@@ -132,8 +132,8 @@ async def _busctl(session: Session, words: Words) -> Output:
             machine.attempt_update()
         case _:
             now = machine.engine.status()
-            told = f'xdssx {now.last_checked} {now.progress:g} "{now.operation}" "{now.version}" {now.size}\n'
-            return Output(out=told)
+            status_line = f'xdssx {now.last_checked} {now.progress:g} "{now.operation}" "{now.version}" {now.size}\n'
+            return Output(out=status_line)
     return Output()
 
 
@@ -200,8 +200,8 @@ async def _rpm_ostree(session: Session, words: Words) -> Output:
     """`rpm-ostree status --json` and `rpm-ostree finalize-deployment`, which unlocks what is staged and reboots."""
     machine = session.machine
     if words[1] == "status":
-        told = {"deployments": _deployments(machine), "transaction": None, "cached-update": None}
-        return Output(out=f"{json.dumps(told, indent=2)}\n")
+        status = {"deployments": _deployments(machine), "transaction": None, "cached-update": None}
+        return Output(out=f"{json.dumps(status, indent=2)}\n")
     if session.user != "root":
         return Output(1, err="error: This operation requires root privileges\n")
     if machine.engine.staged is None or machine.files.pop(STAGED_LOCK, None) is None:

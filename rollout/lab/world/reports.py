@@ -68,9 +68,9 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
 def silenced(node: Json, now: datetime) -> Json:
     """The Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
     known = condition(node, "Ready")
-    told = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
-    unknown: Json = {"type": "Ready", "status": "Unknown", "reason": told[0]}
-    unknown |= {"message": f"Kubelet {told[1]} posting node status.", "lastHeartbeatTime": None, **_heartbeat(known)}
+    words = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    unknown: Json = {"type": "Ready", "status": "Unknown", "reason": words[0]}
+    unknown |= {"message": f"Kubelet {words[1]} posting node status.", "lastHeartbeatTime": None, **_heartbeat(known)}
     return with_condition(node, unknown, now)
 
 
