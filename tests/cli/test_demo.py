@@ -12,6 +12,8 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     assert f"$ rollout status {sources} NODE" in shown
     assert f"$ rollout plan {sources} --max-unavailable 3 --out " in shown
     assert "9 nodes of 12 wait for a reboot." in ended.stdout
+    # the earlier run that it simulates is one that plans learn from
+    assert "the median of 1 in the local journals" in shown
     # one of them boots its old deployment again
     assert ended.code == ExitCode.PARTIAL
     assert "worker-7 failed (rolled-back" in ended.stdout

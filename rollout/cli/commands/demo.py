@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -111,22 +112,25 @@ def _write_earlier_run(lab: "Lab", speed: float) -> None:
     from rollout.adapters.journal import SUFFIX, JournalFile
     from rollout.cli import wiring
     from rollout.lab.api.resources import NAMESPACES
-    from rollout.model.text import timestamp
+    from rollout.model.progress import NodeStep, Outcome, Phase
+    from rollout.report.lines import NodeFinishedLine, RunRecord, SummaryLine, record_of
 
-    begun, at = wiring.system_clock().now() - timedelta(days=7), 0.0
+    begun = wiring.system_clock().now() - timedelta(days=7)
+    drained, ready, settled = (
+        begun + timedelta(seconds=seconds / speed) for seconds in accumulate((_DRAIN, _REBOOT, _SETTLE))
+    )
     (uid,) = (
         item["metadata"]["uid"] for item in lab.store.items(NAMESPACES) if item["metadata"]["name"] == "kube-system"
     )
     journal = JournalFile(_state(lab) / "rollout" / "runs" / f"earlier{SUFFIX}")
-    for seconds, record in (
-        (0.0, {"type": "run", "run": "earlier", "cluster": {"uid": uid}}),
-        (0.0, {"type": "step", "phase": "draining", "detail": "1 pod left", "node": "worker-1"}),
-        (_DRAIN, {"type": "step", "phase": "drained", "node": "worker-1"}),
-        (_REBOOT, {"type": "node_finished", "outcome": "succeeded", "node": "worker-1"}),
-        (_SETTLE, {"type": "summary"}),
+    for line in (
+        RunRecord(at=begun, run="earlier", cluster={"uid": uid}),
+        NodeStep(begun, "worker-1", Phase.DRAINING, "1 pod left"),
+        NodeStep(drained, "worker-1", Phase.DRAINED),
+        NodeFinishedLine(ready, "worker-1", Outcome.SUCCEEDED, Phase.DONE),
+        SummaryLine(settled, succeeded=["worker-1"], failed=[], skipped=[], not_started=[], reasons={}),
     ):
-        at += seconds / speed
-        journal.write({**record, "at": timestamp(begun + timedelta(seconds=at))})
+        journal.write(record_of(line))
     journal.close()
 
 
