@@ -157,7 +157,7 @@ def test_yes_is_consent(start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
     ended = answered(lab, home, "yes\n")
     assert ended.code == ExitCode.OK
-    assert "2 nodes succeeded" in ended.stdout
+    assert "2 of 2 nodes done in " in ended.stdout
     assert set(lab.scoreboard().reboots.values()) == {1}
 
 
