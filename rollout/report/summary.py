@@ -14,6 +14,8 @@ from rollout.report.sentences import what_failed
 _MOST_ROWS = 20
 _MOST_NOT_DONE = 5
 _INDENT = "    "
+# Leads of commands that say enough alone.
+_GOES_ON = ("go on", "once it is mended")
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
@@ -157,7 +159,10 @@ def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
 
 def next_step(result: RunResult, *, operating: bool) -> str:
     """What to look at, and what goes on then, as one line; empty where nothing is left."""
-    return _sentence("; ".join(map(str, _next_pass(result) if operating else _next_steps(result))))
+    steps = tuple(_next_pass(result) if operating else _next_steps(result))
+    if len(steps) == 1 and steps[0].lead in _GOES_ON:
+        return steps[0].command
+    return _sentence("; ".join(map(str, steps)))
 
 
 def _next_pass(result: RunResult) -> Iterator[Step]:

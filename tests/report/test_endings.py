@@ -105,16 +105,16 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
     ("result", "step"),
     [
         (RunResult((DONE,)), ""),
-        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "Go on: rollout resume"),
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "rollout resume"),
         (
             RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
-            "Go on: rollout resume --retry-failed",
+            "rollout resume --retry-failed",
         ),
         (
             RunResult((replace(STUCK, hint="Delete all but one of the budgets."),)),
             "Once its pods can leave: rollout resume --retry-failed",
         ),
-        (RunResult((ROLLED_BACK,)), "Once it is mended: rollout resume --retry-failed"),
+        (RunResult((ROLLED_BACK,)), "rollout resume --retry-failed"),
         (
             RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",

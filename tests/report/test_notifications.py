@@ -143,7 +143,7 @@ LEFT = NotStarted("node-3", "stopped on request")
             False,
             RolloutState.FAILED,
             Level.FAILURE,
-            "Once it is mended: rollout resume --retry-failed",
+            "rollout resume --retry-failed",
         ),
         (RunResult((GOOD,), not_started=(LEFT,)), True, RolloutState.INTERRUPTED, Level.WARNING, "rollout resume"),
         (RunResult((GOOD,), not_started=(LEFT,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume"),
