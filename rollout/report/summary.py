@@ -89,10 +89,10 @@ def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
 
 def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
     """Planned nodes that were not begun, by reason, but for those that are told as not done."""
-    told = {node.node for node in result.not_done}
+    not_done = {node.node for node in result.not_done}
     by_reason: dict[str, list[str]] = {}
     for node in (*result.skipped, *result.not_started):
-        if node.node not in told:
+        if node.node not in not_done:
             by_reason.setdefault(printable(node.message.removeprefix("not started: ")), []).append(node.node)
     for reason, names in by_reason.items():
         yield _Row("·", shortened(names, most=3 if width else len(names)), f"not started: {reason}")
