@@ -89,11 +89,11 @@ def _brief_lines(statuses: Sequence[NodeStatus], notes: Sequence[str], counts: s
     if alike == 1 or alike * 2 <= len(statuses):
         return [_brief_table(statuses, notes, width), wrapped(counts, width)]
     of_hosts = all(status.error for status, note in zip(statuses, notes, strict=True) if note == cause)
-    told = wrapped(f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}", width)
+    line = wrapped(f"{alike} of {counted(len(statuses), 'host' if of_hosts else 'node')}: {cause}", width)
     if of_hosts and alike == len(statuses):
-        return [told]
+        return [line]
     rest = ["" if note == cause else note for note in notes]
-    return [_brief_table(statuses, rest, width), wrapped(counts, width), told]
+    return [_brief_table(statuses, rest, width), wrapped(counts, width), line]
 
 
 def _brief_table(statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None) -> str:

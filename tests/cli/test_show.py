@@ -32,7 +32,7 @@ def test_what_is_no_plan_is_not_shown(command: Command, home: Path) -> None:
     assert command("plan", "a.plan").code == ExitCode.ERROR
     assert command("plan", "nowhere.plan").code == ExitCode.ERROR
     refused = command("plan", "a.plan", "--max-unavailable", "3", "--node", "worker-1")
-    assert (refused.code, "--max-unavailable, --node cannot" in refused.stderr) == (ExitCode.USAGE, True)
+    assert (refused.code, "--node, --max-unavailable cannot" in refused.stderr) == (ExitCode.USAGE, True)
 
 
 def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:
@@ -45,6 +45,6 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab,
     assert refused.code == ExitCode.BLOCKED
     error, sentence, hint = refused.stderr.splitlines()[-3:]
     assert error == "rollout: error: not started: blocked on 2 nodes"
-    assert sentence.startswith("  budget-never: maxUnavailable 0 of 2 pods never allows an eviction")
-    assert sentence.endswith("pdb/shop/ledger on worker-2, worker-3")
+    assert sentence.startswith("  budget-never: worker-2, worker-3, pdb/shop/ledger")
+    assert "maxUnavailable 0 of 2 pods never allows an eviction" in sentence
     assert hint.startswith("hint: ")
