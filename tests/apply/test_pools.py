@@ -67,7 +67,7 @@ def assert_canary_first(lines: list[Line]) -> None:
 def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollout: Rollout, settings: Path) -> None:
     lab = started(roomy(6), 6)
     shown = rollout(lab, "status", "-o", "json", "-c", str(settings))
-    assert {row["node"]: row["pool"] for row in json.loads(shown.stdout)} == {
+    assert {row["node"]: row["pool"] for row in json.loads(shown.stdout)["nodes"]} == {
         **dict.fromkeys(CANARIES, "canary"),
         **dict.fromkeys(REST, "rest"),
     }

@@ -28,7 +28,7 @@ def untouched(lab: Lab) -> bool:
 
 def test_status_shows_every_node(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("mixed")
-    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)["nodes"]}
     assert list(rows["worker-1"]) == STATUS_FIELDS
     assert rows["worker-1"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
     assert rows["worker-1"]["needs_reboot"] is True
