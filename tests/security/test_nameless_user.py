@@ -46,7 +46,7 @@ def rollout(lab: Lab, *arguments: str, files: Path | None = None, variables: dic
     folders = {"LAB": str(lab.directory), "FILES": str(files or lab.directory)}
     ended = subprocess.run(
         ["unshare", "--mount", "sh", "-c", NAMELESS, "sh", sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], **given, **folders, **(variables or {})},
+        env={"PATH": os.environ["PATH"], "TMPDIR": "/dev/shm", **given, **folders, **(variables or {})},  # noqa: S108 - the one place that it may write to
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
