@@ -55,7 +55,9 @@ class TerminalConfirmation:
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
-            raise DeclinedError("--interactive needs a terminal", hint="Drop it, or hold waves with gates.command.")
+            raise DeclinedError(
+                "--interactive needs a terminal", hint="Drop it, or hold waves with --set gates.command=COMMAND."
+            )
         self._always = False
 
     def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:

@@ -3,6 +3,7 @@
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -17,6 +18,7 @@ from rollout.model.text import printable
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXTRA = "Got unexpected extra argument"
 
 
@@ -81,8 +83,10 @@ def _denied(error: OSError | MemoryError) -> str:
     """What the system has said no to; none of it is a bug."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
-    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-    return f"{file}{error.strerror or error}"
+    file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    if error.errno in _NO_ROOM:
+        return f"cannot write {file or 'the output'}: {error.strerror}"
+    return f"{file}{': ' if file else ''}{error.strerror or error}"
 
 
 def _advice(error: typer.TyperException) -> str:

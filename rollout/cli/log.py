@@ -136,7 +136,7 @@ class _File(logging.Handler):
                 os.fchmod(self._file, _OWNER_ONLY)
         except OSError as error:
             message = f"cannot write the log {path}: {error.strerror}"
-            raise InputError(message, hint="Name another as output.log-file.") from error
+            raise InputError(message, hint="Name another: --set output.log-file=FILE.") from error
 
     def emit(self, record: logging.LogRecord) -> None:
         """Append one line."""

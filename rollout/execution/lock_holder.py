@@ -184,4 +184,5 @@ def locked(lease: StandingLease, namespace: str, *, age: float | None = None) ->
 def unlocking(lease: StandingLease, namespace: str) -> str:
     """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
     deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
-    return f"--force-unlock {lease.run}" if lease.run else deletion
+    command = "abort" if is_fleetlock_run(lease.run) else "resume"
+    return f"rollout {command} --force-unlock {lease.run}" if lease.run else deletion

@@ -62,19 +62,17 @@ def plan_text(
     `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width` there is every row and
     every column. `blocked` says that apply will not start, `next_step` is a command, which is never broken.
     """
-    table = wide_table(plan, zones) if width is None else table_text(*wave_table(plan, zones), width)
     rules = rule_lines(plan.policy, now) if now else ()
     notes = (*warning_lines(plan), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
-        [_heading(plan, where)],
-        [table] if plan.waves else [],
+        [wrapped(_heading(plan, where), width), "", _table(plan, zones, width)] if plan.waves else [],
         [wrapped(line, width) for line in notes],
         [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
         [wrapped(line, width) for line in (*blockers, blocked) if line],
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
-    return "\n\n".join("\n".join(filter(None, part)) for part in parts if any(part))
+    return "\n\n".join("\n".join(part) for part in parts if any(part))
 
 
 def brief_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "") -> str:
@@ -89,6 +87,10 @@ def brief_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None
     room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)
     head, *tail = (wrapped(line, width) for line in around)
     return "\n".join((head, _cut(*wave_table(plan, zones), width, room), *tail))
+
+
+def _table(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+    return wide_table(plan, zones) if width is None else table_text(*wave_table(plan, zones), width)
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
@@ -117,8 +119,8 @@ def _first(columns: Sequence[Column], rows: Sequence[Row], width: int, shown: in
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
     """Which saved plan it is, and what it gives up, before it runs."""
-    made = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
-    lines = (f"{made}, of {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
+    name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
+    lines = (f"{name}, of {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
     return "\n".join(wrapped(line, width) for line in lines)
 
 

@@ -238,7 +238,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         (["--set", f"notify.url=slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
         (["--set", "notify.file=urls"], "urls: notification URL 1 has no scheme"),
         (["--set", "notify.file=none"], "cannot read none: No such file or directory"),
-        (["--set", "notify.on=everything"], "'everything' is not an event"),
+        (["--set", "notify.on=everything"], "notify.on: 'everything' is not one of started, wave-done"),
         (["--set", "notify.held-after=0s"], "0s leaves no time"),
         (["--config", "list.toml"], "list.toml:2: notify.url: it takes texts"),
     ],

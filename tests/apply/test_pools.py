@@ -27,6 +27,7 @@ from tests.apply.test_rolling import (
 
 Started = Callable[[Scenario | str, int], Lab]
 POOLS = """
+[waves]
 max-unavailable = 3
 health-checks = 1
 

@@ -178,7 +178,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
     time.sleep(1)
     for number in signals:
         process.send_signal(number)
-        time.sleep(0.1)
+        time.sleep(0.02)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "given back" in stderr
@@ -279,7 +279,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         assert re.search(told, ended.stderr), ended.stderr
         assert "  To watch it:     rollout status --watch\n" in ended.stderr
         assert "  To stop it:      rollout pause --all        (it finishes the nodes in flight)\n" in ended.stderr
-        assert f"or at once with: --force-unlock {run_of(lab)}" in ended.stderr
+        assert f"or at once with: rollout resume --force-unlock {run_of(lab)}" in ended.stderr
         assert not [
             word for word in ("has not renewed", "watching", "Wave", "renewed the lock") if word in ended.stderr
         ]

@@ -126,7 +126,7 @@ def test_other_shells_are_told_a_groups_commands_too(home: Path) -> None:
         assert name in {line.split("\t")[0] for line in fish.splitlines()}
 
 
-@pytest.mark.parametrize("line", ["status --node ", "release ", "apply --force-unlock "])
+@pytest.mark.parametrize("line", ["status --node ", "release ", "resume --force-unlock "])
 def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
     line: str, complete: Complete, lab: Lab
 ) -> None:

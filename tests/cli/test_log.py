@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(home: Pat
     ended = command("plan", "--kubeconfig", "nowhere", "--set", "output.log-file=no/such/folder")
     assert ended.code == ExitCode.ERROR
     assert "cannot write the log no/such/folder" in ended.stderr
-    assert "hint: Name another as output.log-file." in ended.stderr
+    assert "hint: Name another: --set output.log-file=FILE." in ended.stderr
 
 
 def test_a_disk_that_is_full_ends_the_log_and_not_the_command(untouched: Lab, command: Command) -> None:

@@ -28,8 +28,8 @@ DROPPED_AT_THE_END = """
 import os, signal, time
 from rollout.adapters.clock import SystemClock
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.operating import Lasting, PassEnd
-from rollout.cli.stages.standing import Loop
+from rollout.cli.stages.operate_loop import Loop
+from rollout.cli.stages.operate_pass import Lasting, PassEnd
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock_holder import LeaseWatch
@@ -48,13 +48,10 @@ class Tidying(Loop):
     def _idle(self, settings, until):
         self.lasting.ending.wait(60)
 
-    def _settings(self, last):
-        return last
-
 clock, ending = SystemClock(), StopRequest()
 lasting = Lasting(LeaseWatch(clock), ending, None, None)
 with interrupted_by_signals(ending) as undisturbed:
-    Tidying(None, Duration(60), 0, clock, lasting, undisturbed).run(None)
+    Tidying(Duration(60), 0, clock, lasting, undisturbed).run(None)
     time.sleep(1)
 time.sleep(1)
 print("ended well")

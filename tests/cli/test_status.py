@@ -124,4 +124,4 @@ def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Pat
 def test_where_a_format_has_no_meaning_it_is_refused(command: Command, mixed: Lab, words: tuple[str, ...]) -> None:
     refused = command(*words, lab=mixed)
     assert refused.code == 64
-    assert f"'{words[-1]}' is not one of 'text', 'json', 'wide'" in refused.stderr
+    assert f"--output {words[-1]}: rollout {words[0]} prints text, json, wide" in refused.stderr

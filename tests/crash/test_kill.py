@@ -245,9 +245,12 @@ def command(running: Lab, strategy: str) -> tuple[str, ...]:
     """What the next operator types: there is a run, or there is none yet."""
     lease = running.call(lambda: running.store.get(LEASES, "node-rollout", "kube-system"))
     unlock = annotations(lease).get(RUN, "") if lease else ""
-    flags = ("--yes", "--set", "lock.duration=30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
+    flags = ("--yes", "--set", "lock.duration=30s", "-o", "json")
     if unfinished(running):
-        return ("resume", *flags)
+        return ("resume", *flags, *(("--force-unlock", unlock) if unlock else ()))
+    if unlock:
+        # of one that had begun nothing: there is nothing to go on with
+        running.call(lambda: running.store.remove(LEASES, "node-rollout", "kube-system"))
     return ("apply", "--max-unavailable", str(LIMIT), "--set", "waves.health-checks=1", *STRATEGIES[strategy], *flags)
 
 

@@ -183,7 +183,7 @@ def test_a_playbook_that_is_not_there_is_told_of_before_anything(ansible: Progra
     lab = with_faults(3)
     ended = ansible.run(lab, *APPLY, "--set", "reboot.pre-playbook=nowhere.yml")
     assert ended.code == 1
-    assert "--set reboot.pre-playbook=nowhere.yml: no such file" in ended.stderr
+    assert "reboot.pre-playbook nowhere.yml: no such file" in ended.stderr
 
 
 def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, with_faults: StartLab) -> None:

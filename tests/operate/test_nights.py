@@ -179,7 +179,8 @@ def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, ro
     with received() as inbox:
         rollout(lab, *ONCE, *flags, "--set", f"notify.url={inbox.url}")
         note = inbox.one("version-held")
-    assert (note["version"], note["failed_nodes"], note["next"]) == (BAD, ["worker-1"], f"rollout release {BAD}")
+    assert (BAD in note["title"], "worker-1" in note["body"]) == (True, True)
+    assert note["next"] == f"rollout release {BAD}"
     assert f'version="{BAD}"' in held_in(metrics)
     rollout(lab, *ONCE, *flags)
     assert f'version="{BAD}"' in held_in(metrics)

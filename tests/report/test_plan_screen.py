@@ -183,4 +183,5 @@ def test_a_saved_plan_that_is_to_run_is_named_with_what_it_gives_up() -> None:
 
 def test_a_plan_with_nothing_to_do_says_so() -> None:
     empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."
+    for text in (plan_text(empty, zones={}, width=80), brief_text(empty, zones={}, width=80)):
+        assert text.splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."

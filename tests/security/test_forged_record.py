@@ -119,7 +119,7 @@ def test_whoever_resumes_is_told_of_checks_that_the_record_names(
             lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
         )
         ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        warning = "the interrupted rollout has --set gates.after-reboot-annotations=network.example/address"
+        warning = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
         assert warning in ended.stderr, ended.stderr
 
 

@@ -63,11 +63,11 @@ def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> N
 @pytest.mark.parametrize(
     "flags",
     [
-        ("-l", f"{'a' * 64}=b"),
-        ("-l", f"a={'b' * 64}"),
+        ("--selector", f"{'a' * 64}=b"),
+        ("--selector", f"a={'b' * 64}"),
         ("--pod-selector", f"a={'b' * 64}"),
         ("--spread-by", "a" * 64),
-        ("-l", "cores>many"),
+        ("--selector", "cores>many"),
         ("--window", "02:00 3h localtime"),
         ("--window", "02:00 3h posix/Europe/Berlin"),
     ],

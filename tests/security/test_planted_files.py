@@ -204,20 +204,20 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "flag", "name"),
+    ("arguments", "name"),
     [
-        (("plan",), "--out", "x.plan"),
-        (("plan",), "--out", "x.html"),
-        (("plan",), "--markdown", "x.md"),
-        (("status",), "--set", "output.log-file=x.log"),
-        (("known-hosts",), "--known-hosts", "known_hosts"),
+        (("plan", "--out", "{}"), "x.plan"),
+        (("plan", "--out", "{}"), "x.html"),
+        (("plan", "--markdown", "{}"), "x.md"),
+        (("status", "--set", "output.log-file={}"), "x.log"),
+        (("known-hosts", "--known-hosts", "{}"), "known_hosts"),
     ],
 )
 def test_no_command_writes_through_it(
-    arguments: tuple[str, ...], flag: str, name: str, shared: Path, victim: Path, start_lab: StartLab
+    arguments: tuple[str, ...], name: str, shared: Path, victim: Path, start_lab: StartLab
 ) -> None:
     link = planted(shared / name, victim)
-    ended = rollout(victim.parent, start_lab, *arguments, flag, str(link))
+    ended = rollout(victim.parent, start_lab, *(word.format(link) for word in arguments))
     assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
     assert f"the link {link}, which lies in a folder that everybody may write, belongs to nobody" in ended.stderr
     assert victim.stat().st_mode & 0o777 == 0o644

@@ -160,7 +160,7 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(program().commands)
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
-    without_cluster = {"manifests", "demo", "lab", "report", "help", "reboot", "drain"}
+    without_cluster = {"manifests", "demo", "lab", "report"}
     assert commands - played == without_cluster | {"completion"}
 
 

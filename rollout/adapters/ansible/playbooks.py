@@ -25,7 +25,8 @@ class AnsiblePlaybooks:
         settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():
-                raise InputError(f"--{occasion}-playbook {file}: no such file")
+                key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
+                raise InputError(f"{key} {file}: no such file", hint="Paths are those of the current folder.")
         self._settings = settings
         self._files = files
 

@@ -39,7 +39,7 @@ def history(
     from rollout.model.json_text import json_document
     from rollout.report.timeline import history_text, timeline_text
 
-    histories = _histories(journal, settings, named=bool(run), everywhere=all_clusters)
+    histories = _histories(journal or settings.output.journal, settings, named=bool(run), everywhere=all_clusters)
     chosen = _chosen(histories, run) if run else None
     if settings.output.as_json:
         show_bytes(json_document(chosen or histories))

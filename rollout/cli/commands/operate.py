@@ -61,7 +61,7 @@ def _refuse_what_persons_decide(policy: "Policy", *, interactive: bool) -> None:
         hint = "Use apply or resume with it, or: rollout release VERSION."
         raise UsageError("--allow held is a person's decision, and operate runs unattended", hint=hint)
     if policy.reboot_idle or any(pool.reboot_idle for pool in policy.pools):
-        hint = "Drop reboot-idle, also of pools. For one rolling reboot: rollout apply --allow idle."
+        hint = "Drop it, and reboot-idle of pools. For one rolling reboot: rollout apply --allow idle."
         raise UsageError("--allow idle would reboot every node at each pass of operate", hint=hint)
 
 

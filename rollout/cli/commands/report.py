@@ -79,7 +79,7 @@ def report(
 
     chosen = _format(format, out, as_json=settings.output.as_json)
     check_target(out)
-    run_read = recorded_run(run, journal, settings.cluster, everywhere=all_clusters)
+    run_read = recorded_run(run, journal or settings.output.journal, settings.cluster, everywhere=all_clusters)
     written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
     if out is None:
         show_bytes(written)

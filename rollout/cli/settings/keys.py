@@ -56,7 +56,10 @@ class Setting:
             return self._single(written)
         items = written if isinstance(written, list) else [written]
         texts = [part.strip() for item in items for part in self._parts(item)]
-        return tuple(dict.fromkeys(self._single(text) for text in texts if text))
+        read = tuple(dict.fromkeys(self._single(text) for text in texts if text))
+        if self.key.check is not None:
+            self.key.check(read)
+        return read
 
     def _parts(self, item: Any) -> Iterable[str]:
         if isinstance(item, bool) or not isinstance(item, str | int | float):

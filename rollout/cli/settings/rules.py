@@ -125,7 +125,9 @@ def detected_by(settings: Settings) -> tuple[Source, ...]:
     """What hosts are asked; `UsageError` where that is a command, and there is none."""
     sources, command = settings.detect.sources, settings.detect.command
     if Source.COMMAND in sources and not command:
-        raise UsageError("detect.sources has command, and there is none", hint="Give it as detect.command.")
+        raise UsageError(
+            "detect.sources has command, and there is none", hint="Give one: --set detect.command=COMMAND."
+        )
     if command and Source.COMMAND not in sources:
         say('warning: detect.command has no effect without detect.sources = ["command"]: it is not asked')
     return sources
@@ -161,7 +163,7 @@ def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
     if missing:
         raise UsageError(
             f"it was started or planned with a {' and a '.join(missing)}, and none is given",
-            hint="Give the same one: the command itself is stored neither on the cluster nor in the plan.",
+            hint=f"Give the same one, --set {missing[0]}=COMMAND: it is stored neither on the cluster nor in the plan.",
         )
 
 

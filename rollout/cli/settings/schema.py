@@ -7,7 +7,7 @@ is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m
 flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +37,7 @@ class Key:
 
     `read` makes a value of one text. `flag` and `short` are for what people type. `variable` is for a secret without a
     flag, whose value no message shows. What separates the items of a list in one text is `between`; a flag of a list is
-    repeatable as well.
+    repeatable as well. `check` looks at a whole list.
     """
 
     metavar: str = ""
@@ -46,6 +46,7 @@ class Key:
     short: str = ""
     variable: str = ""
     between: str = ","
+    check: Callable[[Sequence[str]], object] | None = None
     least: int | None = None
     most: int | None = None
 
@@ -567,7 +568,7 @@ class Notify(Table, frozen=True):
             "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
             "best in the variable, or in notify.file",
             "URL",
-            read=values.notify_url,
+            check=values.notify_urls,
             variable="ROLLOUT_NOTIFY",
             between=" ",
         ),

@@ -4,6 +4,7 @@ What they need is imported where it is needed: a help text and a completion need
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -197,12 +198,12 @@ class UrlFile:
     urls: tuple[str, ...]
 
 
-def notify_url(value: str) -> str:
-    """A URL that can be sent to. It is no part of a complaint."""
+def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
+    """URLs that can be sent to. None is part of a complaint, which has their number."""
     from rollout.adapters.notify.urls import destinations
 
-    destinations([value])
-    return value
+    destinations(urls)
+    return tuple(urls)
 
 
 def url_file(value: str) -> UrlFile:
@@ -210,7 +211,7 @@ def url_file(value: str) -> UrlFile:
     lines = (line.strip() for line in _content(value).splitlines())
     urls = [line for line in lines if line and not line.startswith(_COMMENT)]
     try:
-        return UrlFile(tuple(notify_url(url) for url in urls))
+        return UrlFile(notify_urls(urls))
     except UsageError as error:
         raise UsageError(f"{value}: {error.message}", hint=error.hint) from None
 

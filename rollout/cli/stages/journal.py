@@ -91,7 +91,7 @@ def journalled(
     except OSError as error:
         say(
             f"warning: no journal is written to {path}: {error.strerror} "
-            "(XDG_STATE_HOME or output.journal names another place)"
+            "(XDG_STATE_HOME or --set output.journal names another place)"
         )
         yield observer
         return

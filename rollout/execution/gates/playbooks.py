@@ -22,7 +22,7 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 class Occasion(StrEnum):
-    """When a playbook runs; the words are those of its flag and of `rollout_occasion`."""
+    """When a playbook runs; the words are those of `rollout_occasion`."""
 
     PRE_REBOOT = "pre-reboot"
     POST_REBOOT = "post-reboot"

@@ -52,8 +52,8 @@ _NO_RIGHTS = {
 # What is created in a namespace that is not there, or on its way out: here that is what stands beside the lock.
 _MISSING_NAMESPACE = re.compile(r'^namespaces "[^"]+" not found$')
 _TERMINATING = "NamespaceTerminating"
-_MISSING_HINT = "Create that namespace, or name another with lock.namespace."
-_TERMINATING_HINT = "Create that namespace anew once it is gone, or name another with lock.namespace."
+_MISSING_HINT = "Create that namespace, or name another: --set lock.namespace=NAME."
+_TERMINATING_HINT = "Create that namespace anew once it is gone, or name another: --set lock.namespace=NAME."
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 

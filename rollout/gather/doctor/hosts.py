@@ -126,7 +126,7 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
 def _other_source(facts: HostFacts) -> str:
     """Return what to ask a host in update_engine's place."""
     way = way_to_judge(facts, facts.shows)
-    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: detect.sources."
+    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: --set detect.sources=WORD."
     return f"{say} Or leave it out with --exclude."
 
 
