@@ -83,7 +83,7 @@ def brief_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None
     if width is None or not plan.waves:
         return plan_text(plan, zones=zones, width=width, where=where)
     rest = [_weaknesses(plan), *_few([wrapped(line, width) for line in warning_lines(plan)])]
-    around = [_heading(plan, where), *filter(None, rest), estimate_text(plan)]
+    around = [_heading(plan, where), *filter(None, (*rest, estimate_text(plan)))]
     room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)
     head, *tail = (wrapped(line, width) for line in around)
     return "\n".join((head, _cut(*wave_table(plan, zones), width, room), *tail))

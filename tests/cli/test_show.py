@@ -40,7 +40,7 @@ def test_what_is_no_plan_is_not_shown(command: Command, home: Path) -> None:
 def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("budget-never", nodes=6)
     plan = command("plan", "--out", "a.plan", lab=lab)
-    blocker, blocked = plan.stdout.splitlines()[-2:]
+    *_, blocker, wrapped, blocked = plan.stdout.splitlines()
     assert blocked == "Blocked: apply will not start. --skip blocked leaves 2 nodes out."
     assert blocker.startswith("✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 of 2 pods never allows an")
     shown = command("plan", "a.plan")
@@ -51,5 +51,5 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab,
     assert refused.code == ExitCode.BLOCKED
     error, sentence, hint = refused.stderr.splitlines()[-3:]
     assert error == "rollout: error: not started: blocked on 2 nodes"
-    assert sentence.strip() == blocker.removeprefix("✘ ")
+    assert sentence.strip() == f"{blocker} {wrapped.strip()}".removeprefix("✘ ")
     assert hint.startswith("hint: ")
