@@ -94,11 +94,22 @@ def _advice(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return ""
-    if context.parent is None and type(error).__name__ == _NO_FLAG:
-        return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
+    if type(error).__name__ == _NO_FLAG:
+        return _instead_of_flag(error, context)
     if error.message.startswith(_EXTRA) and any(option.name == "node" for option in context.command.params):
         return "Nodes are chosen with --node NAME. See: "
     return ""
+
+
+def _instead_of_flag(error: typer.TyperException, context: typer.Context) -> str:
+    if context.parent is None:
+        return "Flags stand after the command, as in rollout plan --max-unavailable 3. See: "
+    if not any("--set" in option.opts for option in context.command.params):
+        return ""
+    from rollout.cli.settings.reading import without_flag
+
+    name = without_flag(str(getattr(error, "option_name", "")).lstrip("-"))
+    return f"{name} has no flag: write --set {name}=VALUE. See: " if name else ""
 
 
 def _help_command(error: typer.TyperException) -> str:

@@ -78,11 +78,12 @@ def _progress(console: Console, *columns: ProgressColumn) -> Progress:
 # a sign may stand before its word
 _CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
 _SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
-_GOOD = "succeeded"
-_WAITING = "updated-need-reboot|not started|skipped|paused|cordoned|blocked"
+_GOOD = "succeeded|up to date"
+_WAITING = "not started|skipped|paused|pending|cordoned|draining|drained|rebooting|booted|held|blocked"
 _BAD = "|".join(
     (
-        *(reason for reason in ExclusionReason if kind_of(reason) is ExclusionKind.NOT_DONE),
+        *(reason.replace("-", "[ -]") for reason in ExclusionReason if kind_of(reason) is ExclusionKind.NOT_DONE),
+        "unknown|failed",
         *(outcome for outcome in Outcome if outcome not in (Outcome.SUCCEEDED, Outcome.SKIPPED)),
     )
 )
@@ -101,7 +102,7 @@ class StateHighlighter(RegexHighlighter):
         *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
         r"(?m)^ *(?P<bad>Blocked: .*)$",
         r"(?m)^(?P<bad>\S+ failed \([^)]*\)):",
-        r"(?m)^ *(?P<hint>hint:|fix:|Go on:|See:|Next:)",
+        r"(?m)^ *(?P<hint>hint:|fix:|Go on:|Next:|See:)",
         r"(?P<step>\S+ → \S+)",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, TimeEstimate, Wave, kind_of
+from rollout.model.plan import PlannedNode, RolloutPlan, TimeEstimate, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.report.columns import Column, Row, table_text
@@ -38,11 +38,6 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
 def left_out_text(plan: RolloutPlan) -> str:
     """The same as a table, below an empty line and above another."""
     return f"\n{table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1])}\n"
-
-
-def reason_sign(reason: ExclusionReason) -> str:
-    """Return the sign of a reason that an operator has to see to; empty for any other."""
-    return "! " if kind_of(reason) is ExclusionKind.NOT_DONE else ""
 
 
 def plan_sum(plan: RolloutPlan) -> str:

@@ -8,6 +8,7 @@ from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.progress import Phase
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
@@ -72,7 +73,7 @@ def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType
     turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
     states = {begun.node.name: _phase(begun, down) for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
-        states |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
+        states |= dict.fromkeys((node.name for node in unfinished.untouched), Phase.PENDING.value)
     return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in states.items()}
 
 

@@ -119,15 +119,17 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
     process = command(lab, tmp_path, *APPLY, "--node", "worker-2", "--reboot-timeout", "1h")
     try:
         wait_until(lambda: marks(lab, "worker-2").get("phase") == "rebooting", SECONDS)
-        row = r"rebooting, down for \d+m?\d*s? \(usually \d+m?\d*s?\), wave 1 of 1"
+        note = r"down for \d+m?\d*s? \(usually \d+m?\d*s?\), wave 1 of 1"
         (line,) = (line for line in rollout(lab, "status").stdout.splitlines() if line.startswith("worker-2 "))
-        assert re.search(rf" now  +{row}$", line), line
+        assert re.search(rf"^worker-2 +rebooting .* {note}$", line), line
         nodes = json.loads(rollout(lab, "status", "-o", "json").stdout)
-        assert re.fullmatch(row, next(node["under_way"] for node in nodes if node["node"] == "worker-2"))
+        assert re.fullmatch(
+            f"rebooting, {note}", next(node["under_way"] for node in nodes if node["node"] == "worker-2")
+        )
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         seen = end_of(command(lab, elsewhere, "status", "--node", "worker-2")).stdout
-        assert re.search(r"rebooting, down for [\dms]+, wave 1 of 1\n", seen), seen
+        assert re.search(r"rebooting .* down for [\dms]+, wave 1 of 1\n", seen), seen
     finally:
         kill(process)
 
@@ -311,7 +313,7 @@ def test_of_a_process_that_has_ended_on_this_machine_nothing_is_watched(
     assert "no process is working on it: `rollout resume` continues it" in text
     assert "watching" not in seen.stderr
     assert json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)["state"] == "interrupted"
-    assert re.search(r" is interrupted, wave \d of \d: ", rollout(lab, "status").stderr)
+    assert re.search(r" is interrupted, wave \d of \d: ", rollout(lab, "status").stdout)
     assert rollout(lab, "history").stdout.rstrip().endswith("interrupted")
     assert holder_of(lab) == holder
 

@@ -21,6 +21,8 @@ USAGE = [
     (("plan", "--ssh-port", "65536"), "--ssh-port", ""),
     (("plan", "-l", "a=b=c"), "not a label selector", ""),
     (("plan", "--max-unavailble", "3"), "No such option", "--max-unavailable"),
+    (("plan", "--soak", "3m"), "waves.soak has no flag: write --set waves.soak=VALUE.", "rollout plan --help"),
+    (("apply", "--lock-duration", "3m"), "--set lock.duration=VALUE", ""),
     (("paln",), "No such command", "plan"),
     (("status", "extra"), "extra", ""),
     (("status", "-c", "nowhere.toml"), "cannot read nowhere.toml", ""),

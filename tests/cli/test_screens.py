@@ -153,9 +153,21 @@ def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path
     screen = shown(tmp_path, mixed.environment, (*COMMANDS[name], "-o", "wide"), 60)
     heading = screen.octets.replace(b"\r", b"").decode()
     words = re.sub(r"\x1b\[[\d;]*m", "", heading)
-    for column in {"status": ("SCHEDULABLE", "OPERATION", "NOTE"), "plan": ("TAKES", "ZONE", "STAY", "WHY")}[name]:
+    for column in {
+        "status": ("STATE", "SCHEDULABLE", "OPERATION", "REBOOT", "NOTE"),
+        "plan": ("TAKES", "ZONE", "STAY", "WHY"),
+    }[name]:
         assert re.search(rf"^.*\b{column}\b", words, re.MULTILINE)
     assert max(map(len, words.splitlines())) > 80
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_next_command_stands_alone_on_its_line(width: int, start_lab: StartLab, tmp_path: Path) -> None:
+    """However long it is: it is there to be copied."""
+    screen = shown(tmp_path, start_lab("sources").environment, ("status",), width)
+    sent = re.sub(r"\x1b\[[\d;]*m", "", screen.octets.replace(b"\r", b"").decode())
+    sources = "update-engine,annotation,reboot-required,rpm-ostree"
+    assert sent.endswith(f"\nNext:\n    rollout status --set detect.sources={sources}\n")
 
 
 @pytest.mark.sample

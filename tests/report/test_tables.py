@@ -1,15 +1,19 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
+from rollout.model.memory import Memory, VersionFailures
 from rollout.model.plan import TimeEstimate
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.explanation import Explanation, NotThere
+from rollout.planning.memory import why_held
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import explanation_text, rehearsal_text
-from rollout.report.status import status_text
+from rollout.report.status import FollowUp, status_text
 from rollout.report.summary import summary_text
 from tests.report.builders import STATUS_FIELDS, plan
 
@@ -22,21 +26,54 @@ SILENT = NodeStatus(
 
 
 def test_status_has_a_row_a_node() -> None:
-    header, first, second, _, total, further = status_text([WAITING, SILENT]).splitlines()
-    assert header.split() == ["NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE"]
-    assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
-    assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
-    assert total == "1 node of 2 waits for a reboot, 1 unknown."
-    assert further == "Why some are unknown, and how to fix it: rollout doctor"
+    assert status_text([WAITING, SILENT]).splitlines() == [
+        "NODE    STATE        VERSION              NOTE",
+        "node-1  pending      3975.2.0 → 4081.2.1",
+        "node-2  unreachable  ?                    \\x1b[31mrefused",
+        "2 nodes: 1 pending, 1 unreachable",
+        "Next:",
+        "    rollout doctor",
+    ]
 
 
-def test_signs_say_at_a_glance_what_waits_and_what_is_in_its_way() -> None:
-    """Where a person looks on; programs get the words alone."""
-    paused = replace(WAITING, node="node-3", reason="paused: by an operator")
-    waiting, silent, held = status_text([WAITING, SILENT, paused], signs=True).splitlines()[1:4]
-    assert waiting.endswith("  ~ yes")
-    assert "  ! ?  " in silent
-    assert not {"~", "!"} & set(held)
+def test_status_where_nothing_is_to_be_done_is_the_table_and_a_sentence() -> None:
+    reason = "no-update: nothing is staged (--allow idle reboots it anyway)"
+    fine = replace(WAITING, needs_reboot=False, staged_version="", reason=reason)
+    assert status_text([fine, replace(fine, node="node-2")], width=60).splitlines() == [
+        "NODE    STATE       VERSION",
+        "node-1  up to date  3975.2.0",
+        "node-2  up to date  3975.2.0",
+        "Up to date: 2 nodes on 3975.2.0.",
+    ]
+    back = replace(fine, node="node-3", reason="no-update: rolled back from 4081.2.1, 2h ago")
+    assert status_text([fine, back]).splitlines()[2].endswith("  rolled back from 4081.2.1, 2h ago")
+    loading = replace(fine, operation="UPDATE_STATUS_DOWNLOADING")
+    assert status_text([fine, loading]).splitlines()[-1] == "2 nodes: 1 up to date, 1 downloading"
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        ("paused: disk swap (ana, until 18:00)", "paused       3975.2.0 → 4081.2.1  disk swap (ana, until 18:00)"),
+        ("cordoned: cordoned by an operator (--allow cordoned reboots it too)", "cordoned     3975.2.0 → 4081.2.1"),
+        (
+            "cordoned: cordoned; kured is rebooting it: a/b (if it was removed: kubectl annotate node n a/b-)",
+            "kured is",
+        ),
+        ("rival: locksmithd runs on the host (mask it), or --allow locksmithd", "locksmithd runs on the host"),
+        ("not-ready: it is not Ready: no network", "not ready    3975.2.0 → 4081.2.1  it is not Ready: no network"),
+    ],
+)
+def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(reason: str, state: str) -> None:
+    kept, waiting = replace(WAITING, reason=reason), replace(WAITING, node="node-2")
+    line = status_text([kept, waiting, replace(SILENT, node="node-3")]).splitlines()[1]
+    assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
+    assert "--allow" not in line
+    assert "kubectl" not in line
+
+
+def test_a_paused_host_that_is_silent_is_unreachable() -> None:
+    assert "unreachable" in status_text([replace(SILENT, reason="paused: by ana"), WAITING]).splitlines()[1]
 
 
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
@@ -96,43 +133,44 @@ def test_a_rehearsal_counts_objections() -> None:
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     cordoned = replace(WAITING, schedulable=False, reason="left-cordoned: left cordoned by a rollout")
-    text = status_text([replace(cordoned, under_way="rebooting, wave 3 of 6"), WAITING])
-    assert "rebooting, wave 3 of 6" in text
-    assert "left-cordoned" not in text
+    beside = FollowUp("The rollout x is running, wave 3 of 6.", "rollout status --watch")
+    lines = status_text([replace(cordoned, under_way="rebooting, wave 3 of 6"), WAITING], rollout=beside).splitlines()
+    assert lines[1] == "node-1  rebooting  3975.2.0 → 4081.2.1  wave 3 of 6"
+    assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
 
 
-def test_status_counts_users_and_names_them_where_it_is_wide() -> None:
+def test_wide_status_has_groups_and_users() -> None:
     there = replace(WAITING, group="stable", users=(LoggedInUser("core", "pts/0"), LoggedInUser("ada", "tty1")))
     nobody = replace(WAITING, node="node-3", users=())
-    text = status_text([there, SILENT, nobody], wide=True)
-    header, first, second, third, _, total, _ = text.splitlines()
+    header, first, second, third, *_ = status_text([there, SILENT, nobody], wide=True).splitlines()
     assert header.split()[-3:] == ["GROUP", "USERS", "NOTE"]
     assert "stable   core (pts/0), ada (tty1)" in first
-    assert (second.split()[6:8], third.split()[-2:]) == (["-", "?"], ["-", "-"])
-    assert total.endswith(" 2 users logged in on 1 node.")
+    assert (second.split()[-3:-1], third.split()[-2:]) == (["-", "?"], ["-", "-"])
     assert "GROUP" not in status_text([there])
+    assert "POOL" in status_text([replace(there, pool="db")], wide=True)
 
 
-def test_what_is_said_of_several_nodes_stands_once() -> None:
+def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     held = replace(WAITING, reason="version-held: version 2 is held: it failed on 1 node (rollout release 2)")
     rows = [replace(held, node=f"worker-{number}") for number in range(4)]
-    *table, total, line = status_text(rows, width=160).splitlines()
-    assert [row.split()[-1] for row in table[1:5]] == ["version-held"] * 4
-    assert total == "4 nodes of 4 wait for a reboot."
-    sentence = "version 2 is held: it failed on 1 node (rollout release 2)"
-    assert line == f"version-held (worker-0, worker-1, worker-2, worker-3): {sentence}"
-    # one of another kind is said in its row
     alone = replace(WAITING, node="cp-1", reason="paused: by its annotation")
-    assert "    paused: by its annotation" in status_text([*rows, alone], width=80).splitlines()
+    *table, total, line = status_text([*rows, alone], width=160).splitlines()
+    assert [row.split()[1] for row in table[1:5]] == ["held"] * 4
+    assert total == "5 nodes: 4 held, 1 paused"
+    assert line == "4 of 5 nodes: version 2 is held: it failed on 1 node"
+    # what only half of them have is said in the rows
+    others = [replace(WAITING, node=f"cp-{number}") for number in range(4)]
+    assert status_text([*rows, *others], width=160).count("version 2 is held") == 4
+    assert status_text(rows, wide=True).count("(rollout release 2)") == 4
 
 
 def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
-    sentence = "version 2 is held: it failed on 1 node"
-    rows = [replace(WAITING, node=name, reason=f"version-held: {sentence} (rollout release 2)") for name in "ab"]
-    remembered = [f"{sentence}; staged on 2 of these. Release it: rollout release 2"]
-    assert status_text(rows, width=100, remembered=remembered).count(sentence) == 1
-    assert status_text(rows, width=100).splitlines()[-1] == f"version-held (a, b): {sentence} (rollout release 2)"
-    assert status_text(rows).count(sentence) == 2
+    memory = Memory(versions={"4081.2.1": VersionFailures(nodes=("a",), at="2026-03-04T05:06:07Z", held_since="x")})
+    why = why_held(memory, "4081.2.1")
+    rows = [replace(WAITING, node=name, reason=f"version-held: {why} (rollout release 4081.2.1)") for name in "ab"]
+    text = status_text([*rows, *(replace(WAITING, node=name) for name in "cd")], memory=memory)
+    assert text.count(why) == 1
+    assert text.endswith("Release it once it is mended.\nNext:\n    rollout release 4081.2.1")
 
 
 def test_an_explanation_says_once_what_keeps_a_node_out_of_many_waves() -> None:

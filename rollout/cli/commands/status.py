@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from rollout.cli.stages.gather import Targets
     from rollout.model.cluster import Node
-    from rollout.model.detection import Source
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool, Selection
     from rollout.planning.status import NodeStatus
     from rollout.ports import ClusterApi
+    from rollout.report.status import FollowUp
 
 RunOption = Annotated[bool, typer.Option("--run", help="Show the running or interrupted rollout, instead of the nodes")]
 WatchOption = Annotated[
@@ -46,7 +46,8 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     from rollout.cli.stages.gather import ask_hosts, connect, connect_cluster, read_nodes
     from rollout.cli.stages.remembering import remembered
     from rollout.cli.stages.run_status import rollout_beside, show_run
-    from rollout.cli.terminal import say
+    from rollout.cli.terminal import show
+    from rollout.report.status import status_text
 
     selection, namespace, output = selection_of(settings), settings.lock.namespace, settings.output
     own_rules, probe = policy_of(settings).pools, probe_of(settings, detected_by(settings))
@@ -60,11 +61,22 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
     memory, now = remembered(connections, namespace), connections.api.server_time()
-    sentence, rollout = rollout_beside(connections.api, nodes, namespace)
-    statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)
-    _show_nodes(statuses, output, (memory, now), only_pending=pending, asked=probe.sources)
-    if sentence:
-        say(f"{sentence}. See: rollout status --run")
+    rollout, stages = rollout_beside(connections.api, nodes, namespace)
+    statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), stages)
+    if output.is_document or output.as_names:
+        _write_nodes(statuses, output, rollout, only_pending=pending)
+        return
+    text = status_text(
+        statuses,
+        width=output.width,
+        only_pending=pending,
+        wide=output.is_wide,
+        asked=probe.sources,
+        memory=memory,
+        now=now,
+        rollout=rollout,
+    )
+    show(text)
 
 
 def _statuses(
@@ -73,7 +85,7 @@ def _statuses(
     selection: "Selection",
     own_rules: "Sequence[Pool]",
     remembered: "tuple[Memory, datetime | None]",
-    rollout: Mapping[str, str],
+    stages: Mapping[str, str],
 ) -> "Sequence[NodeStatus]":
     """A row for each node that is meant, with how far a rollout has come with it."""
     from rollout.planning.eligibility import excluded_by_name
@@ -81,35 +93,15 @@ def _statuses(
 
     shown = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection)]
     rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
-    return [replace(row, under_way=rollout[row.node]) if row.node in rollout else row for row in rows]
+    return [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
 
 
-def _show_nodes(
-    statuses: "Sequence[NodeStatus]",
-    output: Output,
-    remembered: "tuple[Memory, datetime | None]",
-    *,
-    only_pending: bool,
-    asked: "Sequence[Source]",
-) -> None:
-    from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
+def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "FollowUp", *, only_pending: bool) -> None:
+    """Nodes for programs; what people should know besides stands on standard error."""
+    from rollout.cli.terminal import say, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import counted
-    from rollout.report.status import memory_lines, status_text
 
-    if not (output.is_document or output.as_names):
-        memory, now = remembered
-        text = status_text(
-            statuses,
-            width=output.width,
-            only_pending=only_pending,
-            wide=output.is_wide,
-            signs=is_terminal(),
-            asked=asked,
-            remembered=tuple(memory_lines(memory, statuses, now)),
-        )
-        show(text)
-        return
     rows = [row for row in statuses if row.is_pending or not only_pending]
     if output.as_names:
         show_names(row.node for row in rows)
@@ -118,6 +110,8 @@ def _show_nodes(
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
+    if rollout.sentence:
+        say(f"{rollout.sentence} See: {rollout.command}")
 
 
 def _watch_run(api: "ClusterApi", namespace: str, output: Output) -> None:

@@ -138,7 +138,8 @@ def _of_file(file: SettingsFile) -> Source:
         if table == POOL:
             continue
         if not isinstance(content, Mapping):
-            raise UsageError(f"{_place(file, '', table)}: {table!r} is not a table", hint=_nearest(table))
+            hint = f"Write it once, as [{table}]." if table in get_type_hints(Settings) else _nearest(table)
+            raise UsageError(f"{_place(file, '', table)}: {table!r} is not a table", hint=hint)
         for key, value in content.items():
             if (name := f"{table}.{key}") not in settings():
                 raise UsageError(f"{_place(file, table, key)}: unknown setting {name!r}", hint=_nearest(name))
@@ -159,6 +160,16 @@ def _nearest(name: str) -> str:
         name.rpartition(".")[2], meant, n=1
     )
     return f"Did you mean {meant[close[0]]}? {_EXAMPLE}" if close else _ALL
+
+
+def without_flag(word: str) -> str:
+    """The setting that somebody means who writes a flag of this name, and that has none; empty where there is none."""
+    last = [name.partition(".")[2] for name in settings()]
+    meant = {key: name for key, name in zip(last, settings(), strict=True) if last.count(key) == 1}
+    meant |= {name.replace(".", "-"): name for name in settings()}
+    meant = {written: name for written, name in meant.items() if not settings()[name].key.flag}
+    close = difflib.get_close_matches(word, meant, n=1, cutoff=0.85)
+    return meant[close[0]] if close else ""
 
 
 def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:

@@ -63,7 +63,7 @@ def policy_of(settings: Settings) -> Policy:
         detect=detected_by(settings),
         gates=_gates(settings),
         courtesy=_courtesy(settings),
-        pools=_pools(settings.pool),
+        pools=_pools(settings.pool, settings.file if isinstance(settings, Given) else ""),
     )
 
 
@@ -113,11 +113,14 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
     )
 
 
-def _pools(tables: Sequence[PoolTable]) -> tuple[Pool, ...]:
+def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
     from rollout.planning.pools import ordered
 
     pools = tuple(Pool(**msgspec.structs.asdict(table)) for table in tables)
-    ordered(pools)
+    try:
+        ordered(pools)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error.message}" if file else error.message, hint=error.hint) from error
     return pools
 
 

@@ -30,6 +30,7 @@ from rollout.model.json_text import json_document, json_line
 from rollout.model.progress import Phase
 from rollout.ports import ClusterApi
 from rollout.report.columns import wrapped
+from rollout.report.status import FollowUp
 from rollout.report.unfinished import (
     confirmed_text,
     down_text,
@@ -79,8 +80,8 @@ class _Reboots:
         return None
 
 
-def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tuple[str, Mapping[str, str]]:
-    """The rollout that is beside these nodes, in a line, and how far it has come with each of them.
+def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tuple[FollowUp, Mapping[str, str]]:
+    """The rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
     """
@@ -90,8 +91,12 @@ def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tu
         if unfinished is not None:
             word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
     if unfinished is None:
-        return "", {}
-    return heading(unfinished, word), under_way(unfinished, _Reboots(api).down(unfinished))
+        return FollowUp(), {}
+    command = "rollout status --watch" if word is RunWord.RUNNING else "rollout status --run"
+    text = heading(unfinished, word)
+    stops_others = unfinished.blocks or word is RunWord.RUNNING
+    beside = FollowUp(f"{text[:1].upper()}{text[1:]}.", command, is_first=stops_others)
+    return beside, under_way(unfinished, _Reboots(api).down(unfinished))
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
