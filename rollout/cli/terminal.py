@@ -39,12 +39,16 @@ def write_beside(line: str, style: str = "") -> None:
 
 
 def fitted(line: str) -> str:
-    """A line for standard error: a terminal gets it broken between words."""
+    """A line for standard error: a terminal gets it broken between words, a command at its end on a line of its own."""
     if not sys.stderr.isatty():
         return line
-    from rollout.report.columns import wrapped
+    from rollout.report.columns import is_command, wrapped
 
-    return wrapped(line, shutil.get_terminal_size().columns)
+    columns = shutil.get_terminal_size().columns
+    lead, _, command = line.rpartition(": ")
+    if len(line) > columns and is_command(command):
+        return f"{wrapped(f'{lead}:', columns)}\n    {command.rstrip('.')}"
+    return wrapped(line, columns)
 
 
 @contextmanager

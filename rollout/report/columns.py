@@ -21,6 +21,8 @@ _MOST_LINES = 8
 # Longer than the longest word of a reason.
 _WORD = 17
 _INDENT = "    "
+# What a command to copy begins with.
+_PROGRAMS = ("--force-unlock ", "aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 
 Row = Sequence[str]
 
@@ -28,6 +30,11 @@ Row = Sequence[str]
 def wrapped(text: str, width: int | None, hang: int = 2) -> str:
     """Lines of text within `width` columns; what goes on below is indented, by `hang` at least."""
     return "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
+
+
+def is_command(text: str) -> bool:
+    """Whether it is to be copied: then it stands alone on its line, and is never broken."""
+    return text.startswith(_PROGRAMS)
 
 
 def _wrapped_line(line: str, width: int, hang: int) -> str:

@@ -48,7 +48,7 @@ def take_turns(live: Live) -> None:
 def print_above(live: Live, line: Text) -> None:
     """Print a line above what moves."""
     with live._lock:  # noqa: SLF001 - as above
-        live.console.print(line)
+        live.console.print(line, no_wrap=line.no_wrap, overflow=line.overflow)
 
 
 def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress]:
@@ -101,8 +101,7 @@ class StateHighlighter(RegexHighlighter):
         r"(?m)^(?P<good>✔)|^(?P<waiting>!) |^(?P<bad>✘)",
         *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
         r"(?m)^ *(?P<bad>Blocked: .*)$",
-        r"(?m)^(?P<bad>\S+ failed \([^)]*\)):",
-        r"(?m)^ *(?P<hint>hint:|fix:|Go on:|Next:|See:)",
+        r"(?m)^ *(?P<hint>hint:|fix:|Next:|See:)",
         r"(?P<step>\S+ → \S+)",
     )
 

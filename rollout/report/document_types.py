@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from rollout.gather.updates import CheckOutcome
 from rollout.model.progress import Phase
+from rollout.planning.status import NodeStatus
 
 _Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
 
@@ -34,6 +35,22 @@ class UnfinishedRun(TypedDict):
     gone: Annotated[Sequence[str], Meta(description="names: planned, and in the cluster no more")]
     tainted: Annotated[Sequence[str], Meta(description="names: with its soft taint")]
     problem: Annotated[str, Meta(description="why its record cannot be used; else empty")]
+
+
+class StatusSummary(TypedDict):
+    """How many nodes are meant, shown or not."""
+
+    nodes: Annotated[int, Meta(description="that are selected")]
+    needs_reboot: Annotated[int, Meta(description="of these, that wait for a reboot")]
+    not_judged: Annotated[int, Meta(description="of these, of which that is not known")]
+
+
+class StatusReport(TypedDict):
+    """How the nodes stand."""
+
+    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+    nodes: Annotated[Sequence[NodeStatus], Meta(description="in the natural order of their names")]
+    summary: Annotated[StatusSummary, Meta(description="of all that are selected, shown or not")]
 
 
 class LeftNode(TypedDict):

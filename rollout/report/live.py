@@ -1,4 +1,4 @@
-"""A run on a terminal: a row for each node in flight, finished nodes above, the whole below.
+"""A run on a terminal: the whole in a line, a row for each node in flight below it, finished nodes above.
 
 Nothing here is timed by the cluster's clock: rows age by this process's own monotonic one.
 """
@@ -15,7 +15,6 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.measure import Measurement
-from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +40,6 @@ from rollout.report.console import print_above, take_turns
 from rollout.report.run_state import InFlight, RunState, phases
 
 _REFRESHES_PER_SECOND = 8
-_BAR_WIDTH = 30
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
@@ -49,7 +47,7 @@ _OTHER_LINES = 3
 _GAP, _LEAST_DETAIL = 2, 20
 _DETAIL_LINES = 2
 _HELD = "yellow"
-_NARROW = 100
+_WIDEST = 100
 _LEAST = 60
 _STOPPING = (
     "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
@@ -158,12 +156,9 @@ class LiveProgress:
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
-            case WaveStarted():
-                self._board.wave = self._board.state.wave
-                return Text(sentences.sentence(event), style="bold")
             case WaveSettling():
                 self._board.wave = sentences.sentence(event)
-            case NodeStep():
+            case WaveStarted() | NodeStep():
                 # A node that goes on says that whatever had to settle before it has settled.
                 self._board.wave = self._board.state.wave
             case PodBlocked():
@@ -180,15 +175,17 @@ class LiveProgress:
         return None
 
     def _finish(self, event: NodeFinished) -> Text:
-        self._board.held.pop(event.result.node, None)
-        mark, style = ("✔", "green") if event.result.succeeded else ("✘", "red")
-        return Text.assemble((f"{mark} ", style), sentences.finished(event.result))
+        """One line, whatever there is to say: the end of the run tells a failure whole."""
+        result = event.result
+        self._board.held.pop(result.node, None)
+        mark, style = ("✔", "green") if result.succeeded else ("✘", "red")
+        return Text.assemble((f"{mark} ", style), sentences.briefly(result), no_wrap=True, overflow="ellipsis")
 
     def _render(self) -> RenderableType:
         with self._lock:
             lines = _REVERTING if self._stop.revert else _STOPPING
             stopping = [Fitting(lines, "bold yellow")] if self._stop.requested else []
-            return Group(self._table(), self._total(), *stopping)
+            return Group(self._total(), self._table(), *stopping)
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
@@ -262,32 +259,23 @@ class LiveProgress:
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 
-    def _total(self) -> Table:
+    def _total(self) -> Text:
+        """Which wave it is, and how far the whole has come, at the other end of the line."""
         board, state = self._board, self._board.state
-        total = Table.grid(padding=(0, 2, 0, 0))
         if state.began is None:
-            total.add_row(elapsed(self._monotonic() - board.started), _in_a_line(printable(board.doing), "dim"))
-            return total
-        style = "red" if state.failed else "green"
+            return _in_a_line(f"{elapsed(self._monotonic() - board.started)}  {printable(board.doing)}", "dim")
         failed = f", {state.failed} failed" if state.failed else ""
-        bar = ProgressBar(
-            total=max(1, state.planned),
-            completed=state.finished,
-            width=_BAR_WIDTH if self._console.width >= _NARROW else _BAR_WIDTH // 3,
-            complete_style=style,
-            finished_style=style,
-        )
-        figures = Text(f"{state.finished} of {state.planned} nodes{failed}", style="red" if state.failed else "")
-        total.add_column()
-        total.add_column(no_wrap=True)
-        total.add_column(no_wrap=True)
         took, is_over = self._monotonic() - state.began, state.finished >= state.planned
-        time_spent = Text(elapsed(took) if is_over else _against(took, state.estimate), style="dim")
-        total.add_row(bar, figures, time_spent, Fitting(self._waves(), "dim"))
-        return total
+        time_spent = elapsed(took) if is_over else _against(took, state.estimate)
+        figures = f"{state.finished} of {state.planned} done{failed}, {time_spent}"
+        room = min(self._console.width, _WIDEST) - cell_len(figures) - _GAP
+        wave = next((wave for wave in self._waves() if cell_len(wave) <= room), "")
+        figures_text = Text(figures, style="red" if state.failed else "")
+        return Text.assemble(f"{wave:<{room + _GAP}}" if wave else "", figures_text, no_wrap=True, overflow="ellipsis")
 
     def _waves(self) -> Sequence[str]:
         wave = printable(self._board.wave)
+        wave = wave[:1].upper() + wave[1:]
         return (wave, wave.partition(":")[0], wave.partition(",")[0])
 
 

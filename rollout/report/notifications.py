@@ -255,7 +255,7 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
         state=state,
         title=f"rollout {state}" + (f": {', '.join(figures)}" if figures else ""),
         body="\n".join(lines),
-        next=next_step(result, operating=unattended).removeprefix("Go on: "),
+        next=next_step(result, operating=unattended),
     )
 
 

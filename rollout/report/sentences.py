@@ -14,6 +14,7 @@ from rollout.model.progress import (
     PodBlocked,
     PodReleased,
     RunFinished,
+    RunResult,
     StepEvent,
     VersionHeld,
     WaveSettling,
@@ -43,7 +44,7 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
         case VersionHeld() | Notice():
             return printable(event.message)
         case RunFinished():
-            return ended(event)
+            return ended(event.result)
         case _:
             assert_never(event)
 
@@ -108,13 +109,24 @@ def finished(result: NodeResult) -> str:
     if result.outcome is Outcome.ABORTED:
         return _undone(result)
     text = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
-    if result.version and result.succeeded:
-        text += f", now on {printable(result.version)}"
-    if result.message:
-        text += f": {printable(result.message)}"
-    if result.left_cordoned:
-        text += " (left cordoned)"
-    return text
+    if not result.succeeded:
+        return f"{text}: {what_failed(result)}"
+    text += f", now on {printable(result.version)}" if result.version else ""
+    return text + (f": {printable(result.message)}" if result.message else "")
+
+
+def briefly(result: NodeResult) -> str:
+    """The same for a board, where each node's row stood: `worker-1  on 4152.2.0  3m20s`."""
+    if not result.succeeded:
+        return f"{printable(result.node)}  {what_failed(result)}"
+    parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)
+    return "  ".join(printable(part) for part in parts if part)
+
+
+def what_failed(result: NodeResult) -> str:
+    """What is wrong with a node that did not succeed."""
+    stays = "; it stays cordoned" if result.left_cordoned and result.outcome is not Outcome.STRANDED else ""
+    return (printable(result.message) or result.outcome) + stays
 
 
 def _undone(result: NodeResult) -> str:
@@ -124,9 +136,8 @@ def _undone(result: NodeResult) -> str:
     return f"{printable(result.node)}: {printable(result.message) or 'given back'}, in {elapsed(result.seconds)}"
 
 
-def ended(event: RunFinished) -> str:
+def ended(result: RunResult) -> str:
     """How many nodes ended how."""
-    result = event.result
     counts = [f"{counted(len(result.succeeded), 'node')} succeeded", f"{len(result.failed)} failed"]
     counts += [f"{len(result.not_done)} not done"] if result.not_done else []
     counts += [f"{len(result.not_started)} not started"] if result.not_started else []

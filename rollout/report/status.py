@@ -9,12 +9,13 @@ from datetime import datetime
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
-from rollout.model.plan import ExclusionReason
+from rollout.model.plan import FORMAT_VERSION, ExclusionReason
 from rollout.model.text import NOTHING, counted, or_nothing, printable, shell_word, shortened, version_step
 from rollout.model.unasked import detect_flag
 from rollout.planning.memory import trouble, why_aborted, why_held
 from rollout.planning.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.document_types import StatusReport
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _WIDE = ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "GROUP", "USERS")
@@ -133,6 +134,19 @@ def _wide_row(status: NodeStatus) -> tuple[str, ...]:
         or_nothing(status.group),
         users or NOTHING,
     )
+
+
+def status_document(shown: Sequence[NodeStatus], statuses: Sequence[NodeStatus]) -> StatusReport:
+    """The nodes that are `shown` as one object; all of them count."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "nodes": shown,
+        "summary": {
+            "nodes": len(statuses),
+            "needs_reboot": sum(status.needs_reboot for status in statuses),
+            "not_judged": sum(not status.judged for status in statuses),
+        },
+    }
 
 
 def state(status: NodeStatus) -> str:

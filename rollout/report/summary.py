@@ -1,97 +1,133 @@
-"""The end of a run: what became of each planned node, what to look at, and last what was not done."""
+"""The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
-from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
+from rollout.model.plan import ExclusionReason
+from rollout.model.progress import Findings, Moves, NodeCondition, NotDone, Outcome, RunResult
+from rollout.model.text import counted, elapsed, printable, shell_word, shortened
 from rollout.planning.memory import held_version
-from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.columns import is_command, wrapped
+from rollout.report.sentences import what_failed
 
-_COLUMNS = (Column("NODE", wraps=True), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
-_POOL = Column("POOL", leaves=1)
-_MOST_NODES, _MOST_ROWS = 5, 10
+_MOST_ROWS = 20
+_MOST_NOT_DONE = 5
+_INDENT = "    "
+# Leads of commands that say enough alone.
+_GOES_ON = ("go on", "once it is mended")
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-def summary_text(
-    plan: RolloutPlan, result: RunResult, *, width: int | None = None, operating: bool = False, signs: bool = False
-) -> str:
-    """The failures with their hints, the table, and the ending; `operating`: a next pass goes on by itself.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next: the words before a command, or a sentence alone."""
 
-    `width` in columns; None: no limit, and every node. With `signs` a glance is enough.
-    """
-    table = (
-        [_table(plan, result, width, signs=signs)] if result.finished or result.skipped or result.not_started else []
-    )
-    ending = wrapped("\n".join(_ending(result, operating=operating)), width)
-    failures, absences = (
-        (wrapped(text, width) for text in part) for part in (_failures(result.failed), _absences(result))
-    )
-    return "\n\n".join((*failures, *table, *absences, ending))
+    lead: str
+    command: str = ""
 
-
-def _table(plan: RolloutPlan, result: RunResult, width: int | None, *, signs: bool) -> str:
-    """What did not succeed first; of many nodes that ended alike, one row."""
-    planned = {node.name: node for node in plan.nodes}
-    ends = [_end(node, planned) for node in sorted(result.finished, key=lambda node: node.succeeded)]
-    ends += [_absence(node, "skipped", planned) for node in result.skipped]
-    ends += [_absence(node, "not started", planned) for node in result.not_started]
-    if signs:
-        ends = [replace(end, outcome=f"{_sign(end)} {end.outcome}") for end in ends]
-    rows = [row for alike in _folded(ends, every=width is None) for row in alike]
-    has_pools = any(node.pool for node in plan.nodes)
-    columns = (_COLUMNS[0], _POOL, *_COLUMNS[1:]) if has_pools else _COLUMNS
-    return table_text(columns, rows if has_pools else [(row[0], *row[2:]) for row in rows], width)
-
-
-def _folded(ends: Sequence["_End"], *, every: bool) -> Iterable[Sequence[tuple[str, ...]]]:
-    alike: dict[tuple[str, str, str], list[_End]] = {}
-    for end in ends:
-        alike.setdefault((end.outcome, end.version, end.pool), []).append(end)
-    for (outcome, version, pool), group in alike.items():
-        if every or len(group) <= _MOST_ROWS:
-            yield [(printable(end.node), pool, outcome, version, _took([end])) for end in group]
-        else:
-            names = f"{len(group)} nodes: {shortened([end.node for end in group], most=3)}"
-            yield [(names, pool, outcome, version, _took(group))]
-
-
-def _sign(end: "_End") -> str:
-    if end.seconds is None:
-        return "!"
-    return "✔" if end.outcome == Outcome.SUCCEEDED else "✘"
-
-
-def _took(ends: Sequence["_End"]) -> str:
-    """How long it took, or from the shortest to the longest."""
-    seconds = [end.seconds for end in ends if end.seconds is not None]
-    if not seconds:
-        return NOTHING
-    return " to ".join(dict.fromkeys((elapsed(min(seconds)), elapsed(max(seconds)))))
+    def __str__(self) -> str:
+        return f"{self.lead}: {self.command}" if self.command else self.lead
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """How a planned node ended; `seconds` is None where it was not begun."""
+class _Row:
+    """A finding: its node, or how many there are, what is wrong, and the fix where there is one."""
 
+    sign: str
     node: str
-    pool: str
-    outcome: str
-    version: str
-    seconds: float | None = None
+    text: str
+    fixes: Sequence[str] = ()
 
 
-def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
-    """What moved, the figures, the nodes that nobody could take, and the next step."""
-    if text := moves_text(result.moves):
-        yield f"{text}."
-    yield f"{counts(result)}."
-    yield from _not_done_lines(result.not_done)
-    if step := next_step(result, operating=operating):
-        yield step
+def summary_text(result: RunResult, *, took: float = 0.0, width: int | None = None, operating: bool = False) -> str:
+    """The end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
+
+    `width` in columns; None: no limit, and every node. No command is ever wrapped.
+    """
+    rows = (*_failures(result, width), *_not_done(result.not_done, width), *_not_started(result, width))
+    steps = _next_pass(result) if operating else _next_steps(result)
+    return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(steps, width)))
+
+
+def _headline(result: RunResult, took: float) -> str:
+    """`9 of 12 nodes done in 24m10s, on 4152.2.0.`."""
+    ended = {node.node for node in result.finished}
+    asked = ended | {node.node for node in result.not_started} | {node.node for node in result.not_done}
+    done = f"{len(result.succeeded)} of {counted(len(asked), 'node')} done" + (f" in {elapsed(took)}" if took else "")
+    versions = sorted({node.version for node in result.succeeded if node.version})
+    left_out = f"; left out: {tallied(result.left_out)}" if result.left_out else ""
+    return done + (f", on {shortened(versions)}" if versions else "") + f"{left_out}."
+
+
+def _failures(result: RunResult, width: int | None) -> Iterator[_Row]:
+    most = _MOST_ROWS if width else len(result.failed)
+    for failed in result.failed[:most]:
+        console = failed.findings.console
+        fixes = (*_parts(failed.hint), *([printable(console)] if console else []))
+        yield _Row("✘", printable(failed.node), what_failed(failed), fixes)
+    if left := len(result.failed[most:]):
+        yield _Row("✘", counted(left, "other node"), "failed too", ("rollout history",))
+
+
+def _parts(hint: str) -> Sequence[str]:
+    """What a hint names to do, one by one."""
+    return printable(hint).removeprefix("See: ").removeprefix("See ").rstrip(".").split("; ") if hint else ()
+
+
+def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
+    """A row for each node, or for all that one version's hold keeps back."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in not_done:
+        own = "" if node.reason is ExclusionReason.VERSION_HELD else node.node
+        groups.setdefault((own, f"{node.reason}: {printable(node.message)}"), []).append(node.node)
+    most = _MOST_NOT_DONE if width else len(groups)
+    yield from (_Row("!", shortened(names), why) for (_, why), names in list(groups.items())[:most])
+    if left := sum(map(len, list(groups.values())[most:])):
+        yield _Row("!", f"and {left} more", "not done either", ("rollout status",))
+
+
+def _not_started(result: RunResult, width: int | None) -> Iterator[_Row]:
+    """Planned nodes that were not begun, by reason, but for those that are told as not done."""
+    not_done = {node.node for node in result.not_done}
+    by_reason: dict[str, list[str]] = {}
+    for node in (*result.skipped, *result.not_started):
+        if node.node not in not_done:
+            by_reason.setdefault(printable(node.message.removeprefix("not started: ")), []).append(node.node)
+    for reason, names in by_reason.items():
+        yield _Row("·", shortened(names, most=3 if width else len(names)), f"not started: {reason}")
+
+
+def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:
+    names = [len(row.node) for row in rows if len(row.node) <= _MOST_ROWS]
+    room = max(names, default=0)
+    for row in rows:
+        line = f"{row.sign} {row.node:<{room}}  {row.text}"
+        beside = f"{line}   → {row.fixes[0]}" if len(row.fixes) == 1 else ""
+        if beside and len(beside) <= (width or len(beside)):
+            yield beside
+            continue
+        yield wrapped(line, width, hang=len(_INDENT))
+        yield from (_fix_text(fix, width) for fix in row.fixes)
+
+
+def _fix_text(fix: str, width: int | None) -> str:
+    return f"{_INDENT}{fix}" if is_command(fix) else wrapped(f"{_INDENT}→ {fix}", width)
+
+
+def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
+    """Each command alone on its line, below what is to be known before it."""
+    for step in steps:
+        if step.lead in ("see", "go on"):
+            yield "Next:"
+        elif step.lead != "then":
+            yield wrapped(_sentence(step.lead) + (":" if step.command else ""), width)
+        if step.command:
+            yield f"{_INDENT}{step.command}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def moves_text(moves: Moves) -> str:
@@ -100,15 +136,6 @@ def moves_text(moves: Moves) -> str:
         return ""
     twice = f", {moves.moved_twice} of them of pods that came during the run" if moves.moved_twice else ""
     return f"{counted(moves.pods_to_move, 'pod')} had to move: {counted(moves.evictions, 'eviction')}{twice}"
-
-
-def counts(result: RunResult) -> str:
-    """The figures, without a full stop."""
-    figures = [f"{counted(len(result.succeeded), 'node')} succeeded"]
-    figures += [f"{len(result.failed)} failed"] if result.failed else []
-    figures += [not_done_count(result.not_done)] if result.not_done else []
-    figures += [f"{len(result.not_started)} not started"] if result.not_started else []
-    return ", ".join(figures) + (f"; left out: {tallied(result.left_out)}" if result.left_out else "")
 
 
 def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
@@ -121,67 +148,70 @@ def tallied(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
 
 
-def rehearsal_ending(result: RunResult) -> str:
+def rehearsal_ending(result: RunResult, width: int | None = None) -> str:
     """What would be left after the real run; empty where that is nothing."""
     absences = [not_done_count(result.not_done, CANNOT_BE_REBOOTED)] if result.not_done else []
     absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
-    lines = [f"Of the requested nodes: {'; '.join(absences)}."] if absences else []
-    step = ["See: rollout doctor"] if result.not_done else []
-    return "\n".join((*lines, *_not_done_lines(result.not_done), *step))
-
-
-def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
-    """A line for each node, or for all that one version's hold keeps back."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for node in not_done:
-        own = "" if node.reason is ExclusionReason.VERSION_HELD else node.node
-        groups.setdefault((own, f"{node.reason}, {printable(node.message)}"), []).append(node.node)
-    for (_, why), names in list(groups.items())[:_MOST_NODES]:
-        yield f"  {shortened(names)}: {why}"
-    if left := sum(map(len, list(groups.values())[_MOST_NODES:])):
-        yield f"  and {left} more: rollout status"
+    lines = [wrapped(f"Of the requested nodes: {'; '.join(absences)}.", width)] if absences else []
+    steps = [Step("see", "rollout doctor")] if result.not_done else []
+    return "\n".join((*lines, *_rows_text(tuple(_not_done(result.not_done, width)), width), *_steps_text(steps, width)))
 
 
 def next_step(result: RunResult, *, operating: bool) -> str:
-    """What to look at, and what goes on then; empty where nothing is left."""
-    return _next_pass(result) if operating else _next_step(result)
+    """What to look at, and what goes on then, as one line; empty where nothing is left."""
+    steps = tuple(_next_pass(result) if operating else _next_steps(result))
+    if len(steps) == 1 and steps[0].lead in _GOES_ON:
+        return steps[0].command
+    return _sentence("; ".join(map(str, steps)))
 
 
-def _next_pass(result: RunResult) -> str:
-    """What is left for persons to look at, and what is not; empty where nothing is left."""
+def _next_pass(result: RunResult) -> Iterator[Step]:
+    """What is left for persons to look at, and what is not; nothing where nothing is left."""
     held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
-    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) + held else []
-    steps += ["See: rollout status --run."] if result.failed else []
-    steps += [f"Once you know the cause: {release}."] if (release := _release(result)) else []
-    but = ", but for versions that are held" if result.failed else ""
-    steps += [f"The next pass takes up what is left{but}."] if result.not_started or result.deferred else []
-    return " ".join(steps)
+    if len(result.not_done) > len(result.deferred) + held:
+        yield Step("see", "rollout doctor")
+    if result.failed:
+        yield Step("see", "rollout status --run")
+    if release := _release(result):
+        yield Step("once you know the cause", release)
+    if result.not_started or result.deferred:
+        but = ", but for versions that are held" if result.failed else ""
+        yield Step(f"the next pass takes up what is left{but}.")
 
 
-def _next_step(result: RunResult) -> str:
-    """What to look at, and what goes on once that is mended; empty where nothing is left."""
+def _next_steps(result: RunResult) -> Iterator[Step]:
+    """What to look at, and what goes on once that is mended; nothing where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
-        return "See: rollout status --run; then: rollout resume"
-    if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
-        go_on = "rollout resume --retry-failed"
-    elif result.failed:
-        go_on = "rollout resume"
-    else:
-        left = result.resumable and (result.not_started or result.left_over)
-        go_on = "rollout resume" if left else "rollout apply"
+        yield from (Step("see", "rollout status --run"), Step("then", "rollout resume"))
+        return
+    go_on = _go_on(result)
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
-        return f"Go on from another node: {go_on}"
+        yield Step("go on from another node", go_on)
+        return
     others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]
     is_trouble = len(others) > len([node for node in others if node in result.failed_before])
     if release := _release(result):
-        look = "rollout doctor" if is_trouble else "rollout status"
-        return f"See: {look}; once you know the cause: {release}; then: {go_on}"
-    if is_trouble:
-        return f"See: rollout doctor; then: {go_on}"
-    if stuck := [node for node in result.failed if node.outcome is Outcome.DRAIN_FAILED]:
-        hint = next((printable(node.hint).rstrip(".") for node in stuck if node.hint), "")
-        return f"{hint}; once nothing holds its pods: {go_on}" if hint else f"Once its pods can leave: {go_on}"
-    return _over(result) if result.complete else f"Go on: {go_on}"
+        yield Step("see", "rollout doctor" if is_trouble else "rollout status")
+        yield from (Step("once you know the cause", release), Step("then", go_on))
+    elif is_trouble:
+        yield from (Step("see", "rollout doctor"), Step("then", go_on))
+    elif any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
+        yield Step("once its pods can leave", go_on)
+    elif result.failed:
+        yield Step("once it is mended", go_on)
+    elif not result.complete:
+        yield Step("go on", go_on)
+    elif result.left_over:
+        nodes = counted(len(result.left_over), "node")
+        over = f"the rollout is over, without {nodes} of it that may not be started now. Later"
+        yield Step(over, "rollout apply")
+
+
+def _go_on(result: RunResult) -> str:
+    if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
+        return "rollout resume --retry-failed"
+    left = result.failed or (result.resumable and (result.not_started or result.left_over))
+    return "rollout resume" if left else "rollout apply"
 
 
 def _release(result: RunResult) -> str:
@@ -189,50 +219,6 @@ def _release(result: RunResult) -> str:
     held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
     return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""
-
-
-def _over(result: RunResult) -> str:
-    """That nothing is gone on with any more, where nodes of the rollout were left out; empty where none was."""
-    if not result.left_over:
-        return ""
-    nodes = counted(len(result.left_over), "node")
-    return f"The rollout is over, without {nodes} of it that may not be started now. Later: rollout apply"
-
-
-def _end(result: NodeResult, planned: Mapping[str, PlannedNode]) -> _End:
-    version = _version(result, planned.get(result.node))
-    return _End(result.node, _pool(result.node, planned), result.outcome, version, result.seconds)
-
-
-def _absence(node: NotStarted, word: str, planned: Mapping[str, PlannedNode]) -> _End:
-    return _End(node.node, _pool(node.node, planned), word, NOTHING)
-
-
-def _pool(name: str, planned: Mapping[str, PlannedNode]) -> str:
-    return or_nothing(planned[name].pool) if name in planned else NOTHING
-
-
-def _version(result: NodeResult, planned: PlannedNode | None) -> str:
-    before = planned.running_version if planned else ""
-    if result.version and before and result.version != before:
-        return version_step(before, result.version)
-    return or_nothing(result.version or before)
-
-
-def _failures(failed: Iterable[NodeResult]) -> Iterable[str]:
-    return ("\n".join(_failure_lines(result)) for result in failed)
-
-
-def _failure_lines(result: NodeResult) -> Iterable[str]:
-    yield f"{printable(result.node)} {_verb(result)}: {printable(result.message)}"
-    yield from (f"  {text}" for text in findings_text(result.findings))
-    if result.hint:
-        yield f"  hint: {printable(result.hint)}"
-    if result.left_cordoned and result.outcome is not Outcome.STRANDED:
-        yield (
-            "  It was left cordoned. Once it is fixed: rollout resume --retry-failed, "
-            f"or kubectl uncordon {printable(result.node)}"
-        )
 
 
 def findings_text(findings: Findings) -> Iterable[str]:
@@ -254,20 +240,3 @@ def _conditions(conditions: Iterable[NodeCondition]) -> Iterable[str]:
         since = f" since {printable(condition.since)}" if condition.since else ""
         subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
         yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
-
-
-def _verb(result: NodeResult) -> str:
-    if result.outcome is Outcome.SKIPPED:
-        return "was skipped"
-    return f"failed ({result.outcome}, last phase {result.phase})"
-
-
-def _absences(result: RunResult) -> Iterable[str]:
-    """Planned nodes that were not begun, by reason, but for those that the ending names."""
-    in_ending = {node.node for node in result.not_done}
-    by_reason: dict[str, list[str]] = {}
-    for node in (*result.skipped, *result.not_started):
-        if node.node in in_ending:
-            continue
-        by_reason.setdefault(node.message.removeprefix("not started: "), []).append(node.node)
-    return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

@@ -236,7 +236,7 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     if node.is_ready:
         message = "its host was granted a reboot, and is up with the boot id from before"
         return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
-    hint = "Look at its console: firmware, boot loader, a disk or a network that it waits for."
+    hint = "See its console: firmware, boot loader, a disk or a network that it waits for."
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 

@@ -63,7 +63,7 @@ def is_cordoned(lab: Lab) -> bool:
 
 def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> None:
     log_in(lab, "core pts/0", "ada tty1")
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
     assert rows[NODE]["users"] == [{"name": "core", "tty": "pts/0"}, {"name": "ada", "tty": "tty1"}]
     assert {row["group"] for row in rows.values()} == {"stable"}
     assert [rows[name]["users"] for name in rows if name != NODE] == [[]] * (NUMBER - 1)

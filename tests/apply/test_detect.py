@@ -172,7 +172,7 @@ def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Star
 
 
 def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> None:
-    shown = {row["node"]: row for row in json.loads(rollout(untouched, "status", "-o", "json", *EVERY).stdout)}
+    shown = {row["node"]: row for row in json.loads(rollout(untouched, "status", "-o", "json", *EVERY).stdout)["nodes"]}
     assert {name: ",".join(row["detected_by"]) for name, row in shown.items()} == {
         "cp-1": "update-engine,reboot-required",
         "cp-2": "rpm-ostree",

@@ -242,7 +242,7 @@ def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Sta
         assert remembered(lab)["nodes"][node]["failures"] == times
     (node,) = remembered(lab)["nodes"]
     assert remembered(lab)["versions"] == {}
-    row = next(row for row in json.loads(rollout(lab, "status", "-o", "json").stdout) if row["node"] == node)
+    row = next(row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"] if row["node"] == node)
     assert row["failures"] == 4
     rests = datetime.fromisoformat(row["retry_after"]) - datetime.fromisoformat(remembered(lab)["nodes"][node]["at"])
     assert rests == timedelta(days=1)

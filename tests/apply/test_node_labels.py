@@ -120,7 +120,7 @@ def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, roll
     assert failed.code == 4, failed.stderr
     assert metadata(lab, "labels")["maintenance"] == "true"
     status = json.loads(rollout(lab, "status", "-o", "json", "--node", NODE).stdout)
-    assert not status[0]["reason"].startswith("rival")
+    assert not status["nodes"][0]["reason"].startswith("rival")
     lab.call(machine.power_on)
     resumed = rollout(lab, "resume", "--retry-failed", "--yes")
     assert resumed.code == 0, resumed.stderr

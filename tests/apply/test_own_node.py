@@ -151,7 +151,7 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
         change(lab, name, unschedulable=True)
     ended = in_pod(lab, own, "apply", "--yes", *QUICK)
     assert ended.code == 4, ended.stderr
-    assert f"{own}: own-node, this process runs on it" in ended.stdout
+    assert f"! {own}  own-node: this process runs on it" in ended.stdout
     assert "no other node would take" in ended.stdout
     assert "from outside the cluster" in ended.stdout
     assert not any(lab.scoreboard().reboots.values())

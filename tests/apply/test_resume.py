@@ -338,7 +338,7 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
     assert dead["run"] == run_of(lab)
     assert dead["started_by"]
     beside = rollout(lab, "status", "-o", "json")
-    assert len(json.loads(beside.stdout)) == 5
+    assert len(json.loads(beside.stdout)["nodes"]) == 5
     assert dead["run"] in beside.stderr
 
 

@@ -122,7 +122,7 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
         note = r"down for \d+m?\d*s? \(usually \d+m?\d*s?\), wave 1 of 1"
         (line,) = (line for line in rollout(lab, "status").stdout.splitlines() if line.startswith("worker-2 "))
         assert re.search(rf"^worker-2 +rebooting .* {note}$", line), line
-        nodes = json.loads(rollout(lab, "status", "-o", "json").stdout)
+        nodes = json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]
         assert re.fullmatch(
             f"rebooting, {note}", next(node["under_way"] for node in nodes if node["node"] == "worker-2")
         )

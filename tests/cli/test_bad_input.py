@@ -151,8 +151,8 @@ def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: Start
     for asked in ("--yes", "--dry-run"):
         ended = command("apply", asked, "--ssh-port", "1", lab=lab)
         assert ended.code == ExitCode.PARTIAL
-        assert "(2 unreachable)" in ended.stdout
-        assert ended.stdout.splitlines()[-1].startswith("See: rollout doctor")
+        assert "  unreachable: " in ended.stdout
+        assert "Next:\n    rollout doctor\n" in ended.stdout
     assert nothing_changed(lab)
 
 

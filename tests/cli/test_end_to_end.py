@@ -28,7 +28,7 @@ def untouched(lab: Lab) -> bool:
 
 def test_status_shows_every_node(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("mixed")
-    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)["nodes"]}
     assert list(rows["worker-1"]) == STATUS_FIELDS
     assert rows["worker-1"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
     assert rows["worker-1"]["needs_reboot"] is True
@@ -157,7 +157,7 @@ def test_yes_is_consent(start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
     ended = answered(lab, home, "yes\n")
     assert ended.code == ExitCode.OK
-    assert "2 nodes succeeded" in ended.stdout
+    assert "2 of 2 nodes done in " in ended.stdout
     assert set(lab.scoreboard().reboots.values()) == {1}
 
 

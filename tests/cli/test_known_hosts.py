@@ -57,7 +57,7 @@ def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Comman
     assert file.stat().st_mode & 0o777 == 0o644
     assert sorted(file.read_text().splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
     status = command("status", "--known-hosts", str(file), "-o", "json", lab=lab)
-    assert [row["error"] for row in json.loads(status.stdout)] == ["", "", ""]
+    assert [row["error"] for row in json.loads(status.stdout)["nodes"]] == ["", "", ""]
     again = command("known-hosts", "--out", str(file), lab=lab)
     assert again.code == 0
     assert "stays as it is" in again.stderr

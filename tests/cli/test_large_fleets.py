@@ -71,7 +71,7 @@ def ended_with_workers(lab: Lab, home: Path, *arguments: str) -> Ended:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is used by one process")
 def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path: Path) -> None:
-    rows = json.loads(ended_with_workers(lab, tmp_path, "status", "-o", "json").stdout)
+    rows = json.loads(ended_with_workers(lab, tmp_path, "status", "-o", "json").stdout)["nodes"]
     assert (len(rows), {row["error"] for row in rows}, {row["needs_reboot"] for row in rows}) == (HOSTS, {""}, {True})
 
     plan = json.loads(

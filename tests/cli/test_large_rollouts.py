@@ -146,7 +146,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert all(count <= LIMITS[pool] for pool, count in most.items()), most
     assert lab.scoreboard().most_unavailable <= 9
     assert_nothing_left(lab)
-    rows = json.loads(invoked(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)]).stdout)
+    rows = json.loads(invoked(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)]).stdout)["nodes"]
     assert {row["node"]: row["pool"] for row in rows if row["node"] in pools} == pools
 
 

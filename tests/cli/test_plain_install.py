@@ -105,7 +105,7 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
     lab = start_lab(TINY)
     ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain)
     assert ended.code == 0, ended
-    assert [node["error"] for node in json.loads(ended.stdout)] == [""] * 3
+    assert [node["error"] for node in json.loads(ended.stdout)["nodes"]] == [""] * 3
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -183,5 +183,6 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start
     screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
     assert screen.code == ExitCode.INTERRUPTED
     assert any("Ctrl-C again: quit now" in line for lines in screen.moments for line in lines)
-    assert "1 node succeeded, 2 not started." in screen.text
+    assert "1 of 3 nodes done in " in screen.text
+    assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text
     assert "Ctrl-C again" not in screen.text

@@ -12,7 +12,7 @@ TINY = str(Path(__file__).with_name("tiny.yaml"))
 
 
 def errors(ended: Ended) -> set[str]:
-    return {row["error"] for row in json.loads(ended.stdout)}
+    return {row["error"] for row in json.loads(ended.stdout)["nodes"]}
 
 
 def write_config(home: Path, text: str) -> None:

@@ -33,7 +33,7 @@ WITHOUT_ENGINE = {
 
 
 def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Command, sources: Lab) -> None:
-    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=sources).stdout)}
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=sources).stdout)["nodes"]}
     unknown = {name: row["shows"] for name, row in rows.items() if not row["judged"]}
     assert unknown == {name: [source] for name, source in WITHOUT_ENGINE.items()}
     text = command("status", "-o", "wide", lab=sources).stdout
@@ -46,7 +46,7 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Co
     assert (pending.stdout, "of 5 nodes it is not known" in pending.stderr) == ("node/cp-1\n", True)
     # its flag, as it is printed, has them all judged
     flag = text.rpartition("Next:\n    rollout status ")[2].split()
-    told = json.loads(command("status", *flag, "-o", "json", lab=sources).stdout)
+    told = json.loads(command("status", *flag, "-o", "json", lab=sources).stdout)["nodes"]
     assert all(row["judged"] and not row["shows"] for row in told)
     assert {row["node"] for row in told if row["needs_reboot"]} >= {*WITHOUT_ENGINE} - {"worker-5"}
 
@@ -81,18 +81,18 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: 
 
 
 def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
-    rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)
-    assert yaml.safe_load(command("status", "-o", "yaml", lab=mixed).stdout) == rows
+    report = json.loads(command("status", "-o", "json", lab=mixed).stdout)
+    assert yaml.safe_load(command("status", "-o", "yaml", lab=mixed).stdout) == report
     names = command("status", "-o", "name", lab=mixed)
-    assert names.stdout.splitlines() == [f"node/{row['node']}" for row in rows]
+    assert names.stdout.splitlines() == [f"node/{row['node']}" for row in report["nodes"]]
 
 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:
-    rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)
+    rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)["nodes"]
     waiting = [row["node"] for row in rows if row["needs_reboot"]]
     assert 0 < len(waiting) < len(rows)
     pending = command("status", "--pending", "-o", "json", lab=mixed)
-    assert [row["node"] for row in json.loads(pending.stdout)] == waiting
+    assert [row["node"] for row in json.loads(pending.stdout)["nodes"]] == waiting
     text = command("status", "--pending", lab=mixed).stdout
     assert [line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))] == waiting
     assert text.endswith(

@@ -19,7 +19,6 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.explanation import Explanation
-from rollout.planning.status import NodeStatus
 from rollout.report import document_types, fleetlock
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
@@ -27,6 +26,7 @@ from rollout.report.document_types import (
     CheckReport,
     PauseReport,
     ReleaseReport,
+    StatusReport,
     UnfinishedRun,
     UnpauseReport,
 )
@@ -40,7 +40,7 @@ from tests.docs.field_meanings import MEANINGS
 from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
 
 DOCUMENTS: Mapping[str, Any] = {
-    "status": list[NodeStatus],
+    "status": StatusReport,
     "status-run": UnfinishedRun | None,
     "plan": RolloutPlan,
     "explain": Explanation,

@@ -82,9 +82,10 @@ def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
 
 
 def test_status(start_lab: StartLab, command: Command) -> None:
-    rows = json.loads(command("status", "-o", "json", lab=start_lab("mixed")).stdout)
-    check("status", rows)
-    assert {row["reason"] == "" for row in rows} == {True, False}
+    report = json.loads(command("status", "-o", "json", lab=start_lab("mixed")).stdout)
+    check("status", report)
+    assert {row["reason"] == "" for row in report["nodes"]} == {True, False}
+    assert report["summary"] == {"nodes": 12, "needs_reboot": 10, "not_judged": 0}
 
 
 def test_plan_with_blockers_warnings_and_exclusions(start_lab: StartLab, command: Command) -> None:

@@ -14,7 +14,7 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
     machine = machines["worker-1"]
     machine.clear()
     flags = ("--set", "detect.sources=update-engine,reboot-required,rpm-ostree", "--node", "worker-1")
-    assert json.loads(rollout("status", "-o", "json", *flags).stdout)[0]["needs_reboot"] is False
+    assert json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"] is False
     machine.put(MARKER, "*** System restart required ***\n")
     machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
     ended = rollout("apply", "--yes", *flags, *JSON)

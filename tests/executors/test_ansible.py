@@ -32,7 +32,7 @@ def ansible(tmp_path: Path) -> Program:
 
 def statuses(ended: Ended) -> dict[str, str]:
     assert ended.code == 0, ended.stderr
-    return {node["node"]: node["error"] or node["operation"] for node in json.loads(ended.stdout)}
+    return {node["node"]: node["error"] or node["operation"] for node in json.loads(ended.stdout)["nodes"]}
 
 
 def play(lab: Lab, home: Path, names: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -48,7 +48,7 @@ def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: S
     )
     ended = program.run(lab, "status", "-o", "json")
     assert ended.code == 0, ended.stderr
-    nodes = {node["node"]: node for node in json.loads(ended.stdout)}
+    nodes = {node["node"]: node for node in json.loads(ended.stdout)["nodes"]}
     assert len(nodes) == 11
     errors = {name: node["error"] for name, node in nodes.items() if node["error"]}
     assert set(errors) == {"worker-1", "worker-2", "worker-3", "worker-4"}
@@ -189,7 +189,7 @@ def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: St
         f"detect.command={command}",
     )
     ended = program.run(lab, "status", "-o", "json", *detect)
-    rows = {row["node"]: row for row in json.loads(ended.stdout)}
+    rows = {row["node"]: row for row in json.loads(ended.stdout)["nodes"]}
     assert {name: ",".join(row["detected_by"]) for name, row in rows.items() if row["needs_reboot"]} == {
         "cp-1": "reboot-required",
         **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),

@@ -41,7 +41,7 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, r
     window = ("--window", open_now(hours=6))
     old = rollout(lab, *APPLY, *window)
     assert old.code == 4
-    assert "Go on: rollout apply" in rollout(lab, "apply", "--yes", *window).stdout
+    assert "Next:\n    rollout apply\n" in rollout(lab, "apply", "--yes", *window).stdout
     assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window)
     assert ended.code == 0, ended.stderr

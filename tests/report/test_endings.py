@@ -7,14 +7,14 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
-from rollout.model.progress import Moves, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
+from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.tables import plan_sum
 from tests.docs import reference
-from tests.report.builders import AT, plan, planned
+from tests.report.builders import AT, plan
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
@@ -25,45 +25,68 @@ HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: i
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
-def last_lines(result: RunResult) -> list[str]:
-    return summary_text(plan(), result).split("\n\n")[-1].splitlines()
+def lines_of(result: RunResult, width: int | None = 100) -> list[str]:
+    return summary_text(result, took=1450, width=width).splitlines()
 
 
-def test_what_was_not_done_is_counted_named_and_followed_by_the_next_step() -> None:
-    assert last_lines(RunResult((DONE,), excluded=(AWAY, PAUSED, IDLE, IDLE))) == [
-        "1 node succeeded, 1 not done (1 unreachable); left out: 2 no-update, 1 paused.",
-        "  node-7: unreachable, the connection was refused\\x1b[2J",
-        "See: rollout doctor; then: rollout apply",
+def test_a_run_that_owes_nothing_is_one_line() -> None:
+    others = tuple(replace(DONE, node=f"node-{number}") for number in range(2, 13))
+    assert lines_of(RunResult((DONE, *others))) == ["12 of 12 nodes done in 24m10s, on 4081.2.1."]
+    assert lines_of(RunResult((DONE,), excluded=(PAUSED, IDLE))) == [
+        "1 of 1 node done in 24m10s, on 4081.2.1; left out: 1 no-update, 1 paused."
     ]
 
 
-def test_moves_are_told_where_there_were_any() -> None:
-    once, twice = Moves(27, 27, 0), Moves(27, 31, 4)
-    assert last_lines(RunResult((DONE,), moves=once))[:-1] == ["27 pods had to move: 27 evictions."]
-    assert last_lines(RunResult((DONE,), moves=twice))[:-1] == [
-        "27 pods had to move: 31 evictions, 4 of them of pods that came during the run."
+def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_what_to_do() -> None:
+    rolled_back = replace(ROLLED_BACK, node="worker-2", hint="See: journalctl -u update-engine on the host")
+    seen = Findings("refused", console="openstack console log show 1b2c")
+    away = NodeResult(
+        "node-3", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no \x1banswer", "See its console.", "", True, seen
+    )
+    waiting = NotStarted("node-4", "1 node failed")
+    assert lines_of(RunResult((DONE, rolled_back, away), not_started=(waiting,), excluded=(AWAY,))) == [
+        "1 of 5 nodes done in 24m10s, on 4081.2.1.",
+        "✘ worker-2  the old version   → journalctl -u update-engine on the host",
+        "✘ node-3    no \\x1banswer; it stays cordoned",
+        "    → its console",
+        "    openstack console log show 1b2c",
+        "! node-7    unreachable: the connection was refused\\x1b[2J",
+        "· node-4    not started: 1 node failed",
+        "Next:",
+        "    rollout doctor",
+        "    rollout resume --retry-failed",
     ]
-    assert last_lines(RunResult((DONE,), moves=Moves(3))) == ["1 node succeeded."]
 
 
-def test_what_was_left_out_rightly_is_counted_and_asks_for_nothing() -> None:
-    assert last_lines(RunResult((DONE,), excluded=(PAUSED, IDLE))) == [
-        "1 node succeeded; left out: 1 no-update, 1 paused."
-    ]
+def test_no_command_is_ever_broken() -> None:
+    """However narrow the terminal is: what is pasted is what runs."""
+    fix = "kubectl get pods -A --field-selector spec.nodeName=ip-10-20-30-40.eu-1.compute.internal"
+    failed = replace(STUCK, message="a long tale " * 12, hint=f"See: {fix}")
+    lines = lines_of(RunResult((failed,), excluded=(HELD,)), 60)
+    assert f"    {fix}" in lines
+    assert "    rollout release 4.2" in lines
+    assert max(len(line) for line in lines if line != f"    {fix}") <= 60
+    assert lines.index("Once you know the cause:") == lines.index("    rollout release 4.2") - 1
 
 
 def test_a_few_names_are_enough() -> None:
     away = tuple(Exclusion(f"node-{number}", ExclusionReason.UNREACHABLE, "refused") for number in range(17))
-    lines = last_lines(RunResult((), excluded=away))
-    assert (lines[0], len(lines)) == ("0 nodes succeeded, 17 not done (17 unreachable).", 8)
-    assert lines[-2:] == ["  and 12 more: rollout status", "See: rollout doctor; then: rollout apply"]
+    lines = lines_of(RunResult((), excluded=away))
+    assert (lines[0], len(lines)) == ("0 of 17 nodes done in 24m10s.", 10)
+    assert lines[-4:] == [
+        "! and 12 more  not done either   → rollout status",
+        "Next:",
+        "    rollout doctor",
+        "    rollout apply",
+    ]
+    assert len(lines_of(RunResult((), excluded=away), None)) == 21
 
 
 def test_nodes_of_a_held_version_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
-    assert last_lines(RunResult((), excluded=(AWAY, *held)))[1:-1] == [
-        "  node-7: unreachable, the connection was refused\\x1b[2J",
-        f"  node-0, node-1, node-2, node-3, node-4 and 2 more: version-held, {HELD.message}",
+    assert lines_of(RunResult((), excluded=(AWAY, *held)), None)[1:3] == [
+        "! node-7  unreachable: the connection was refused\\x1b[2J",
+        f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
     ]
 
 
@@ -71,41 +94,28 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
     away = NotStarted("node-2", "not started: the connection was refused", ExclusionReason.UNREACHABLE)
     held = NotStarted("node-3", "not started: the gate command said no")
     paused = NotStarted("node-4", "not started: it has been paused", ExclusionReason.PAUSED)
-    result = RunResult((DONE,), (away, held, paused))
-    assert last_lines(result) == [
-        "1 node succeeded, 2 not done (1 unreachable, 1 skipped); left out: 1 paused.",
-        "  node-2: unreachable, not started: the connection was refused",
-        "  node-3: skipped, not started: the gate command said no",
-        "See: rollout doctor; then: rollout apply",
-    ]
-    assert "Not started, it has been paused: node-4" in summary_text(plan(), result)
-
-
-def test_signs_say_at_a_glance_how_each_ended() -> None:
-    failed = NodeResult("node-2", Outcome.ROLLED_BACK, Phase.FAILED, 3.0, "the old version")
-    result = RunResult((DONE, failed), not_started=(NotStarted("node-3", "stopped"),))
-    table = summary_text(plan(), result, signs=True).split("\n\n")[1].splitlines()[1:]
-    assert [line.split()[:3] for line in table] == [
-        ["node-2", "✘", "rolled-back"],
-        ["node-1", "✔", "succeeded"],
-        ["node-3", "!", "not"],
+    assert lines_of(RunResult((DONE,), (away, held, paused)))[:-3] == [
+        "1 of 3 nodes done in 24m10s, on 4081.2.1; left out: 1 paused.",
+        "! node-2  unreachable: not started: the connection was refused",
+        "! node-3  skipped: not started: the gate command said no",
+        "· node-4  not started: it has been paused",
     ]
 
 
 @pytest.mark.parametrize(
     ("result", "step"),
     [
-        (RunResult((DONE,)), "1 node succeeded."),
-        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "Go on: rollout resume"),
+        (RunResult((DONE,)), ""),
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "rollout resume"),
         (
             RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
-            "Go on: rollout resume --retry-failed",
+            "rollout resume --retry-failed",
         ),
         (
             RunResult((replace(STUCK, hint="Delete all but one of the budgets."),)),
-            "Delete all but one of the budgets; once nothing holds its pods: rollout resume --retry-failed",
+            "Once its pods can leave: rollout resume --retry-failed",
         ),
-        (RunResult((STUCK,)), "Once its pods can leave: rollout resume --retry-failed"),
+        (RunResult((ROLLED_BACK,)), "rollout resume --retry-failed"),
         (
             RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",
@@ -134,7 +144,7 @@ def test_signs_say_at_a_glance_how_each_ended() -> None:
     ],
 )
 def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
-    assert last_lines(result)[-1] == step
+    assert next_step(result, operating=False) == step
 
 
 @pytest.mark.parametrize(
@@ -143,15 +153,15 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
-            "See: rollout status --run. The next pass takes up what is left, but for versions that are held.",
+            "See: rollout status --run; the next pass takes up what is left, but for versions that are held.",
         ),
         (
             RunResult((), excluded=(HELD,)),
-            "Once you know the cause: rollout release 4.2.",
+            "Once you know the cause: rollout release 4.2",
         ),
         (
             RunResult((), excluded=(HELD, AWAY)),
-            "See: rollout doctor. Once you know the cause: rollout release 4.2.",
+            "See: rollout doctor; once you know the cause: rollout release 4.2",
         ),
     ],
 )
@@ -192,8 +202,9 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
     assert rehearsal_ending(RunResult(())) == ""
     assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED))).splitlines() == [
         "Of the requested nodes: 1 cannot be rebooted (1 unreachable); left out: 1 paused.",
-        "  node-7: unreachable, the connection was refused\\x1b[2J",
-        "See: rollout doctor",
+        "! node-7  unreachable: the connection was refused\\x1b[2J",
+        "Next:",
+        "    rollout doctor",
     ]
 
 
@@ -243,21 +254,22 @@ def test_the_documented_reasons_say_how_a_run_ends() -> None:
 
 
 def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
-    nodes = tuple(planned(f"worker-{number}") for number in range(1, 201))
-    of_many = replace(plan(), waves=(replace(plan().waves[0], nodes=nodes),))
-    done = tuple(
-        NodeResult(node.name, Outcome.SUCCEEDED, Phase.DONE, 40 + place, version="4081.2.1")
-        for place, node in enumerate(nodes[:96])
-    )
-    failed = NodeResult("worker-97", Outcome.DRAIN_FAILED, Phase.DRAINING, 600, "1 pod left", "look at it")
-    rest = tuple(NotStarted(node.name, "1 node failed") for node in nodes[97:])
-    result = RunResult((*done, failed), (), rest)
-    lines = summary_text(of_many, result, width=80).splitlines()
-    assert lines[0].startswith("worker-97 failed (drain-failed")
-    assert len(lines) <= 24
-    assert max(map(len, lines)) <= 80
-    assert lines[-2:] == [
-        "96 nodes succeeded, 1 failed, 103 not started.",
-        "look at it; once nothing holds its pods: rollout resume --retry-failed",
+    names = [f"worker-{number}" for number in range(1, 201)]
+    done = tuple(NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 40, version="4081.2.1") for name in names[:96])
+    failed = tuple(replace(STUCK, node=name, hint="Delete one of the budgets.") for name in names[96:130])
+    rest = tuple(NotStarted(name, "1 node failed") for name in names[130:])
+    result = RunResult((*done, *failed), (), rest)
+    lines = lines_of(result, 80)
+    assert lines[:2] == [
+        "96 of 200 nodes done in 24m10s, on 4081.2.1.",
+        "✘ worker-97       1 pod left   → Delete one of the budgets",
     ]
-    assert len(summary_text(of_many, result).splitlines()) > 200
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert lines[-4:] == [
+        "✘ 14 other nodes  failed too   → rollout history",
+        "· worker-131, worker-132, worker-133 and 67 more  not started: 1 node failed",
+        "Once its pods can leave:",
+        "    rollout resume --retry-failed",
+    ]
+    assert "worker-200" in lines_of(result, None)[-3]

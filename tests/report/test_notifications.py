@@ -138,7 +138,13 @@ LEFT = NotStarted("node-3", "stopped on request")
         (RunResult((GOOD,)), False, RolloutState.COMPLETED, Level.SUCCESS, ""),
         # asked for when all was done already
         (RunResult((GOOD,)), True, RolloutState.COMPLETED, Level.SUCCESS, ""),
-        (RunResult((FAILED,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume --retry-failed"),
+        (
+            RunResult((FAILED,)),
+            False,
+            RolloutState.FAILED,
+            Level.FAILURE,
+            "rollout resume --retry-failed",
+        ),
         (RunResult((GOOD,), not_started=(LEFT,)), True, RolloutState.INTERRUPTED, Level.WARNING, "rollout resume"),
         (RunResult((GOOD,), not_started=(LEFT,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume"),
         (

@@ -182,7 +182,7 @@ def test_a_blocked_pod_names_its_budget_and_the_time_left() -> None:
 
 def test_a_node_left_cordoned_is_told_so() -> None:
     left = NodeFinished(AT, replace(FAILED, left_cordoned=True))
-    assert sentence(left).endswith("it runs the old version (left cordoned)")
+    assert sentence(left).endswith("it runs the old version; it stays cordoned")
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -195,8 +195,7 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     shown = screen(*EVENTS[:4])
     assert "shop/cart-1 is held back by shop/cart" in shown
     assert "draining" in shown
-    assert "0 of 3 nodes" in shown
-    assert "wave 1 of 2" in shown
+    assert re.search(r"Wave 1 of 2 +0 of 3 done, ", shown)
 
 
 def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
@@ -212,9 +211,9 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     console.print(live._render())
     shown = stream.getvalue().splitlines()
     assert len(shown) <= 12
-    assert "0 of 3 nodes" in shown[-1]
-    assert "and 23 more" in shown[-2]
-    assert "18 draining, 5 rebooting" in shown[-2]
+    assert "0 of 3 done" in shown[0]
+    assert "and 23 more" in shown[-1]
+    assert "18 draining, 5 rebooting" in shown[-1]
     assert any("node-29" in line and "draining" in line for line in shown)
     assert any("shop/cart-1 is held back" in line for line in shown)
     assert any("node-0" in line and "rebooting" in line for line in shown)
@@ -222,9 +221,9 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
 
 def test_finished_nodes_are_printed_above_and_counted() -> None:
     shown = screen(*EVENTS[:5], NodeFinished(AT, FAILED))
-    assert "✔ node-1: succeeded" in shown
-    assert "✘ node-2: rolled-back" in shown
-    assert "2 of 3 nodes, 1 failed" in shown
+    assert "✔ node-1  on 4081.2.1  30s\n" in shown
+    assert "✘ node-2  it runs the old version\n" in shown
+    assert "2 of 3 done, 1 failed" in shown
 
 
 def test_no_escape_of_a_host_reaches_the_terminal() -> None:
@@ -305,7 +304,7 @@ def test_what_others_write_beside_a_board_leaves_nothing_of_it_standing(monkeypa
 
 
 def test_a_narrow_terminal_is_no_error() -> None:
-    assert "node-1" in screen(*EVENTS[:4], width=30)
+    assert "0 of 3 done" in screen(*EVENTS[:4], width=30)
 
 
 class _Broken:
@@ -390,12 +389,12 @@ def test_before_there_is_a_plan_the_board_says_what_is_waited_for() -> None:
     hands.at = 4.0
     shown = board(live)
     assert "4s  ann@laptop/12 holds the lock: watching up to 30s for a renewal" in shown
-    assert "of 0 nodes" not in shown
+    assert "of 0 done" not in shown
     hands.at = 30.0
     live.notify(EVENTS[0])
     hands.at = 42.0
     # the wait is none of the estimate's time
-    assert re.search(r"0 of 3 nodes +12s", board(live))
+    assert "0 of 3 done, 12s" in board(live)
 
 
 def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() -> None:
@@ -417,7 +416,7 @@ def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() ->
     for name in names[1:]:
         live.notify(NodeFinished(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
     ended = board(live, 120)
-    assert "3 of 3 nodes" in ended
+    assert "3 of 3 done" in ended
     assert "estimated" not in ended
     assert "about" not in ended
 

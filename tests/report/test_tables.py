@@ -8,14 +8,12 @@ from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.model.memory import Memory, VersionFailures
 from rollout.model.plan import TimeEstimate
-from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.explanation import Explanation, NotThere
 from rollout.planning.memory import why_held
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import explanation_text, rehearsal_text
 from rollout.report.status import FollowUp, status_text
-from rollout.report.summary import summary_text
-from tests.report.builders import STATUS_FIELDS, plan
+from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -79,41 +77,6 @@ def test_a_paused_host_that_is_silent_is_unreachable() -> None:
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
     [row] = json.loads(json_document([WAITING]))
     assert list(row) == STATUS_FIELDS
-
-
-def test_summary_names_failures_their_hints_and_who_never_began() -> None:
-    result = RunResult(
-        (
-            NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 65, version="4081.2.1"),
-            NodeResult("node-2", Outcome.NOT_BACK, Phase.REBOOTING, 900, "no answer", "look at its console", "", True),
-        ),
-        (),
-        (NotStarted("node-3", "1 node failed"),),
-    )
-    text = summary_text(plan(), result)
-    assert "node-1  succeeded    3975.2.0 → 4081.2.1  1m05s" in text
-    assert "node-2 failed (not-back, last phase rebooting): no answer" in text
-    assert "  hint: look at its console" in text
-    assert "kubectl uncordon node-2" in text
-    assert "Not started, 1 node failed: node-3" in text
-    assert text.splitlines()[-2:] == [
-        "1 node succeeded, 1 failed, 1 not started.",
-        "Go on: rollout resume --retry-failed",
-    ]
-
-
-def test_summary_says_what_was_seen_of_a_node_that_failed() -> None:
-    seen = Findings(
-        "node-2 (core@10.0.0.2:22): \x1b[2Jno route",
-        (NodeCondition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting", "2026-03-04T05:06:07Z"),),
-        "openstack console log show 1b2c",
-    )
-    failed = NodeResult("node-2", Outcome.NOT_BACK, Phase.REBOOTING, 900, "no answer", findings=seen)
-    lines = summary_text(plan(), RunResult((failed,))).splitlines()
-    assert "  last SSH error: node-2 (core@10.0.0.2:22): \\x1b[2Jno route" in lines
-    told = "NodeStatusUnknown: Kubelet stopped posting"
-    assert f"  Node condition Ready is Unknown since 2026-03-04T05:06:07Z: {told}" in lines
-    assert "  console: openstack console log show 1b2c" in lines
 
 
 def test_a_rehearsal_counts_objections() -> None:

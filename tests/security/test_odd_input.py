@@ -52,7 +52,7 @@ def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> N
     for selector, expected in (("cores>8", ["worker-2"]), ("cores<17,cores!=16", ["worker-1"]), ("cores > 99", [])):
         ended = run(lab, "status", "-l", selector, "-o", "json")
         assert ended.code == (ExitCode.OK if expected else ExitCode.ERROR), ended.stderr
-        assert [node["node"] for node in json.loads(ended.stdout or "[]")] == expected
+        assert [node["node"] for node in json.loads(ended.stdout or '{"nodes": []}')["nodes"]] == expected
     # what is judged here, and not by the server, is judged by the same rules
     plan = run(lab, "plan", "--node", "worker-1", "--pod-selector", "cores>8", "-o", "json")
     assert plan.code == ExitCode.OK, plan.stderr

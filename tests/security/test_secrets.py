@@ -156,7 +156,7 @@ import json, os, subprocess, sys
 asked = subprocess.run([sys.executable, "-m", "rollout", "status", "-o", "json"], capture_output=True, text=True)
 with open("environment", "w") as file:
     json.dump({"variables": dict(os.environ), "code": asked.returncode, "stderr": asked.stderr,
-               "nodes": len(json.loads(asked.stdout or "[]"))}, file)
+               "nodes": len(json.loads(asked.stdout)["nodes"]) if asked.stdout else 0}, file)
 sys.exit(os.environ["ROLLOUT_GATE_STAGE"] == "node")
 """
 

@@ -59,7 +59,7 @@ def status(lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **v
 def errors(ended: Ended) -> dict[str, str]:
     """What keeps each node from answering; empty where it answers."""
     assert ended.stdout, ended.stderr
-    return {row["node"]: row["error"] for row in json.loads(ended.stdout)}
+    return {row["node"]: row["error"] for row in json.loads(ended.stdout)["nodes"]}
 
 
 def write_config(home: Path, text: str) -> None:

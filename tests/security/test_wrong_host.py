@@ -202,6 +202,6 @@ def test_the_doctor_and_the_status_name_it(start_lab: StartLab, rollout: Rollout
     checks = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "identity"]
     verdicts = {one["subject"]: one["verdict"] for one in checks}
     assert (ended.code, verdicts["worker-1"], verdicts["worker-2"], verdicts["worker-3"]) == (1, "pass", "fail", "fail")
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
     assert rows["worker-2"]["reason"].startswith("wrong-host")
     assert rows["worker-2"]["running_version"] == ""

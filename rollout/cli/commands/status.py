@@ -101,12 +101,13 @@ def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "Fol
     from rollout.cli.terminal import say, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import counted
+    from rollout.report.status import status_document
 
     rows = [row for row in statuses if row.is_pending or not only_pending]
     if output.as_names:
         show_names(row.node for row in rows)
     else:
-        show_bytes(output.document(json_document(rows)))
+        show_bytes(output.document(json_document(status_document(rows, statuses))))
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")

@@ -15,7 +15,7 @@ from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.streams import let_go_of_lost_terminals
-from rollout.cli.terminal import error_console, is_terminal, show, shown_meanwhile
+from rollout.cli.terminal import error_console, show, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -31,14 +31,14 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
-from rollout.report.columns import wrapped
 from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
 from rollout.report.observers import EventLog, Unfailing
 from rollout.report.plain import PlainLines
-from rollout.report.summary import counts, rehearsal_ending, summary_text
+from rollout.report.sentences import ended
+from rollout.report.summary import rehearsal_ending, summary_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +139,18 @@ def execute(run: Run) -> ExitCode:
 def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     settings, asked = run.conditions, run.conditions.gates.confirmation is not None
+    began = wiring.system_clock().monotonic()
     with watched(as_json=settings.as_json, asked_between=asked, stop=stop) as observer:
         anything = run.plan.waves or run.inherited is not None or run.deferred
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
-            note(counts(result))
+            note(ended(result))
         # a process that was not told of it goes on
         let_go_of_lost_terminals()
     if not settings.as_json and (run.plan.waves or result.not_done or result.left_over):
         width, operating = settings.width, settings.operating
-        show(f"\n{summary_text(run.plan, result, width=width, operating=operating, signs=is_terminal())}")
+        took = wiring.system_clock().monotonic() - began
+        show(f"\n{summary_text(result, took=took, width=width, operating=operating)}")
     return result
 
 
@@ -163,7 +165,7 @@ def rehearse(run: Run) -> ExitCode:
         _write_rehearsal(run, rehearsed, result)
     else:
         width = run.conditions.width
-        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), wrapped(rehearsal_ending(result), width)))))
+        show("\n".join(filter(None, (rehearsal_text(rehearsed, width), rehearsal_ending(result, width)))))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
 
 

@@ -18,7 +18,7 @@ from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
-from rollout.cli.terminal import is_terminal, say, show, show_lines, width
+from rollout.cli.terminal import say, show, show_lines, width
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
@@ -327,5 +327,5 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
     show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
     if result.not_done:
-        show(summary_text(planned, result, width=width(), operating=True, signs=is_terminal()))
+        show(summary_text(result, width=width(), operating=True))
     return result

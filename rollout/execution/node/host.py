@@ -21,14 +21,15 @@ SSH_SECONDS = 20.0
 
 
 class RememberingShell:
-    """Passes everything on. `error` says why the host did not answer when it was last asked, empty where it did.
+    """Passes everything on.
 
+    `error` says why the host did not answer when it was last asked, empty where it did; `hint` what to do about it.
     `is_refused`: keys or credentials are why, the host's or ours; that tells nothing of how the host is.
     """
 
     def __init__(self, shell: HostShell) -> None:
         self._shell = shell
-        self.error = ""
+        self.error = self.hint = ""
         self.is_refused = False
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
@@ -45,9 +46,10 @@ class RememberingShell:
         try:
             answer = ask()
         except SshError as error:
-            self.error, self.is_refused = str(error), isinstance(error, HostKeyError | SshAuthError)
+            self.error, self.hint = str(error), error.hint
+            self.is_refused = isinstance(error, HostKeyError | SshAuthError)
             raise
-        self.error, self.is_refused = "", False
+        self.error, self.hint, self.is_refused = "", "", False
         return answer
 
 
@@ -126,9 +128,10 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
         )
     if host.shell.is_refused:
         # it answers: what keeps us out is told with its fix, and the version is not to blame
-        return NodeFailure(Outcome.NOT_BACK, f"the host answers, and lets nobody in: {host.shell.error}")
+        why = f"the host answers, and lets nobody in: {host.shell.error}"
+        return NodeFailure(Outcome.NOT_BACK, why, hint=host.shell.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
         f"the host is not back within --reboot-timeout {timeout} ({last})",
-        hint="Look at its console: firmware, boot loader, a disk or a network that it waits for.",
+        hint="See its console: firmware, boot loader, a disk or a network that it waits for.",
     )

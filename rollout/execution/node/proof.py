@@ -170,8 +170,8 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
     expected = staged_version or "another version"
     raise NodeFailure(
         Outcome.ROLLED_BACK,
-        f"the host rebooted into {boot.version}, not into {expected}: the update did not take",
-        hint="See `journalctl -u update-engine` and the boot entries on the host.",
+        f"rolled back to {boot.version} from {expected}: the update did not take",
+        hint="See: journalctl -u update-engine on the host",
     )
 
 

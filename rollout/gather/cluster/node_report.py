@@ -70,7 +70,7 @@ def _condition(read: wire.Condition) -> NodeCondition:
 
 
 def console(provider_id: str) -> str:
-    """How to see the console of the machine that a providerID names; empty where there is none.
+    """How to see the console of the machine that a providerID names; empty where that is not known.
 
     The ID comes from the cluster, so whatever of it stands in a command is quoted.
     """
@@ -88,4 +88,4 @@ def console(provider_id: str) -> str:
         case "openstack", [*_, server]:
             return f"openstack console log show {quote(server)}"
         case _:
-            return f"the console of {provider_id}"
+            return ""
