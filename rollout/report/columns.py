@@ -22,7 +22,7 @@ _MOST_LINES = 8
 _WORD = 17
 _INDENT = "    "
 # What a command to copy begins with.
-_PROGRAMS = ("--force-unlock ", "aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
+_PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 
 Row = Sequence[str]
 
