@@ -181,7 +181,7 @@ def _similar(wave: Wave) -> tuple[object, ...]:
 
 
 def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_mixed: bool) -> Row:
-    nodes = [node for wave in group for node in wave.nodes]
+    nodes = [node for wave in group for node in _in_order(wave)]
     here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
     seconds = sum(wave.estimate.seconds for wave in group)
     first, last = group[0].index, group[-1].index
@@ -196,11 +196,16 @@ def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], 
     )
 
 
+def _in_order(wave: Wave) -> Sequence[PlannedNode]:
+    """By name, unless they begin one after another."""
+    return wave.nodes if wave.rolling else sorted(wave.nodes, key=lambda node: natural_key(node.name))
+
+
 def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     """One after another where waves share a row; how many, where they are too many to be read."""
     names = [printable(node.name) for node in nodes]
     if len(group) == 1:
-        return shortened(names if group[0].rolling else sorted(names, key=natural_key), _MANY, " ")
+        return shortened(names, _MANY, " ")
     size = len(group[0].nodes)
     if size > 1 or len(names) > _MOST_NAMED:
         return f"{len(nodes)} nodes, {'one after another' if size == 1 else f'{size} a wave'}"
