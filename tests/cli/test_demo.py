@@ -17,6 +17,6 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     assert "no history yet" not in shown
     # one of them boots its old deployment again
     assert ended.code == ExitCode.PARTIAL
-    assert "worker-7 failed (rolled-back" in ended.stdout
+    assert "✘ worker-7  " in ended.stdout
     # and of those that were to reboot, and not to change, nothing of the kind is said
     assert "ebooted, and on its old version: worker-7." in ended.stdout
