@@ -163,7 +163,24 @@ def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, as
         (said := assignments(assigned or ())),
         Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
     )
-    return given(file, *sources, typed=(*said.values, *typed))
+    words = tuple(_words(context, typed, file, assigned or ()))
+    return given(file, *sources, typed=(*said.values, *typed), words=words)
+
+
+def _words(context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]) -> Iterator[str]:
+    """What was typed of settings that another command takes, too; no secret, and nothing of how to print."""
+    for name, value in typed.items():
+        setting = settings()[name]
+        if setting.is_flag:
+            yield f"--{'' if value else 'no-'}{setting.key.flag}"
+        elif name.partition(".")[0] not in _ALWAYS:
+            values = value if isinstance(value, list) else [value]
+            yield from (word for item in values for word in (f"--{setting.key.flag}", item))
+    for word in assigned:
+        if not settings()[word.partition("=")[0].strip().replace("_", "-")].is_secret:
+            yield from ("--set", word)
+    if file.name and getattr(context.get_parameter_source(_CONFIG), "name", "") == "COMMANDLINE":
+        yield from ("--config", file.name)
 
 
 def _refuse_empty(setting: Setting, value: Any) -> None:

@@ -100,7 +100,7 @@ class StateHighlighter(RegexHighlighter):
         rf"(?m){_CELL.format(f'(?P<bad>{_BAD})')}",
         r"(?m)^(?P<good>✔)|^(?P<waiting>!) |^(?P<bad>✘)",
         *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
-        r"(?m)^ *(?P<bad>Blockers on .*:|Nothing can start .*:|BLOCKED: .*)$|^ *(?P<waiting>Warnings:)$",
+        r"(?m)^ *(?P<bad>Blocked: .*)$",
         r"(?m)^ *(?P<hint>hint:|fix:|Next:|See:)",
         r"(?P<step>\S+ → \S+)",
     )

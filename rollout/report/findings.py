@@ -1,95 +1,88 @@
 """What is told of a plan besides its waves: what stands in its way, one node explained, a dry run's objections."""
 
-import sys
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from textwrap import TextWrapper
-from typing import TypeVar
 
 from tabulate import tabulate
 
 from rollout.execution.rollout.rehearsal import Rehearsal
-from rollout.model.plan import Blocker, BlockerKind, PlanWarning
-from rollout.model.text import NOTHING, counted, or_nothing, printable, shortened
+from rollout.model.names import natural_key
+from rollout.model.plan import Blocker, BlockerKind, PlanWarning, TimeEstimate
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.planning.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
 
-Finding = TypeVar("Finding", Blocker, PlanWarning)
-
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
-
-
-def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width: int | None) -> Iterable[str]:
-    """Paragraphs under their headings; none where there is nothing to say."""
-    for heading, sentences in lists_of_findings(blockers, warnings):
-        yield _paragraphs(heading, sentences, width)
+_KINDS = {"pdb": "budget"}
+# What a ReplicaSet, or another controller, puts behind the name that its operator knows.
+_REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
 
 
 def lists_of_findings(
     blockers: Sequence[Blocker], warnings: Sequence[PlanWarning]
 ) -> Iterator[tuple[str, Iterable[str]]]:
-    """Headings with their sentences."""
+    """Headings with their lines."""
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield "Nothing can start (apply refuses):", blocker_sentences(start)
+        yield "Nothing can start (apply refuses):", finding_lines(start)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip blocked leaves these nodes out):"
-        yield heading, blocker_sentences(of_nodes)
+        yield heading, finding_lines(of_nodes)
     if warnings:
-        yield "Warnings:", map(_of_many, _alike(warnings))
+        yield "Warnings:", finding_lines(warnings)
 
 
-def blocker_sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
-    """A sentence a cause, whatever the number of pods and nodes."""
-    for kind in dict.fromkeys(blocker.kind for blocker in blockers):
-        for said_of in _alike([blocker for blocker in blockers if blocker.kind is kind]):
-            is_of_one = len({blocker.object for blocker in said_of}) == 1
-            yield f"{kind}: {_about(said_of) if is_of_one else _of_many(said_of)}"
+def blocked_line(blockers: Sequence[Blocker]) -> str:
+    """That apply refuses a plan with these, and how it would do without their nodes; empty for none."""
+    if not blockers:
+        return ""
+    nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
+    way_out = f" --skip blocked leaves {counted(len(nodes), 'node')} out." if nodes else ""
+    return f"Blocked: apply will not start.{way_out}"
 
 
-def _alike(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
-    """Findings by their sentence."""
-    groups: dict[str, list[Finding]] = {}
+def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
+    """A line a cause, whatever the number of pods and nodes: where, what, what is wrong with it, and what mends it."""
+    causes: dict[str, list[Blocker | PlanWarning]] = {}
     for finding in findings:
-        groups.setdefault(finding.message, []).append(finding)
-    return groups.values()
+        causes.setdefault(finding.message, []).append(finding)
+    for message, alike in causes.items():
+        nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
+        objects = list(dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}"))
+        what, mends, how = printable(message).rpartition(": ")
+        cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
+        yield "  ".join(filter(None, (shortened(nodes, 3), _subject(objects), cause)))
 
 
-def _of_many(said_of: Sequence[Finding]) -> str:
-    """The sentence, and what it is said of: each object once, with its nodes."""
-    nodes: dict[str, list[str]] = {}
-    for finding in said_of:
-        nodes.setdefault(finding.object, []).extend([finding.node] if finding.node else [])
-    subjects = [
-        f"{subject} on {shortened(places)}" if places and places != [subject.removeprefix("node/")] else subject
-        for subject, places in nodes.items()
-    ]
-    return f"{printable(said_of[0].message)}: {shortened(subjects)}"
+def _subject(objects: Sequence[str]) -> str:
+    """What it is said of; of several pods whose they are."""
+    if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
+        owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
+        return f"{len(objects)} pods: {shortened(list(owners), 3)}"
+    return shortened([_named(name) for name in objects], 3)
 
 
-def _about(said_of: Sequence[Blocker]) -> str:
-    """Return the sentence of one object, which stands first, behind the nodes that it keeps from going."""
-    first = said_of[0]
-    nodes = [blocker.node for blocker in said_of if blocker.node and blocker.object != f"node/{blocker.node}"]
-    where = f"{shortened(nodes)}, " if nodes else ""
-    return f"{where}{printable(first.object)} {printable(first.message)}"
-
-
-def _paragraphs(heading: str, sentences: Iterable[str], width: int | None) -> str:
-    wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join((wrapped(heading, width), *(wrap.fill(sentence) for sentence in sentences)))
+def _named(name: str) -> str:
+    kind, _, rest = name.partition("/")
+    return f"{_KINDS.get(kind, kind)} {rest}".strip()
 
 
 _POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
 
 
-def explanation_text(explanation: Explanation) -> str:
-    """Where the node is, why, why not earlier, and what happens to its pods."""
+def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
+    """Where the node is, why, why not earlier, what happens to its pods, and what times are reckoned from."""
     if not explanation.wave:
         return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
-    parts = ("\n".join(_place(explanation)), _pods(explanation), "\n".join(_findings(explanation)))
+    parts = (
+        "\n".join(_place(explanation)),
+        _pods(explanation),
+        "\n".join(_findings(explanation)),
+        _arithmetic(estimate),
+    )
     return "\n\n".join(part for part in parts if part)
 
 
@@ -124,6 +117,12 @@ def _findings(explanation: Explanation) -> Iterable[str]:
         yield f"Blocker {blocker.kind}: {printable(blocker.object)} {printable(blocker.message)}"
     for warning in explanation.warnings:
         yield f"Warning {warning.kind}: {printable(warning.object)} {printable(warning.message)}"
+
+
+def _arithmetic(estimate: TimeEstimate) -> str:
+    if not estimate.seconds:
+        return ""
+    return f"The plan takes about {elapsed(estimate.seconds)}: {printable('; '.join(estimate.basis))}."
 
 
 _REHEARSAL_COLUMNS = (

@@ -12,39 +12,54 @@ from rollout.model.text import elapsed, printable
 from rollout.planning.document import policy_document
 from rollout.planning.rules import relaxed_rules
 from rollout.planning.windows import Window, current, following
-from rollout.report.columns import wrapped
 
-_LABEL = 10
+_WEAKER = "! weaker"
 
 
-def rules_text(policy: Policy, now: datetime, *, width: int | None = None) -> str:
-    """A line a kind of rule; none for kinds that the operator left alone, but for limits and the reboot."""
-    lines = (f"  {label:{_LABEL}}{text}" for label, text in rules(policy, now))
-    return "\n".join(("Rules:", *(wrapped(line, width, hang=_LABEL + 2) for line in lines)))
+def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
+    """A line a rule that the operator has not left alone, and with its sign each that gives up safety."""
+    yield from (
+        f"! {text}" if label == _WEAKER else f"{label.capitalize()}: {text}" for label, text in rules(policy, now)
+    )
 
 
 def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     """The same as pairs: which kind of rule, and what it says."""
-    yield "limits", _limits(policy)
+    if limits := ", ".join(_limits(policy)):
+        yield "limits", limits
     yield from (("pool", text) for text in _pools(policy))
     yield from (("window", text) for text in _windows(policy.gates.windows, now))
     yield from (("gate", text) for text in _gates(policy.gates))
     yield from (("needed by", text) for text in _sources(policy))
     yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
-    yield "reboot", _reboot(policy)
-    yield from (("! weaker", printable(text)) for text in _weakened(policy))
+    if policy.own_reboot_command:
+        # the command itself stands in no plan
+        yield "reboot", "the operator's own reboot.command"
+    yield from ((_WEAKER, printable(text)) for text in _weakened(policy))
 
 
-def _limits(policy: Policy) -> str:
-    parts = [f"{policy.max_unavailable} at once"]
-    parts += [f"canary {policy.canary}"] if policy.canary else []
-    parts += [f"ramp {', '.join(map(str, policy.ramp))}"] if policy.ramp else []
-    parts += [f"spread by {printable(policy.spread_by)}"] if policy.spread_by else []
-    parts += [f"{policy.strategy}", f"ends after {policy.max_failures} failed"]
-    parts += [f"drain {policy.drain.timeout}", f"back {policy.reboot_timeout}, Ready {policy.ready_timeout}"]
-    parts += [f"settle {policy.settle_timeout}"]
-    parts += [f"soak {policy.gates.soak}"] if policy.gates.soak else []
-    return ", ".join(parts)
+def _limits(policy: Policy) -> Iterator[str]:
+    usual = Policy()
+    if policy.max_unavailable != usual.max_unavailable:
+        yield f"{policy.max_unavailable} at once"
+    if policy.canary:
+        yield f"canary {policy.canary}"
+    if policy.ramp:
+        yield f"ramp {', '.join(map(str, policy.ramp))}"
+    if policy.spread_by:
+        yield f"spread by {printable(policy.spread_by)}"
+    if policy.strategy != usual.strategy:
+        yield policy.strategy
+    if policy.max_failures != usual.max_failures:
+        yield f"ends after {policy.max_failures} failed"
+    times = {
+        "drain": (policy.drain.timeout, usual.drain.timeout),
+        "back": (policy.reboot_timeout, usual.reboot_timeout),
+        "Ready": (policy.ready_timeout, usual.ready_timeout),
+        "settle": (policy.settle_timeout, usual.settle_timeout),
+        "soak": (policy.gates.soak, usual.gates.soak),
+    }
+    yield from (f"{name} {own}" for name, (own, default) in times.items() if own != default)
 
 
 def _pools(policy: Policy) -> Iterator[str]:
@@ -104,11 +119,6 @@ def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
             yield printable(f"labels {when}: {', '.join(written)}")
     if courtesy.fluo_labels:
         yield "FLUO's labels kept up to date"
-
-
-def _reboot(policy: Policy) -> str:
-    """The command itself stands in no plan."""
-    return "the operator's own reboot.command" if policy.own_reboot_command else "systemctl reboot"
 
 
 def _weakened(policy: Policy) -> Iterator[str]:

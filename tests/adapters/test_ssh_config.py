@@ -361,6 +361,6 @@ def test_without_a_client_no_configuration_counts_and_it_is_told(
     monkeypatch.setenv("PATH", str(tmp_path))
     asked = {"a": untold("a", "10.0.0.1")}
     assert with_ssh_config(asked, None, said.append)["a"] == Host("a", "10.0.0.1")
-    assert said == [f"warning: {home}/.ssh/config does not count: OpenSSH's client (ssh) is not installed"]
+    assert said == [f"{home}/.ssh/config does not count: OpenSSH's client (ssh) is not installed"]
     with pytest.raises(InputError, match=r"--ssh-config \S+ needs OpenSSH's client"):
         configured(asked["a"], tmp_path)

@@ -188,7 +188,7 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     assert ubuntu["detail"] == "/run/reboot-required for linux-image-6.8.0-51-generic, linux-base, libc6 and 1 more"
     assert (ubuntu["running_version"], ubuntu["staged_version"], ubuntu["error"]) == ("24.04", "", "")
     text = rollout(untouched, "plan", "--max-unavailable", "9", *EVERY).stdout
-    for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "needed by", "inhibited"):
+    for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "Needed by", "inhibited"):
         assert said in text
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rollout.errors import ExitCode
 from rollout.lab.api.resources import PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
@@ -47,8 +48,8 @@ def blocked(plan: Mapping[str, Any]) -> dict[str, set[str]]:
 
 def planned(rollout: Rollout, lab: Lab, *flags: str) -> dict[str, Any]:
     ended = rollout(lab, "plan", "-o", "json", *QUICK, *flags)
-    assert ended.code == 0, ended.stderr
     document: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.code == (ExitCode.BLOCKED if document["blockers"] else ExitCode.OK), ended.stderr
     return document
 
 

@@ -155,10 +155,10 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
 ) -> None:
     lab = started(roomy(7, masters=2), 9)
     flags = ("--canary", "1", "--spread-by", ZONE, "--max-unavailable", "2", *ROLLING)
-    planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), *flags)
+    planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags)
     assert planned.code == 0, planned.stderr
     assert "BEGINS" in planned.stdout
-    assert "in 5 parts, rolling" in planned.stdout
+    assert "\nLimits: 2 at once, canary 1, " in planned.stdout
     ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
     assert ended.code == 0, ended.stderr
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)

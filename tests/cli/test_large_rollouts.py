@@ -128,7 +128,7 @@ def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
     assert screen.code == 0, screen.text
     assert max(map(len, screen.lines)) <= 80
     assert len(screen.lines) < 100
-    assert "27 nodes in " in " ".join(screen.text.split())
+    assert "27 nodes on " in " ".join(screen.text.split())
 
     as_json = invoked(tmp_path, lab.environment, ["plan", str(saved), "-o", "json"])
     plan = json.loads(as_json.stdout)

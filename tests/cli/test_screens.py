@@ -97,7 +97,7 @@ def test_a_screen_looks_like_its_picture(name: str, width: int, mixed: Lab, tmp_
     hold(name, width, shown(tmp_path, mixed.environment, COMMANDS[name], width, typed=typed(name)))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("name", ["plan", "apply"])
 def test_what_blocks_looks_like_its_picture(name: str, width: int, blocked: Lab, tmp_path: Path) -> None:
     hold(f"blocked-{name}", width, shown(tmp_path, blocked.environment, (name,), width))
@@ -137,6 +137,14 @@ def test_colours_say_nothing_that_the_words_do_not(name: str, mixed: Lab, tmp_pa
     assert coloured.steady == plain.steady
     assert re.search(rb"\x1b\[[\d;]+m", coloured.octets)
     assert not re.search(rb"\x1b\[[\d;]+m", plain.octets)
+
+
+def test_a_command_to_copy_is_one_line_on_any_terminal(mixed: Lab, tmp_path: Path) -> None:
+    flags = ("--exclude", "worker-[12]", "--max-unavailable", "3", "--set", "waves.soak=9m")
+    screen = shown(tmp_path, mixed.environment, ("plan", *flags, "-o", "wide"), 60)
+    told = re.sub(r"\x1b\[[\d;]*m", "", screen.octets.replace(b"\r", b"").decode())
+    command = "rollout apply --exclude 'worker-[12]' --max-unavailable 3 --set waves.soak=9m"
+    assert told.endswith(f"Next:\n    {command}\n")
 
 
 @pytest.mark.parametrize("name", ["status", "plan"])

@@ -81,7 +81,16 @@ def test_where_there_can_be_no_machines_the_reason_is_printed(
     before: tuple[str, ...], path: str, said: str, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o777)
-    arguments = ["-q", "-rs", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/base", "tests/e2e/test_jump.py"]
+    arguments = [
+        "-q",
+        "-rs",
+        "-m",
+        "",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path}/base",
+        "tests/e2e/test_jump.py",
+    ]
     ended = subprocess.run(
         [*before, sys.executable, "-m", "pytest", *arguments],
         cwd=ROOT,

@@ -145,7 +145,7 @@ def test_the_printed_pod_does_its_work(lab: Lab, pod: Pod) -> None:
 
 def test_a_gate_command_runs_where_only_tmp_can_be_written(lab: Lab, tmp_path: Path) -> None:
     """And the cluster's certificate authority comes from the pod's account."""
-    pod = Pod(lab, tmp_path, f"{SETTINGS}gate-command = 'touch /tmp/gate'\n")
+    pod = Pod(lab, tmp_path, f"{SETTINGS}[gates]\ncommand = 'touch /tmp/gate'\n")
     stdout, stderr = (process := pod.start()).communicate(timeout=100)
     assert process.returncode == 0, stdout + stderr
     assert sum(lab.scoreboard().reboots.values())

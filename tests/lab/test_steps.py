@@ -23,7 +23,11 @@ SMALLER = {"large": 30, "typical-large": 30}
 # Of a server that fails one request in ten.
 MOST_TRIES = 5
 # Where a command's own answer is that something is wrong, which is what the scenario is for.
-TROUBLE = {"doctor": (ExitCode.ERROR, "failed."), "check-update": (ExitCode.PARTIAL, "")}
+TROUBLE = {
+    "doctor": (ExitCode.ERROR, "failed."),
+    "check-update": (ExitCode.PARTIAL, ""),
+    "plan": (ExitCode.BLOCKED, "Blocked: "),
+}
 
 
 def typed(home: Path, lab: Lab, words: list[str]) -> Ended:

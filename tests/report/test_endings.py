@@ -10,8 +10,9 @@ from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_o
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
+from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
-from rollout.report.tables import plan_text
+from rollout.report.tables import plan_sum
 from tests.docs import reference
 from tests.report.builders import AT, plan
 
@@ -209,7 +210,7 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
 
 def test_a_plan_tells_what_it_will_not_do() -> None:
     made = replace(plan(), excluded=(AWAY, PAUSED))
-    assert "3 nodes in 2 waves; 1 cannot be rebooted (1 unreachable), 1 node left out." in plan_text(made, zones={})
+    assert "3 nodes in 2 waves; 1 cannot be rebooted (1 unreachable), 1 node left out." in plan_sum(made)
     summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
     nobody = replace(made, waves=(), summary=summary_of_none)
     assert plan_text(nobody, zones={}).endswith(

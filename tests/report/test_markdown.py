@@ -47,8 +47,8 @@ def test_a_plan_has_its_sum_its_waves_and_what_is_wrong() -> None:
     wave = "| `2` | - | `node-2, node-3` | `b` | `10` | `4` | `3975.2.0 → 4081.2.1` | `up to 2 at once` |"
     assert wave in lines
     assert "| `node-4` | `paused` | `paused by an annotation` |" in lines
-    assert "- `budget-never: node-2, pdb/shop/cart never allows an eviction: mend its selector`" in lines
-    assert "- `loses its data: pod/a/b on node-1`" in lines
+    assert "- `node-2 budget shop/cart never allows an eviction → mend its selector`" in lines
+    assert "- `node-1 pod a/b loses its data`" in lines
     assert lines[-1].startswith("Plan `0123456789abcdef` for `https://127.0.0.1:6443`, made")
 
 

@@ -252,7 +252,7 @@ def test_a_plan_of_many_waves_is_seen_at_a_glance(waves: int, rows: int) -> None
     """So many side by side share a row, in which each has its bars."""
     planned = replace(plan([[f"worker-{number}"] for number in range(waves)]), estimate=TimeEstimate(300 * waves))
     page = plan_page(planned, zones={}, now=AT)
-    forecast = page[page.index('id="forecast"') : page.index('id="rules"')]
+    forecast = page[page.index('id="forecast"') : page.index("<footer>")]
     assert forecast.count('<tr><th scope="row">') == rows
     assert len(re.findall('<rect class="drain" x=', forecast)) == waves
     assert ("Waves 1 to 3 (3)" in forecast) == (waves == 61)

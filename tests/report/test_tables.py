@@ -7,14 +7,13 @@ from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.model.memory import Memory, VersionFailures
-from rollout.model.plan import Estimate, PlanSummary, PlanWarning, TimeEstimate, Wave
+from rollout.model.plan import TimeEstimate
 from rollout.planning.explanation import Explanation, NotThere
 from rollout.planning.memory import why_held
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import explanation_text, rehearsal_text
 from rollout.report.status import FollowUp, status_text
-from rollout.report.tables import plan_text
-from tests.report.builders import STATUS_FIELDS, blocker, plan, planned
+from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -75,81 +74,9 @@ def test_a_paused_host_that_is_silent_is_unreachable() -> None:
     assert "unreachable" in status_text([replace(SILENT, reason="paused: by ana"), WAITING]).splitlines()[1]
 
 
-def test_signs_say_at_a_glance_what_waits() -> None:
-    """Where a person looks on; programs get the words alone."""
-    signed, plain = (plan_text(plan(), zones={}, signs=signs).splitlines() for signs in (True, False))
-    assert [line.replace(" ~ ", "   ") for line in signed] == plain
-    assert sum(" ~ " in line for line in signed) == 2
-
-
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
     [row] = json.loads(json_document([WAITING]))
     assert list(row) == STATUS_FIELDS
-
-
-def test_plan_shows_waves_exclusions_and_the_sum() -> None:
-    text = plan_text(plan(), zones={"node-1": "a", "node-2": "b", "node-3": "b"})
-    lines = text.splitlines()
-    assert lines[0] == "Plan 0123456789abcdef for https://127.0.0.1:6443, made 2026-03-04T05:06:07Z"
-    assert " ".join(lines[3].split()) == "1 - node-1 a 5 2 3975.2.0 → 4081.2.1 the canary goes alone"
-    assert " ".join(lines[4].split()) == "2 - node-2, node-3 b 10 4 3975.2.0 → 4081.2.1 up to 2 at once"
-    assert "node-4      paused    paused by an annotation" in text
-    assert lines[-1] == "3 nodes in 2 waves; 1 node left out."
-    assert "Blockers" not in text
-
-
-def test_a_time_that_the_scheduler_decides_is_shown_as_a_range() -> None:
-    open_, certain = TimeEstimate(506, ("it was",), 479, 629), TimeEstimate(506, ("it was",))
-    last = [plan_text(replace(plan(), estimate=estimate), zones={}).splitlines()[-1] for estimate in (open_, certain)]
-    assert last == [
-        "It takes about 8m26s (7m59s to 10m29s, by which of equal nodes the scheduler chooses): it was.",
-        "It takes about 8m26s: it was.",
-    ]
-
-
-def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
-    text = plan_text(
-        plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)), zones={}
-    )
-    assert "  budget-never: node-2, pdb/shop/cart never allows an eviction: mend its selector" in text
-    assert "  loses its data: pod/a/b on node-1" in text
-
-
-def test_plan_with_nothing_to_do_says_so() -> None:
-    empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."
-
-
-def test_plan_says_when_fewer_waves_are_conceivable() -> None:
-    text = plan_text(replace(plan(), summary=PlanSummary(3, 2, 1)), zones={})
-    assert "no plan has fewer than 1" in text
-
-
-def test_a_wide_wave_wraps_within_the_width() -> None:
-    nodes = tuple(planned(f"node-with-a-long-name-{number}") for number in range(12))
-    wide = replace(plan().waves[0], nodes=nodes, because="as many as a quarter of the selected nodes allows at once")
-    text = plan_text(replace(plan(), waves=(wide,)), zones={}, width=120)
-    assert max(len(line) for line in text.splitlines()) <= 120
-    assert all(node.name in text for node in nodes)
-
-
-def test_many_waves_that_are_alike_are_one_row_in_which_each_node_is_named() -> None:
-    def wave(index: int, because: str, seconds: int) -> Wave:
-        return Wave(index, (planned(f"node-{index}"),), because, estimate=Estimate(seconds))
-
-    waves = tuple(wave(index, "the canary" if index == 1 else "full wave", 60 + index % 3) for index in range(1, 601))
-    long = replace(plan(), waves=(*waves, wave(601, "control plane", 70), wave(602, "control plane", 70)))
-    lines = plan_text(long, zones={}, width=80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) < 120
-    text = " ".join(" ".join(lines).split())
-    assert all(f" {node.name}" in text for node in long.nodes)
-    assert "full wave: node-2, node-3," in text
-    assert [line.split()[0] for line in lines if "→" in line] == ["1", "2-600", "601", "602"]
-    # every row, where every column is asked for, and where a few more rows hurt nobody
-    assert len(plan_text(long, zones={}).splitlines()) > 600
-    few = replace(plan(), waves=waves[:20])
-    assert len(plan_text(few, zones={}, width=160).splitlines()) > 20
 
 
 def test_a_rehearsal_counts_objections() -> None:
@@ -211,7 +138,7 @@ def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
 
 def test_an_explanation_says_once_what_keeps_a_node_out_of_many_waves() -> None:
     earlier = [NotThere(wave, ("it is full",) if wave != 7 else ("a budget",)) for wave in range(1, 600)]
-    lines = explanation_text(Explanation("n", 600, "the rest", not_earlier=tuple(earlier))).splitlines()
+    lines = explanation_text(Explanation("n", 600, "the rest", not_earlier=tuple(earlier)), TimeEstimate()).splitlines()
     assert lines[1:] == [
         "  not in waves 1 to 6: it is full",
         "  not in wave 7: a budget",

@@ -136,7 +136,7 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run:
 def test_a_plan_tells_nothing_to_do_from_nothing_that_can_be_judged(start_lab: StartLab, run: Run) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
     silent, waiting = ("--node", "worker-2"), ("--node", "worker-1,worker-2")
-    assert run(lab, "plan", *silent).code == 0
+    assert run(lab, "plan", *silent).code == 4
     assert run(lab, "plan", *silent, "--detailed-exitcode").code == 4
     assert run(lab, "plan", *waiting, "--detailed-exitcode").code == 2
     assert run(lab, "plan", *silent, "--exclude", "worker-2", "--detailed-exitcode").code == 0

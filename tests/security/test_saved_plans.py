@@ -214,7 +214,7 @@ def test_a_plan_that_was_saved_here_warns_of_nothing_that_was_asked_for(untouche
     plan = saved_plan(home, untouched, *WEAK)
     shown = dry_run(home, untouched, plan)
     assert warned_of(shown) == set()
-    assert "3 at once" in shown.stdout
+    assert "--max-unavailable 3: nodes away at once" in shown.stdout
     assert "--disable-eviction: pods are deleted" in shown.stdout
     assert [line for line in dry_run(home, untouched, plan, "-o", "json").lines if line["type"] == "notice"] == []
 

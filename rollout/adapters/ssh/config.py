@@ -7,13 +7,14 @@ configuration is worse than none. Jump hosts are left to the client as well, whi
 
 import getpass
 import os
+import pwd
 import re
 import shutil
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollout.adapters.ssh.config_client import (
@@ -59,6 +60,7 @@ _WAY_OUT = (
     "Have OpenSSH itself connect: --executor ansible. Or give rollout a configuration without it: --ssh-config FILE, "
     "or none."
 )
+_NAMELESS = "Add a name for this uid to /etc/passwd (of the image), or go without: --ssh-config none."
 _NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -82,10 +84,10 @@ def with_ssh_config(
     }
     if files is None:
         return unconfigured
-    if shutil.which(CLIENT) is None:
+    if obstacle := _obstacle():
         if files.is_named:
-            raise InputError(f"--ssh-config {path} needs OpenSSH's client, which is not installed", hint=_NO_CLIENT)
-        announce(f"warning: {files} does not count: OpenSSH's client (ssh) is not installed")
+            raise InputError(f"--ssh-config {path} needs OpenSSH's client: {obstacle.what}", hint=obstacle.hint)
+        announce(f"{files} does not count: {obstacle.what}")
         return unconfigured
     asked = {name: host for name, host in hosts.items() if host.address}
     for host in asked.values():
@@ -94,6 +96,27 @@ def with_ssh_config(
         announce(f"asking ssh what {files} means for {len(asked)} hosts, which may take seconds")
     with client_for(files) as client:
         return {**unconfigured, **_configured(asked, client, files)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """Why OpenSSH's client cannot be asked here, and what to do."""
+
+    what: str
+    hint: str
+
+
+def _obstacle() -> _Obstacle | None:
+    if shutil.which(CLIENT) is None:
+        return _Obstacle("OpenSSH's client (ssh) is not installed", _NO_CLIENT)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        # as pods on clusters that give each namespace a uid of its own; the client refuses all work then
+        return _Obstacle(
+            f"OpenSSH's client works for users that have a name, and uid {os.getuid()} has none", _NAMELESS
+        )
+    return None
 
 
 def _check_words(host: Host) -> None:

@@ -37,10 +37,6 @@ _SECONDS = 15.0
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
 _NEXT_FILE = re.compile(r" (?=[/~])")
-_NAMELESS = (
-    "OpenSSH works for users that have a name: add one for this uid to /etc/passwd (of the image), or do without a "
-    "configuration of SSH: --ssh-config none."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +173,7 @@ class Client:
 
     def _refusal(self, question: Question, complaint: bytes, status: int) -> InputError:
         lines = complaint.decode(errors="replace").replace(str(self._file), self._shown).splitlines()[:3]
-        return InputError(
-            f"ssh -G {question.name}: {'; '.join(map(printable, lines)) or f'exit status {status}'}",
-            hint=_NAMELESS if b"No user exists" in complaint else "",
-        )
+        return InputError(f"ssh -G {question.name}: {'; '.join(map(printable, lines)) or f'exit status {status}'}")
 
 
 def _settings(printed: str) -> Settings:

@@ -1,5 +1,6 @@
 """`rollout plan`."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ import typer
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Output
+from rollout.cli.settings.schema import Allow, Output
 from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def plan(
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
-    Shown are the waves and why they are as they are, who is left out and why, and what stands in the way.
+    Shown are the waves, what is out of the ordinary, and what stands in the way, which ends it with 6.
+    With -o wide: every wave with every column, and who is left out and why.
 
     \b
     Examples:
@@ -59,6 +61,8 @@ def plan(
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
+    from rollout.cli.terminal import say
+    from rollout.report.findings import blocked_line
 
     output = settings.output
     if file is not None:
@@ -78,12 +82,16 @@ def plan(
         _show_explanation(explain, intent, gathered, output)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
-    _show(planned, gathered, output)
+    beside = _beside(gathered, settings.lock.namespace)
+    blockers = refusals.refused(planned, only_rivals=Allow.BLOCKED in settings.nodes.allow)
+    next_step = "" if blockers or beside else _next(planned, settings, out)
+    _show(planned, gathered, settings, blocked_line(blockers), next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown, _beside(gathered, settings.lock.namespace))
-    if detailed_exitcode:
-        raise typer.Exit(_detailed(planned))
+    _write(planned, gathered, out, markdown)
+    if beside:
+        say(beside)
+    raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
 
 
 def _show_saved(file: Path, output: Output) -> None:
@@ -91,19 +99,29 @@ def _show_saved(file: Path, output: Output) -> None:
     from rollout.cli import terminal, wiring
     from rollout.cli.stages.plan import load_plan
     from rollout.planning.document import encode_plan
-    from rollout.report.tables import blocked_text, plan_text, saved_note
+    from rollout.report.findings import blocked_line
+    from rollout.report.plan_screen import plan_text
 
     plan = load_plan(file)
+    blocked = blocked_line(plan.blockers)
     if output.is_document:
         terminal.show_bytes(output.document(encode_plan(plan)))
     elif output.as_names:
         terminal.show_names(node.name for node in plan.nodes)
     else:
-        now = wiring.system_clock().now()
-        text = plan_text(plan, zones={}, width=output.width, now=now, signs=terminal.is_terminal())
-        terminal.show("\n".join((text, *blocked_text(plan))))
-        if plan.waves and not plan.blockers:
-            terminal.say(saved_note(str(file)))
+        terminal.show(
+            plan_text(
+                plan,
+                zones={},
+                width=output.width,
+                now=wiring.system_clock().now(),
+                where=f"{plan.cluster.server}, made {plan.created_at}",
+                blocked=blocked,
+                next_step=_apply([str(file)]) if plan.waves and not blocked else "",
+            )
+        )
+    if blocked:
+        raise typer.Exit(ExitCode.BLOCKED)
 
 
 def _beside(gathered: "Gathered", namespace: str) -> str:
@@ -122,11 +140,10 @@ def _beside(gathered: "Gathered", namespace: str) -> str:
     return ""
 
 
-def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None, beside: str) -> None:
-    """The files that are asked for, and what may be done next; that is another rollout where one stands `beside` it."""
+def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
+    """The files that are asked for."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved, zones
-    from rollout.cli.terminal import say
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
@@ -135,10 +152,6 @@ def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markd
         note_saved(document)
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
-    if planned.waves and (out or not (planned.blockers or beside)):
-        say(_note(out, planned))
-    if beside:
-        say(beside)
 
 
 def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
@@ -154,28 +167,46 @@ def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
     return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
 
 
-def _note(out: Path | None, planned: "RolloutPlan") -> str:
-    from rollout.report.tables import UNSAVED_NOTE, page_note, saved_note
+def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
+    """The command that runs this plan, or one by the same rules; or that tells why there is none."""
+    from rollout.model.progress import excluded_by_trouble
 
-    if out is None:
-        return UNSAVED_NOTE
-    if out.suffix.lower() in PAGES:
-        return page_note(str(out))
-    return saved_note(str(out), blocked=bool(planned.blockers))
+    if not planned.waves:
+        return "rollout doctor" if excluded_by_trouble(planned.excluded) else ""
+    is_saved = out is not None and out.suffix.lower() not in PAGES
+    return _apply([str(out)] if is_saved else settings.words)
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", output: Output) -> None:
-    from rollout.cli.stages.plan import shown
+def _apply(words: Sequence[str]) -> str:
+    """As it is to be pasted."""
+    from rollout.model.text import shell_word
+
+    return " ".join(("rollout apply", *map(shell_word, words)))
+
+
+def _show(planned: "RolloutPlan", gathered: "Gathered", settings: Given, blocked: str, next_step: str) -> None:
+    from rollout.cli import wiring
+    from rollout.cli.stages.plan import where, zones
     from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.planning.document import encode_plan
-    from rollout.report.tables import blocked_text
+    from rollout.report.plan_screen import plan_text
 
+    output = settings.output
     if output.is_document:
         show_bytes(output.document(encode_plan(planned)))
     elif output.as_names:
         show_names(node.name for node in planned.nodes)
     else:
-        show("\n".join((shown(planned, gathered.snapshot, output.width), *blocked_text(planned))))
+        text = plan_text(
+            planned,
+            zones=zones(gathered.snapshot),
+            width=output.width,
+            now=wiring.system_clock().now(),
+            where=where(planned, settings.cluster),
+            blocked=blocked,
+            next_step=next_step,
+        )
+        show(text)
 
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output: Output) -> None:
@@ -186,25 +217,29 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output:
     from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
-    from rollout.planning.plan import decide
+    from rollout.planning.plan import assemble, decide
     from rollout.report.findings import explanation_text
 
     name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
-    explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), name)
+    decisions = decide(inputs_of(intent, gathered.snapshot, gathered.targets))
+    explanation = explain(decisions, name)
     if output.is_document:
         show_bytes(output.document(json_document(explanation)))
     else:
-        show_lines(explanation_text(explanation))
+        show_lines(explanation_text(explanation, assemble(decisions).estimate))
 
 
-def _detailed(planned: "RolloutPlan") -> ExitCode:
-    """That nothing waits is said only where every node that was asked for could be judged."""
+def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:
+    """That nothing waits is said where any host has answered; `detailed`: where every node could be judged."""
     from rollout.model.plan import ExclusionReason
     from rollout.model.progress import excluded_by_trouble
 
     missing = excluded_by_trouble(planned.excluded)
+    if not detailed:
+        reasons = {exclusion.reason for exclusion in planned.excluded} - {ExclusionReason.EXCLUDED}
+        return ExitCode.PARTIAL if not planned.waves and reasons == {ExclusionReason.UNREACHABLE} else ExitCode.OK
     if planned.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
         return ExitCode.CHANGES
     return ExitCode.PARTIAL if missing else ExitCode.OK

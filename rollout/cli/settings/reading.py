@@ -29,13 +29,15 @@ _ALL = "See them all in docs/configuration.md, or complete --set with the Tab ke
 class Given(Settings, frozen=True, kw_only=True):
     """The settings of a command, and which of them were `typed` on its command line, or `written` anywhere.
 
-    `file` is the name of the settings file, `text` what stands in it; both may be empty.
+    `file` is the name of the settings file, `text` what stands in it; both may be empty. `words` are what was typed,
+    for a command that goes by the same.
     """
 
     typed: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
     file: str = ""
     text: str = ""
+    words: tuple[str, ...] = ()
 
     def refuse_typed(self, tables: Iterable[str], why: str, hint: str) -> None:
         """`UsageError` for settings of these tables, or these settings, that were typed."""
@@ -82,7 +84,7 @@ def read_file(path: Path | None) -> SettingsFile:
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 
-def given(file: SettingsFile, *sources: Source, typed: Iterable[str] = ()) -> Given:
+def given(file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Sequence[str] = ()) -> Given:
     """What holds: the file's word, unless one of these sources says otherwise, the last of them first."""
     layers = (_of_file(file), *sources)
     values = {name: (value, layer.origin[name]) for layer in layers for name, value in layer.values.items()}
@@ -98,6 +100,7 @@ def given(file: SettingsFile, *sources: Source, typed: Iterable[str] = ()) -> Gi
         written=frozenset(values),
         file=file.name,
         text=file.text,
+        words=tuple(words),
     )
 
 

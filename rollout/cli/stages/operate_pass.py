@@ -253,7 +253,7 @@ class _Pass:
         refusals.refuse_blocked(run.plan, only_rivals=Allow.BLOCKED in nodes.allow)
         if settings.as_json or run.plan.waves or run.deferred:
             if not settings.as_json:
-                show(plan.shown(run.plan, gathered.snapshot, width()))
+                show(plan.shown(run.plan, gathered.snapshot, settings.settings.cluster, width()))
             return self._carried_out(run)
         result = _nothing_to_do(run.plan)
         execute.notify_end(run, result, self.stop)

@@ -15,11 +15,11 @@ from rollout.adapters.output_file import open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.rules import policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import Cluster, Settings
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import Connections, Gathered, Targets, close_labels, first_label
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show, shown_meanwhile
+from rollout.cli.terminal import say, show, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.gates import GatePolicy
@@ -31,8 +31,8 @@ from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.rules import relaxed_rules
 from rollout.planning.selector import parse_selector
 from rollout.planning.staleness import Difference, changes
+from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
-from rollout.report.tables import plan_text
 
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run, RunSettings
@@ -54,6 +54,7 @@ class Intent:
     selection: Selection
     policy: Policy
     saved: RolloutPlan | None = None
+    file: str = ""
     unattended: bool = False
     chosen: Policy | None = None
 
@@ -65,7 +66,7 @@ def load_intent(file: Path | None, settings: Settings) -> Intent:
         return Intent(selection_of(settings), policy)
     document = _read(file)
     saved = decode_plan(document, str(file))
-    return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if _is_own(document) else policy)
+    return Intent(saved.selection, saved.policy, saved, str(file), chosen=saved.policy if _is_own(document) else policy)
 
 
 def load_plan(path: Path) -> RolloutPlan:
@@ -124,8 +125,10 @@ def planned_run(intent: Intent, gathered: Gathered, settings: "RunSettings", *, 
     from rollout.cli.stages.execute import run_of
 
     decided = decide(intent, gathered.snapshot, gathered.targets)
-    if not quiet:
-        show(shown(decided, gathered.snapshot, settings.width))
+    if not quiet and intent.saved:
+        show(file_text(decided, intent.file, settings.width))
+    elif not quiet:
+        show(shown(decided, gathered.snapshot, settings.settings.cluster, settings.width))
     conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
     selected = gathered.targets.number_of(decided.selection)
     return run_of(settings, gathered, decided, selected, conceded)
@@ -201,9 +204,15 @@ def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
         yield f"and {len(alike) - _MOST_CHANGES} other differences"
 
 
-def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
-    """The plan for the operator, saved or not: what is going to be run, with the rules as they stand now."""
-    return plan_text(plan, zones=zones(snapshot), width=width, now=wiring.system_clock().now(), signs=is_terminal())
+def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, cluster: Cluster, width: int | None) -> str:
+    """What is going to be run, in the few lines that stand before a question."""
+    return brief_text(plan, zones=zones(snapshot), width=width, where=where(plan, cluster))
+
+
+def where(plan: RolloutPlan, cluster: Cluster) -> str:
+    """What the operator calls the cluster, with its address."""
+    name = cluster.name or wiring.context_of(cluster)
+    return f"{name} ({plan.cluster.server})" if name else plan.cluster.server
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:

@@ -23,12 +23,12 @@ from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.gather.cluster.slots import read_slots, slots_of
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
+from rollout.model.plan import Blocker, BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted
 from rollout.ports import ClusterApi
-from rollout.report.findings import blocker_sentences
+from rollout.report.findings import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
 _MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."
@@ -143,15 +143,19 @@ def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) 
         )
 
 
+def refused(plan: RolloutPlan, *, only_rivals: bool = False) -> Sequence[Blocker]:
+    """What of that which stands in its way keeps a plan from being begun."""
+    return [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
+
+
 def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
     """`BlockedError` where something is bound to stop the run, all of it named at once."""
-    blockers = [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
-    if blockers:
+    if blockers := refused(plan, only_rivals=only_rivals):
         nodes = len({blocker.node for blocker in blockers if blocker.node})
         where = f" on {counted(nodes, 'node')}" if nodes else ""
         raise BlockedError(
             f"not started: blocked{where}",
-            details=tuple(blocker_sentences(blockers)),
+            details=tuple(finding_lines(blockers)),
             hint="Clear this, leave those nodes out (--skip blocked, --exclude), or try them (--allow blocked).",
         )
 

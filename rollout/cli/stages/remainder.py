@@ -8,11 +8,10 @@ from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.stages.lock import glance_at_lock
-from rollout.cli.terminal import is_terminal, say, show, show_lines
+from rollout.cli.terminal import say, show, show_lines
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
 from rollout.planning.continuation import without_accepted_blockers
-from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
 
@@ -40,7 +39,7 @@ def planned_rest(
     else:
         planned = {node.name for node in remainder.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, remainder.inherited, retry=retry))
-        show("\n" + plan_text(remainder.plan, zones=plan.zones(snapshot), width=conditions.width, signs=is_terminal()))
+        show("\n" + plan.shown(remainder.plan, snapshot, settings.cluster, conditions.width))
     plan.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if nodes.require_all:

@@ -16,13 +16,13 @@ from markupsafe import Markup
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.text import elapsed, printable
-from rollout.report.findings import lists_of_findings
+from rollout.report.findings import blocked_line, lists_of_findings
 from rollout.report.rules import rules, written_rules
 from rollout.report.runs import tables
 from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, Timeline, round_step, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.tables import PART_NAMES, Table, clock, share
-from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
+from rollout.report.tables import left_out_rows, plan_sum, wave_rows
 
 
 def rendered(template: str, title: str, **content: Any) -> str:
@@ -145,12 +145,12 @@ _ROWS = 30
 
 def plan_page(plan: RolloutPlan, *, zones: Mapping[str, str], now: datetime) -> str:
     """The same as the text: waves, what stands in the way, who is left out, the rules as they stand `now`."""
-    lines, blocked = plan_sum(plan).splitlines(), blocked_text(plan)
+    lines, blocked = plan_sum(plan).splitlines(), blocked_line(plan.blockers)
     return rendered(
         "plan.html.jinja",
         f"rollout plan {plan.plan_id}: {lines[0]}",
         plan=plan,
-        headline=blocked[0].replace("above", "below") if blocked else lines[0],
+        headline=blocked or lines[0],
         tone="bad" if blocked else "good",
         facts=tuple(_facts(plan, lines)),
         findings=[(heading, list(texts)) for heading, texts in lists_of_findings(plan.blockers, plan.warnings)],

@@ -1,0 +1,228 @@
+"""The screen of `plan`: what differs from the ordinary, at a glance; and the few lines that `apply` shows of it."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+
+from rollout.model.names import natural_key
+from rollout.model.plan import ExclusionKind, PlannedNode, RolloutPlan, Wave, kind_of
+from rollout.model.text import counted, printable, shortened
+from rollout.planning.rules import relaxed_rules
+from rollout.report.columns import Column, Row, table_text, wrapped
+from rollout.report.findings import finding_lines
+from rollout.report.rules import rule_lines
+from rollout.report.sentences import extent
+from rollout.report.tables import estimate_text, left_out_text, nobody, planned_version, roughly, wide_table
+
+_COLUMNS = (
+    Column("WAVE", right=True),
+    Column("NODES", wraps=True),
+    Column("ZONES", leaves=1),
+    Column("PODS", leaves=2, right=True),
+    Column("TIME", leaves=3, right=True),
+    Column("VERSION"),
+    Column("NOTE", note=True),
+)
+# More rows than these are no rows to be read one by one; nor are more names.
+_MANY = 20
+_MOST_NAMED = 8
+# What the lines of apply come to at most, and those of them that tell what is wrong.
+_BRIEF, _BRIEF_FINDINGS = 10, 3
+# Of why a wave is as it is: what everybody expects is not told, and the rest in few words.
+_IN_SHORT = tuple(
+    (re.compile(pattern), short)
+    for pattern, short in (
+        (r"(^|: |, )(full wave: at most \d+ at once|the remaining nodes|one at a time)", ""),
+        (r"with more nodes, their pods would not fit on the others", "no room for the pods of more nodes"),
+        (r"with more nodes, drains would wait too long for (\S+), which .* go", r"kept small by \1"),
+        (
+            r"with more nodes, (\S+) would l.*?( at once| allows \(\d+\)( until nodes are back)?)?(?=;|$)",
+            r"kept small by \1",
+        ),
+        (r"shares (\S+), [^;]* at a time: (\+\S+)", r"waits for budget \1, \2"),
+        (r"drains gradually: the budget (\S+) allows \d+ at a time", r"waits for budget \1"),
+        (r"the budget (\S+) allows nothing now", r"budget \1 allows nothing now"),
+    )
+)
+
+
+def plan_text(
+    plan: RolloutPlan,
+    *,
+    zones: Mapping[str, str],
+    width: int | None = None,
+    now: datetime | None = None,
+    where: str = "",
+    blocked: str = "",
+    next_step: str = "",
+) -> str:
+    """Where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
+
+    `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width` there is every row and
+    every column. `blocked` says that apply will not start, `next_step` is a command, which is never broken.
+    """
+    rules = rule_lines(plan.policy, now) if now else ()
+    notes = (*warning_lines(plan), *_left_out(plan, is_wide=width is None), *rules)
+    blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
+    parts = [
+        [wrapped(_heading(plan, where), width), "", _table(plan, zones, width)] if plan.waves else [],
+        [wrapped(line, width) for line in notes],
+        [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
+        [wrapped(line, width) for line in (*blockers, blocked) if line],
+        ["Next:", f"    {next_step}"] if next_step else [],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if any(part))
+
+
+def brief_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "") -> str:
+    """The same in ten lines, as far as names allow it, before a question; all of it without a `width`.
+
+    What stands in the way is left to the refusal.
+    """
+    if width is None or not plan.waves:
+        return plan_text(plan, zones=zones, width=width, where=where)
+    rest = [_weaknesses(plan), *_few([wrapped(line, width) for line in warning_lines(plan)])]
+    around = [_heading(plan, where), *filter(None, (*rest, estimate_text(plan)))]
+    room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)
+    head, *tail = (wrapped(line, width) for line in around)
+    return "\n".join((head, _cut(*wave_table(plan, zones), width, room), *tail))
+
+
+def _table(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+    return wide_table(plan, zones) if width is None else table_text(*wave_table(plan, zones), width)
+
+
+def _weaknesses(plan: RolloutPlan) -> str:
+    flags = "; ".join(sentence.partition(":")[0] for sentence in relaxed_rules(plan.policy))
+    return f"! as you asked, not the default: {printable(flags)}" if flags else ""
+
+
+def _few(findings: Sequence[str]) -> Iterator[str]:
+    """Those that have room, and how many more there are."""
+    shown = next(at for at in range(len(findings), -1, -1) if "\n".join(findings[:at]).count("\n") < _BRIEF_FINDINGS)
+    yield from findings[:shown]
+    if left := len(findings) - shown:
+        yield f"! {counted(left, 'more finding' if shown else 'finding')}: rollout plan"
+
+
+def _cut(columns: Sequence[Column], rows: Sequence[Row], width: int, room: int) -> str:
+    """The table in so many lines: its first rows, but one at least, and how many more there are."""
+    texts = [_first(columns, rows, width, shown) for shown in range(len(rows), 0, -1)]
+    return next((text for text in texts if text.count("\n") < room), texts[-1])
+
+
+def _first(columns: Sequence[Column], rows: Sequence[Row], width: int, shown: int) -> str:
+    more = f"\n(… {counted(len(rows) - shown, 'more row')}: rollout plan)" if shown < len(rows) else ""
+    return table_text(columns, rows[:shown], width) + more
+
+
+def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
+    """Which saved plan it is, and what it gives up, before it runs."""
+    name = f"{printable(file)}, made {printable(plan.created_at)}: {extent(plan)}"
+    lines = (f"{name}, of {printable(plan.cluster.server)}", *(f"! {printable(s)}" for s in relaxed_rules(plan.policy)))
+    return "\n".join(wrapped(line, width) for line in lines)
+
+
+def _heading(plan: RolloutPlan, where: str) -> str:
+    """How many nodes, of which cluster, and their versions where these are the same for all."""
+    versions = set(map(planned_version, plan.nodes))
+    step = f"   {versions.pop()}" if len(versions) == 1 else ""
+    return f"{counted(plan.summary.nodes, 'node')} on {printable(where or plan.cluster.server)}{step}"
+
+
+def warning_lines(plan: RolloutPlan) -> Iterator[str]:
+    """What stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
+    troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
+    for (reason, message), names in _by_reason((left.node, left.reason, left.message) for left in troubled).items():
+        yield f"! {shortened(names)}  {reason}: {printable(message)}"
+    yield from (f"! {line}" for line in finding_lines(plan.warnings))
+
+
+def _by_reason(exclusions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node, *why in exclusions:
+        alike.setdefault((why[0], why[1]), []).append(node)
+    return alike
+
+
+def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
+    """Who has nothing to do, or is held back; with why, where there is room for everything."""
+    left = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.LEFT_OUT]
+    if is_wide and left:
+        yield left_out_text(plan)
+    elif left:
+        groups = _by_reason((item.node, item.reason, "") for item in left)
+        yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
+
+
+def wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
+    """The columns in which something stands, and a row a wave; equal waves of one node that follow are one row.
+
+    So are, where there are too many rows, waves of the same size.
+    """
+    is_mixed = len(set(map(planned_version, plan.nodes))) > 1
+    groups = [tuple(group) for _, group in groupby(plan.waves, key=_equal)]
+    if len(groups) > _MANY:
+        groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
+    everywhere = {zones.get(node.name, "") for node in plan.nodes}
+    rows = [_row(group, zones, everywhere, is_mixed=is_mixed) for group in groups]
+    kept = [place for place in range(len(_COLUMNS)) if any(row[place] for row in rows)]
+    return [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _equal(wave: Wave) -> tuple[object, ...]:
+    own = 0 if len(wave.nodes) == 1 and not wave.rolling else wave.index
+    return own, _note(wave), _versions(wave.nodes), _pods(wave), roughly(wave.estimate.seconds)
+
+
+def _similar(wave: Wave) -> tuple[object, ...]:
+    return wave.index if wave.rolling else 0, len(wave.nodes), _note(wave).partition(";")[0], _versions(wave.nodes)
+
+
+def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_mixed: bool) -> Row:
+    nodes = [node for wave in group for node in _in_order(wave)]
+    here = dict.fromkeys(printable(zones.get(node.name, "")) for node in nodes)
+    seconds = sum(wave.estimate.seconds for wave in group)
+    first, last = group[0].index, group[-1].index
+    return (
+        str(first) if first == last else f"{first}\N{EN DASH}{last}",
+        _names(group, nodes),
+        "all" if len(here) > 2 and everywhere == here.keys() else " ".join(here).strip(),  # noqa: PLR2004
+        str(sum(map(_pods, group))),
+        roughly(seconds) if seconds else "",
+        "\n".join(_versions(nodes)) if is_mixed else "",
+        "; ".join(dict.fromkeys(filter(None, map(_note, group)))) if len(group) <= _MANY else _note(group[0]),
+    )
+
+
+def _in_order(wave: Wave) -> Sequence[PlannedNode]:
+    """By name, unless they begin one after another."""
+    return wave.nodes if wave.rolling else sorted(wave.nodes, key=lambda node: natural_key(node.name))
+
+
+def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
+    """One after another where waves share a row; how many, where they are too many to be read."""
+    names = [printable(node.name) for node in nodes]
+    if len(group) == 1:
+        return shortened(names, _MANY, " ")
+    size = len(group[0].nodes)
+    if size > 1 or len(names) > _MOST_NAMED:
+        return f"{len(nodes)} nodes, {'one after another' if size == 1 else f'{size} a wave'}"
+    return ", then ".join(names)
+
+
+def _note(wave: Wave) -> str:
+    """Why it is not as everybody expects; empty where it is."""
+    text = printable(wave.because)
+    for pattern, short in _IN_SHORT:
+        text = pattern.sub(short, text)
+    return "; ".join(filter(None, (part.strip() for part in text.split(";"))))
+
+
+def _pods(wave: Wave) -> int:
+    return sum(node.evict for node in wave.nodes)
+
+
+def _versions(nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(planned_version, nodes)))

@@ -1,0 +1,187 @@
+"""The screen of a plan: the ordinary is not told, nothing else is lost, and a command to copy stays in one piece."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from rollout.model.plan import (
+    Estimate,
+    Exclusion,
+    ExclusionReason,
+    PlanSummary,
+    PlanWarning,
+    RolloutPlan,
+    TimeEstimate,
+    Wave,
+)
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.quantity import Count
+from rollout.report.findings import blocked_line, finding_lines
+from rollout.report.plan_screen import brief_text, file_text, plan_text
+from tests.report.builders import blocker, plan, planned
+
+NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
+ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}
+FULL = "full wave: at most 1 at once"
+
+
+def of_waves(*becauses: str) -> RolloutPlan:
+    """A node a wave, all alike but for why."""
+    waves = tuple(
+        Wave(index, (planned(f"node-{index}"),), because, estimate=Estimate(180))
+        for index, because in enumerate(becauses, 1)
+    )
+    return replace(plan(), waves=waves, excluded=(), summary=PlanSummary(len(waves), len(waves), 1, 28))
+
+
+def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
+    """Of the table, by their cells."""
+    table = plan_text(made, zones={}, width=width).split("\n\n")[1]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table.splitlines()]
+
+
+def test_a_plan_has_its_place_its_waves_who_is_left_out_and_its_end() -> None:
+    text = plan_text(plan(), zones=ZONES, width=100, where="prod (https://10.0.0.5)", next_step="rollout apply")
+    heading, _, titles, first, second, _, left_out, *_ = text.splitlines()
+    assert heading == "3 nodes on prod (https://10.0.0.5)   3975.2.0 → 4081.2.1"
+    assert titles.split() == ["WAVE", "NODES", "ZONES", "PODS", "NOTE"]
+    assert first.split() == ["1", "node-1", "a", "5", "the", "canary", "goes", "alone"]
+    assert second.split()[:5] == ["2", "node-2", "node-3", "b", "10"]
+    assert left_out == "Left out: node-4 (paused)"
+    assert text.splitlines()[-2:] == ["Next:", "    rollout apply"]
+
+
+def test_versions_stand_in_rows_only_where_they_differ() -> None:
+    other = replace(planned("node-9"), staged_version="")
+    mixed = replace(plan(), waves=(*plan().waves, Wave(3, (other,), "")))
+    assert "VERSION" in rows(mixed)[0]
+    assert "VERSION" not in rows(plan())[0]
+
+
+@pytest.mark.parametrize(
+    ("because", "note"),
+    [
+        (FULL, ""),
+        ("canary: one at a time", "canary"),
+        ("control plane, one at a time", "control plane"),
+        ("step 1 of the ramp: full wave: at most 2 at once", "step 1 of the ramp"),
+        (f"{FULL}; shares shop/db, one pod at a time: +1m", "waits for budget shop/db, +1m"),
+        (f"{FULL}; drains gradually: the budget shop/db allows 2 at a time", "waits for budget shop/db"),
+        (f"pool web: {FULL}; the budget shop/db allows nothing now", "pool web; budget shop/db allows nothing now"),
+        ("with more nodes, a/b would lose more pods at once than its budget allows (1)", "kept small by a/b"),
+        ("with more nodes, drains would wait too long for a/b, which lets 2 pods at a time go", "kept small by a/b"),
+        ("the next begins as soon as one of 3 is back", "the next begins as soon as one of 3 is back"),
+    ],
+)
+def test_only_what_nobody_expects_is_noted(because: str, note: str) -> None:
+    cells = rows(of_waves(because))[1]
+    assert cells == ["1", "node-1", "5", "3m", *([note] if note else [])]
+
+
+def test_equal_waves_of_one_node_that_follow_are_one_row() -> None:
+    made = of_waves(f"{FULL}; the budget a/b allows nothing now", *["control plane, one at a time"] * 3)
+    assert rows(made)[1:] == [
+        ["1", "node-1", "5", "3m", "budget a/b allows nothing now"],
+        ["2\N{EN DASH}4", "node-2, then node-3, then node-4", "15", "9m", "control plane"],
+    ]
+
+
+def test_more_than_twenty_rows_are_grouped_and_wide_has_them_all() -> None:
+    def wave(index: int) -> Wave:
+        nodes = tuple(planned(f"node-{index}-{number}") for number in range(3))
+        return Wave(index, nodes, "full wave: at most 3 at once", estimate=Estimate(60 + index))
+
+    made = replace(plan(), waves=tuple(map(wave, range(1, 31))), excluded=())
+    assert rows(made, 80)[1:] == [["1\N{EN DASH}30", "90 nodes, 3 a wave", "450", "38m"]]
+    assert all(node.name in plan_text(made, zones={}) for node in made.nodes)
+    few = replace(made, waves=made.waves[:20])
+    assert len(rows(few)) == 21
+
+
+def test_wide_has_every_column_and_why_nodes_are_left_out() -> None:
+    text = plan_text(plan(), zones=ZONES)
+    assert ["WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY"] in map(str.split, text.splitlines())
+    assert "node-4      paused    paused by an annotation" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_wider_than_the_terminal_but_the_command(width: int) -> None:
+    nodes = tuple(planned(f"node-with-a-long-name-{number}") for number in range(12))
+    command = f"rollout apply --max-unavailable 3 {'--exclude a-long-name ' * 8}"
+    made = replace(plan(blockers=(blocker(),)), waves=(replace(plan().waves[0], nodes=nodes),))
+    *lines, last = plan_text(made, zones=ZONES, width=width, now=NOW, next_step=command).splitlines()
+    assert max(map(len, lines)) <= width
+    assert last == f"    {command}"
+    assert all(node.name in "\n".join(lines) for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "sentence"),
+    [
+        (
+            TimeEstimate(1560, ("a reboot takes 3m (assumed)",)),
+            "About 26 min (no history yet: 3 min a reboot assumed).",
+        ),
+        (TimeEstimate(45, ("a reboot takes 27s, the median of 3",)), "About 45s."),
+        (
+            TimeEstimate(506, (), 479, 629),
+            "About 8 min (8 min to 10 min, by where the scheduler puts pods).",
+        ),
+    ],
+)
+def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
+    made = replace(of_waves(FULL), estimate=estimate)
+    assert plan_text(made, zones={}, width=120).splitlines()[-1] == f"{sentence} 28 pods move."
+
+
+def test_a_blocked_plan_ends_with_what_blocks_it() -> None:
+    blocked = plan(blockers=(blocker(), replace(blocker(), node="node-3")))
+    text = plan_text(blocked, zones={}, width=120, blocked=blocked_line(blocked.blockers))
+    assert text.splitlines()[-2:] == [
+        "✘ node-2, node-3  budget shop/cart  never allows an eviction → mend its selector",
+        "Blocked: apply will not start. --skip blocked leaves 2 nodes out.",
+    ]
+
+
+def test_equal_findings_are_told_once_with_a_count() -> None:
+    lost = [PlanWarning("node-1", f"pod/shop/web-6d4cf56db6-abcd{n}", "loses its data") for n in "efg"]
+    alone = PlanWarning("node-2", "pod/shop/db-0", "down until its node returns")
+    of_node = PlanWarning("node-3", "node/node-3", "two users are logged in")
+    assert list(finding_lines([*lost, alone, of_node])) == [
+        "node-1  3 pods: shop/web  loses its data",
+        "node-2  pod shop/db-0  down until its node returns",
+        "node-3  two users are logged in",
+    ]
+
+
+def test_who_cannot_be_taken_is_a_finding() -> None:
+    away = [Exclusion(f"node-{n}", ExclusionReason.UNREACHABLE, "no SSH key is accepted\x1b[2J") for n in (7, 8)]
+    text = plan_text(replace(plan(), excluded=tuple(away)), zones={}, width=120)
+    assert "! node-7, node-8  unreachable: no SSH key is accepted\\x1b[2J" in text.splitlines()
+
+
+def test_what_apply_shows_has_ten_lines() -> None:
+    policy = Policy(max_unavailable=Count(3), drain=DrainPolicy(force=True))
+    warnings = tuple(PlanWarning(f"node-{n}", f"pod/a/b{n}", f"finding {n}") for n in range(9))
+    becauses = [f"step {n} of the ramp" for n in range(15)]
+    made = replace(of_waves(*becauses), policy=policy, warnings=warnings, estimate=TimeEstimate(600))
+    lines = brief_text(made, zones={}, width=80).splitlines()
+    assert len(lines) == 10
+    assert "! as you asked, not the default: --force; --max-unavailable 3" in lines
+    assert any("more rows: rollout plan)" in line for line in lines)
+    assert any("6 more findings: rollout plan" in line for line in lines)
+    assert lines[-1].startswith("About 10 min.")
+
+
+def test_a_saved_plan_that_is_to_run_is_named_with_what_it_gives_up() -> None:
+    made = replace(plan(), policy=Policy(drain=DrainPolicy(force=True)))
+    name, weak = file_text(made, "my.plan", None).splitlines()
+    assert name == "my.plan, made 2026-03-04T05:06:07Z: 3 nodes in 2 waves, of https://127.0.0.1:6443"
+    assert weak == "! --force: pods that nothing starts again are evicted"
+
+
+def test_a_plan_with_nothing_to_do_says_so() -> None:
+    empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
+    for text in (plan_text(empty, zones={}, width=80), brief_text(empty, zones={}, width=80)):
+        assert text.splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."
