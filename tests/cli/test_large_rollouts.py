@@ -18,8 +18,10 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
+from tests.apply.test_rolling import inflict
 from tests.cli.screens import shown
 from tests.ended import PROGRAM, assert_well_said, end_of, invoked, start
 from tests.waiting import wait_until
@@ -202,6 +204,9 @@ def test_what_a_killed_pass_leaves_the_next_one_finishes(
     lab: Lab, tmp_path: Path, number: signal.Signals, grace: float
 ) -> None:
     before, said = stage(lab, WAITING, f"4400.0.{int(number)}"), tmp_path / "said"
+    for worker in WAITING[1::2]:
+        # still away when the first ones are back, however fast this machine is
+        inflict(lab, f"worker-{worker}", HostFaults(boot_seconds=100))
     with one_pass(lab, tmp_path) as first, measured(first) as peaks:
         wait_until(lambda: lab.call(lambda: any_rebooted(lab)) or first.poll() is not None, 120)
         first.send_signal(number)
