@@ -10,9 +10,8 @@ from rollout.errors import InputError
 
 @contextmanager
 def scratch_for(purpose: str) -> Iterator[None]:
-    """Have `tempfile` find a folder within; `InputError`, which says what for, where there is none."""
+    """Raise `InputError`, which says what for, where `tempfile` is asked for a folder within and finds none."""
     try:
-        tempfile.gettempdir()
         yield
     except FileNotFoundError as error:
         if error.filename is not None:

@@ -39,7 +39,9 @@ def remade(lab: Lab, node: str) -> None:
 
 
 @pytest.mark.sample
-@pytest.mark.parametrize(("remove", "why"), [(gone, "was deleted since it was planned"), (held, "is being deleted")])
+@pytest.mark.parametrize(
+    ("remove", "why"), [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")]
+)
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
     started: Start, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
 ) -> None:
@@ -59,7 +61,7 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
         told = process.stderr.read()
     assert process.returncode == 0, told
     (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == chosen]
-    assert (end["outcome"], end["message"]) == ("skipped", f"not started: its Node {why}")
+    assert (end["outcome"], end["message"]) == ("skipped", f"not started: {why}")
     summary = lines[-1]
     assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
     assert len(summary["succeeded"]) == 3

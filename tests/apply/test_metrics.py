@@ -51,6 +51,9 @@ def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> It
             self.end_headers()
             self.wfile.write(f"no, not with {PASSWORD}".encode() if status != 200 else b"")
 
+        def do_POST(self) -> None:
+            self.do_PUT()
+
         def log_message(self, *args: object) -> None:
             pass
 

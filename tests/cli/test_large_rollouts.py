@@ -30,6 +30,7 @@ HOSTS = 600
 # MB of one process; 100 were measured, of which 50 are its imports.
 MOST_MEMORY = 200
 POOLS = """
+[waves]
 max-unavailable = 9
 health-checks = 1
 

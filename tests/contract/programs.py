@@ -26,9 +26,10 @@ SCENARIO = Scenario(
         Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
     ),
 )
-FLAGS = ("--allow", "idle", "--max-unavailable", "100%", "-o", "json")
+AT_ONCE = ("--max-unavailable", "100%", "-o", "json")
+FLAGS = ("--allow", "idle", *AT_ONCE)
 # No unattended pass reboots what nobody has asked for: see `ask_for_reboots`.
-UNATTENDED = ("--set", "detect.sources=annotation", *FLAGS[1:])
+UNATTENDED = ("--set", "detect.sources=annotation", *AT_ONCE)
 MARK = "node-rollout.dev/"
 _LOOK_EVERY = 0.1
 
@@ -85,7 +86,6 @@ class Seen:
     most_cordoned: int = 0
     taints: set[tuple[str, str]] = field(default_factory=set)
     labels: dict[str, set[str]] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)
 
     def look(self, nodes: list[Json]) -> None:
         self.most_cordoned = max(self.most_cordoned, sum(bool(each["spec"].get("unschedulable")) for each in nodes))
@@ -94,7 +94,6 @@ class Seen:
             self.taints |= {(name, taint["key"]) for taint in each["spec"].get("taints", [])}
             for key in metadata["labels"]:
                 self.labels.setdefault(key, set()).add(name)
-            self.annotations |= metadata.get("annotations", {})
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from rollout.model import marks as words
 from tests.contract.cluster import Json
 from tests.contract.played import Played
 from tests.contract.programs import (
+    AT_ONCE,
     FLAGS,
     UNATTENDED,
     ask_for_reboots,
@@ -27,8 +28,6 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("alone")
 
 AWAITING = words.AWAITING_REBOOT
-NOBODY = "00000000-0000-4000-8000-000000000000"
-FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 
 
 def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[int, list[Json], str]:
@@ -43,24 +42,14 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
-def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
+def test_limit_taint_and_labels(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
     before = played.reboots
     ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=500ms")
     with watched(played) as seen:
         code, lines, told = run(
             played,
             tmp_path,
-            *(
-                "apply",
-                "--yes",
-                "--allow",
-                "idle",
-                "-o",
-                "json",
-                *ways,
-                "--set",
-                "labels.fluo=true",
-            ),
+            *("apply", "--yes", "--allow", "idle", "-o", "json", *ways, "--set", "labels.fluo=true"),
             *selector(played),
         )
     assert code == 0, told
@@ -69,7 +58,7 @@ def test_limit_taint_label_and_annotations(played: Played, tmp_path: Path, strat
     assert seen.most_cordoned <= limit
     assert {name for name, key in seen.taints if key == AWAITING}
     assert seen.labels[words.EXCLUDED_FROM_BALANCERS] == set(played.kubelets)
-    assert {key for key in seen.annotations if key.startswith(FLUO)}
+    assert seen.labels[words.FLUO_ID] == set(played.kubelets)
     assert_in_service(played)
 
 
@@ -83,7 +72,7 @@ def test_pools_keep_their_order_and_their_limits(played: Played, tmp_path: Path)
         "reboot-idle = true\n"
     )
     code, lines, told = run(
-        played, tmp_path, *("apply", "--yes", "--config", str(settings), *FLAGS[1:], *selector(played))
+        played, tmp_path, *("apply", "--yes", "--config", str(settings), *AT_ONCE, *selector(played))
     )
     assert code == 0, told
     done = [line["node"] for line in lines if line["type"] == "step" and line["phase"] == "done"]

@@ -1,7 +1,4 @@
-"""A user that is a mere number, without a home, on a root that cannot be written to: as a pod with runAsUser is.
-
-Everything works, but for what OpenSSH's own client does: it takes users with names only, and that is said.
-"""
+"""A user that is a mere number, without a home, on a root that cannot be written to: as a pod with runAsUser is."""
 
 import os
 import subprocess
@@ -22,9 +19,11 @@ UID = "12345"
 NAMELESS = f"""
 set -e
 mount -t tmpfs tmpfs /run
-cp "$LAB"/* "$FILES"/* /run
+cp "$LAB"/* /run
 chown -R {UID} /run
+mkdir /run/tmp
 mount -o remount,ro /run
+mount -t tmpfs -o mode=1777 tmpfs /run/tmp
 mount -o remount,ro,bind /
 if mount --rbind /tmp /tmp; then mount -o remount,ro,bind /tmp; fi
 cd /
@@ -37,16 +36,16 @@ pytestmark = [
 ]
 
 
-def rollout(lab: Lab, *arguments: str, files: Path | None = None, variables: dict[str, str] | None = None) -> Ended:
+def rollout(lab: Lab, *arguments: str, variables: dict[str, str]) -> Ended:
     """The real program as that user; nothing but the lab's variables and these in its environment.
 
-    What is in the lab's folder, and in that of the `files`, is in /run.
+    What is in the lab's folder is in /run; temporary files alone have a place of their own, as an emptyDir is.
     """
     given = {name: value.replace(str(lab.directory), "/run") for name, value in lab.environment.items()}
-    folders = {"LAB": str(lab.directory), "FILES": str(files or lab.directory)}
+    folders = {"LAB": str(lab.directory), "TMPDIR": "/run/tmp"}
     ended = subprocess.run(
         ["unshare", "--mount", "sh", "-c", NAMELESS, "sh", sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], "TMPDIR": "/dev/shm", **given, **folders, **(variables or {})},  # noqa: S108 - the one place that it may write to
+        env={"PATH": os.environ["PATH"], **given, **folders, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
