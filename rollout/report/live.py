@@ -46,6 +46,8 @@ _OTHER_LINES = 3
 # Between columns, and what the last of them has at least where the others are left whole.
 _GAP, _LEAST_DETAIL = 2, 20
 _DETAIL_LINES = 2
+# of a host that does not answer yet, as the SSH executors tell it
+_SILENT = ("the connection was refused", "no answer within")
 _HELD = "yellow"
 _WIDEST = 100
 _LEAST = 60
@@ -210,7 +212,7 @@ class LiveProgress:
 
     def _add(self, table: Table, row: InFlight, room: int) -> None:
         """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
-        detail = printable(row.detail)
+        detail = printable(_detail(row))
         first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
         table.add_row(
             self._spinner,
@@ -292,3 +294,9 @@ def _against(took: float, estimate: float) -> str:
         if took <= estimate
         else f"{elapsed(took)}, longer than estimated"
     )
+
+
+def _detail(row: InFlight) -> str:
+    """What a node waits for; that a host is silent while it reboots is as it should be."""
+    silent = any(word in row.detail for word in _SILENT)
+    return row.detail.partition(":")[0] if row.phase is Phase.REBOOTING and silent else row.detail
