@@ -191,7 +191,7 @@ def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(start
     lab = started("budget-never", 7)
     ended = rollout(lab, "apply", *QUICK)
     assert ended.code == 6
-    assert "pdb/shop/ledger" in ended.stderr
+    assert "budget shop/ledger" in ended.stderr
     assert "--skip blocked" in ended.stderr
     assert_untouched(lab)
 

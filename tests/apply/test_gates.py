@@ -304,7 +304,7 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
     for flags in ((), ("--allow", "fluo"), ("--allow", "blocked")):
         ended = rollout(lab, *ONE, *flags)
         assert ended.code == 6
-        assert "daemonset/kube-system/kured reboots nodes by itself and holds its lock for worker-3" in ended.stderr
+        assert "daemonset kube-system/kured  reboots nodes by itself and holds its lock for worker-3" in ended.stderr
     assert_untouched(lab, "worker-1")
     ended = rollout(lab, *ONE, "--allow", "fluo", "--allow", "kured")
     assert ended.code == 0, ended.stderr

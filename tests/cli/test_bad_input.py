@@ -125,7 +125,7 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
 
 
 def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=2)
+    lab = start_lab(nodes=4)
     ended = command("plan", "--exclude", "wroker-1", "--spread-by", "topology.kubernetes.io/zoen", lab=lab)
     assert ended.code == ExitCode.OK
     assert "warning: --exclude names no node of the cluster: wroker-1" in ended.stderr
@@ -134,7 +134,7 @@ def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Comman
 
 
 def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=2)
+    lab = start_lab(nodes=4)
     idle = ("--set", "alerts.filter-regexp=Watchdog", "--set", "gates.wait-window=true")
     ended = command("plan", *idle, lab=lab)
     assert ended.code == ExitCode.OK
@@ -147,7 +147,7 @@ def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Co
 
 
 def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=2)
+    lab = start_lab(nodes=4)
     for asked in ("--yes", "--dry-run"):
         ended = command("apply", asked, "--ssh-port", "1", lab=lab)
         assert ended.code == ExitCode.PARTIAL
@@ -175,7 +175,7 @@ PLANS: list[tuple[str, Callable[[str], str], str]] = [
 
 
 def test_a_plan_that_is_not_as_it_was_saved(start_lab: StartLab, command: Command, home: Path) -> None:
-    lab = start_lab(nodes=2)
+    lab = start_lab(nodes=4)
     assert command("plan", "--out", "good.plan", lab=lab).code == ExitCode.OK
     good = (home / "good.plan").read_text(encoding="utf-8")
     for name, spoil, told in PLANS:

@@ -61,7 +61,7 @@ def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path:
         ended = rollout(lab, "resume", "--yes", "-i", inventory, "--force-unlock", run_of(lab))
         assert ended.code == 4, ended.stderr
         assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
-        assert f"{node} failed (stranded" in ended.stdout
+        assert f"✘ {node}  " in ended.stdout
         assert "rollout resume --retry-failed" not in ended.stdout
         assert not any(lab.scoreboard().reboots.values())
         assert begun(lab) == {node}
