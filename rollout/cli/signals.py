@@ -44,7 +44,12 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str =
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     said = f"stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
     with _listened(lambda ear: _listen(ear, stop, "" if shown else said), numbers, _heard):
-        yield
+        try:
+            yield
+        finally:
+            # what is left to tell and to write is not cut short by a terminal that goes away once more
+            if stop.requested:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager
@@ -92,7 +97,8 @@ def _listened(
         yield mouth
     finally:
         for number, earlier in handlers.items():
-            signal.signal(number, earlier)
+            if signal.getsignal(number) is handler:
+                signal.signal(number, earlier)
         signal.set_wakeup_fd(before)
         # ends the listener
         os.close(mouth)

@@ -178,7 +178,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
     time.sleep(1)
     for number in signals:
         process.send_signal(number)
-        time.sleep(0.02)
+        time.sleep(0.1)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "given back" in stderr

@@ -43,7 +43,7 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start
         ended = rollout(lab, *again)
         assert ended.code == 6, ended.stderr
         assert f"{failed}  failed in the rollout " in ended.stderr
-        assert "rollout abort" in ended.stderr
+        assert "uses up --max-unavailable 1 → `rollout abort` gives it back" in ended.stderr
     score = lab.scoreboard()
     assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == ((failed,), 1, 1)
     assert rollout(lab, "abort", "--yes").code == 0

@@ -99,7 +99,7 @@ def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start
     assert process.stdout is not None
     seen = 0
     for line in process.stdout:
-        seen += line.startswith("! worker-1  ")
+        seen += line.startswith("! worker-1  not-ready: ")
         if seen == 3:
             break
     process.send_signal(signal.SIGTERM)

@@ -62,6 +62,7 @@ def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path:
         assert ended.code == 4, ended.stderr
         assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
         assert f"✘ {node}  " in ended.stdout
+        assert "it was started, but no host is known for it now" in ended.stdout
         assert "rollout resume --retry-failed" not in ended.stdout
         assert not any(lab.scoreboard().reboots.values())
         assert begun(lab) == {node}

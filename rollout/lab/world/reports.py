@@ -140,7 +140,13 @@ def _bound_before(pod: Json, latest: str) -> Json:
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
-    """The pod with the conditions of a running one that is ready, or not yet."""
+    """The pod with the conditions of a running one that is ready, or not yet.
+
+    A hurried reboot lasts less than the second that times are told in: each change is later than the one before.
+    """
+    before = (condition(pod, "Ready") or {}).get("lastTransitionTime")
+    if before:
+        now = max(now, datetime.fromisoformat(before) + timedelta(seconds=1))
     explained = {} if ready else {"reason": "ContainersNotReady", "message": "containers with unready status"}
     verdict = "True" if ready else "False"
     for new in (
