@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.settings.keys import settings
+from rollout.cli.settings.schema import settings
 from rollout.model.cluster import Node
 from rollout.model.placement import Taint
 from rollout.model.policy import Policy
