@@ -1,8 +1,7 @@
 """The rules of a run are said in the words that an operator would write them with."""
 
-from rollout.cli.settings.keys import settings
 from rollout.cli.settings.rules import policy_of
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import Settings, settings
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
