@@ -41,7 +41,7 @@ class Fault:
 
     def why_void(self, root: Path) -> str:
         """Why it cannot be put in, empty where it can."""
-        missing = [test for test in self.tests if not (root / test).exists()]
+        missing = [test for test in self.tests if not (root / test.partition("::")[0]).exists()]
         if missing:
             return f"no test is named {missing[0]}"
         file = root / self.file

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.conftest import StartLab
-from tests.security.hands import at_phase, close_ssh, cordon, later, marks, open_ssh, refill
+from tests.security.hands import PREFIX, at_phase, close_ssh, cordon, later, marks, open_ssh, refill
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--node", "worker-2", "--control-plane", "exclude"),
@@ -61,6 +63,25 @@ def test_a_node_that_was_refilled_between_two_asks_is_drained_again(lab: Lab, ro
     assert any("draining again: default/late-" in detail for detail in details)
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
+
+
+def test_a_node_that_is_refilled_before_it_is_asked_at_all_is_not_even_marked_as_rebooting(
+    lab: Lab, rollout: Rollout
+) -> None:
+    """The whole look comes before the mark: whoever reads it may take it that the ask is next."""
+    phases: list[str] = []
+
+    def seen(change: Change) -> None:
+        if change.resource is NODES and change.obj["metadata"]["name"] == "worker-2":
+            phase = change.obj["metadata"].get("annotations", {}).get(f"{PREFIX}phase", "")
+            phases.extend([phase] if phase and phases[-1:] != [phase] else [])
+
+    lab.call(lambda: lab.store.subscribe(seen))
+    at_phase(lab, "drained", lambda node: refill(lab, node))
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
+    assert phases[2:6] == ["draining", "drained", "draining", "drained"], phases
+    assert phases.count("rebooting") == 1
 
 
 def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
