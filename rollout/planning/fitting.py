@@ -95,21 +95,18 @@ class _Fitting:
         The same where nodes drain together more of a budget than its rate lets go in time, or than it allows at a time
         of what comes back only with the nodes.
         """
-        names = [piece.name for piece in pieces]
+        names, later = [piece.name for piece in pieces], limits.with_patience(_LATER)
+        if crowded := excess(pieces, later) if limits.rounds and len(names) > 1 else {}:
+            return crowded
         moved = self._depart(names)
-        if len(names) > 1 and (limits.rounds or any(not move.to for move in moved)):
-            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
-            held = self._with_holds(pieces, moved) if limits.rounds else pieces
-            if homeless:
-                self._return(moved)
-            crowded = self._crowded_out(homeless) or (
-                excess(held, limits.with_patience(_LATER)) if limits.rounds else {}
-            )
-            if crowded and not homeless:
-                self._return(moved)
-            if crowded:
+        staying = [move for move in moved if not move.to or move.to in self._scheduler.closed]
+        if staying and len(names) > 1:
+            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in staying if not move.to]
+            self._return(moved)
+            held = self._with_holds(pieces, staying)
+            if crowded := self._crowded_out(homeless) or (excess(held, later) if limits.rounds else {}):
                 return crowded
-            moved = self._depart(names) if homeless else moved
+            moved = self._depart(names)
         self._warn_of_waiting(moved, limits)
         self._arrive(names, moved)
         return {}
@@ -142,12 +139,11 @@ class _Fitting:
         self._counted = len(self._moved)
         return self._by_budget[budget]
 
-    def _with_holds(self, pieces: Sequence[Piece], moved: Sequence[_Move]) -> list[Piece]:
-        """The pieces with what comes back only with them as things are by now."""
+    def _with_holds(self, pieces: Sequence[Piece], staying: Sequence[_Move]) -> list[Piece]:
+        """The pieces with what comes back only with them as things are by now: these pods."""
         holds: dict[str, Counter[str]] = defaultdict(Counter)
-        for move in moved:
-            if not move.to or move.to in self._scheduler.closed:
-                holds[move.node].update(guards(move.pod, self._index))
+        for move in staying:
+            holds[move.node].update(guards(move.pod, self._index))
         return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:

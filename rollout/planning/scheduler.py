@@ -205,16 +205,23 @@ class Scheduler:
 
         A pod that tolerates cordons goes to one that is closed where no other takes it.
         """
-        if _exceeds(pod.requests, self._too_much(shape := self._shape(pod))):
+        shape = self._shape(pod)
+        if self._is_full_for(pod, shape):
             return self._place_back(pod, shape)
         checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
-        preferred = self._without_taint(shape) if self._tainted else None
-        best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
+        if self._tainted and (preferred := self._without_taint(shape)) and not self._is_full_for(pod, preferred):
+            best = self._best(pod, preferred, checks) or self._best(pod, shape, checks)
+        else:
+            best = self._best(pod, shape, checks)
         return best.name if best else self._place_back(pod, shape)
 
+    def _is_full_for(self, pod: Pod, shape: _Shape) -> bool:
+        """Whether a smaller pod has found no room since the last change of what is open."""
+        if shape.closing != self._closing:
+            shape.closing, shape.too_much = self._closing, None
+        return shape.too_much is not None and _exceeds(pod.requests, shape.too_much)
+
     def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> FreeRoom | None:
-        if _exceeds(pod.requests, self._too_much(shape)):
-            return None
         if self.scores:
             best = self.scores.choice(pod, self._open(pod, shape, checks))
         elif checks:
@@ -304,11 +311,6 @@ class Scheduler:
         failed = dict.fromkeys(checks[number].because for number in sorted(refused) if number >= 0)
         return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
-    def _too_much(self, shape: _Shape) -> Resources | None:
-        if shape.closing != self._closing:
-            shape.closing, shape.too_much = self._closing, None
-        return shape.too_much
-
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
         room = self.rooms.get(node)
         return room is not None and any(term.holds(node, room.node.labels) for term in volume.node_terms)
@@ -390,10 +392,9 @@ def _empty(node: Node, counted: Iterable[str]) -> FreeRoom:
     return FreeRoom(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
 
 
-def _exceeds(requests: Resources, bound: Resources | None) -> bool:
+def _exceeds(requests: Resources, bound: Resources) -> bool:
     return (
-        bound is not None
-        and requests.cpu_milli >= bound.cpu_milli
+        requests.cpu_milli >= bound.cpu_milli
         and requests.memory >= bound.memory
         and (not bound.others or requests.others == bound.others)
     )
