@@ -12,7 +12,7 @@ from itertools import groupby
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.scheduler import Scheduler, places_for
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
@@ -102,7 +102,9 @@ class _Fitting:
         staying = [move for move in moved if not move.to or move.to in self._scheduler.closed]
         if staying and len(names) > 1:
             homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in staying if not move.to]
-            self._return(moved)
+            self._scheduler.move_back(
+                [(move.node, move.pod) for move in moved], {move.pod.uid: move.to for move in moved}
+            )
             held = self._with_holds(pieces, staying)
             if crowded := self._crowded_out(homeless) or (excess(held, later) if limits.rounds else {}):
                 return crowded
@@ -150,17 +152,8 @@ class _Fitting:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
         self._scheduler.close(names)
         going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
-        for _, pod in going:
-            self._scheduler.take_out(pod)
-        targets = places_for([pod for _, pod in going], self._scheduler)
+        targets = self._scheduler.move_out([pod for _, pod in going])
         return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
-
-    def _return(self, moved: Sequence[_Move]) -> None:
-        """Put all pods back to where they were."""
-        for move in moved:
-            if move.to:
-                self._scheduler.take_out(move.pod)
-            self._scheduler.put(move.pod, move.node)
 
     def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
         """Of nodes that have pods without a place, those that would not have them if they went alone."""
@@ -172,10 +165,8 @@ class _Fitting:
 
     def _fits_alone(self, move: _Move) -> bool:
         self._scheduler.close((move.node,))
-        self._scheduler.take_out(move.pod)
-        target = self._scheduler.place(move.pod)
-        self._scheduler.put(move.pod, move.node)
-        return bool(target)
+        with self._scheduler.departed([(move.node, move.pod)]) as targets:
+            return bool(targets[move.pod.uid])
 
     def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
         """Make moves final; a pod without a place comes back to its node."""

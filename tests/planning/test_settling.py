@@ -11,7 +11,7 @@ from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from rollout.planning.scheduler import scored
+from rollout.planning.scheduler import Scheduler
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 
@@ -174,5 +174,5 @@ def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> 
 @pytest.mark.parametrize("equal", [2, 3, 9])
 def test_as_many_draws_as_there_are_equal_nodes_choose_each_of_them(equal: int) -> None:
     snapshot = inputs([node(f"w-{number}") for number in range(equal)], pods=[]).snapshot
-    chosen = [scored(snapshot, draw).place(pod("web", "w-0")) for draw in range(equal)]
+    chosen = [Scheduler.scoring(snapshot, draw).place(pod("web", "w-0")) for draw in range(equal)]
     assert sorted(chosen) == [f"w-{number}" for number in range(equal)]
