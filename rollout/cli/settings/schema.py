@@ -395,6 +395,19 @@ class Gates(Table, frozen=True):
             between=";",
         ),
     ] = ()
+    freeze: Annotated[
+        tuple[str, ...],
+        setting(
+            "Start no node then, window or not: DAYS [HH:MM LENGTH] [ZONE], such as 2026-12-20..2027-01-04, each "
+            "year 12-20..01-04, or last fri",
+            "FREEZE",
+            read=values.freeze,
+            between=";",
+        ),
+    ] = ()
+    calendar: Annotated[
+        Path | None, setting("Start no node during the events of this iCalendar file, read at each pass", "FILE")
+    ] = None
     wait_window: Annotated[bool, setting("Wait for the next window instead of ending with what is left")] = False
     interactive: Annotated[bool, setting("Ask before each wave", flag="interactive")] = False
     command: Annotated[
