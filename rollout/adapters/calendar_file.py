@@ -86,6 +86,8 @@ def _times(event: "Event", calendars: ZoneInfo, replaced: Iterable[date], horizo
     start, end = event.start, event.end
     zone = (isinstance(start, datetime) and start.tzinfo) or calendars
     first, days = _wall(start, zone), end - start
+    if days < timedelta():
+        raise ValueError(f"an event of {start} ends before it begins")
     # of a day, its midnights count; of a time, how long it really lasts
     lasts = days if not isinstance(start, datetime) else _moment(_wall(end, zone), zone) - _moment(first, zone)
     for begin in _occurrences(event, first, zone, replaced, horizon):
