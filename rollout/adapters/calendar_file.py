@@ -74,11 +74,11 @@ def _zone_of(calendar: "Calendar") -> ZoneInfo:
 
 def _replaced(calendar: "Calendar") -> dict[str, list[date]]:
     """The occurrences that have events of their own, by the UID of the event that repeats."""
-    found: dict[str, list[date]] = {}
+    occurrences: dict[str, list[date]] = {}
     for event in calendar.events:
         if "RECURRENCE-ID" in event:
-            found.setdefault(str(event.get("UID", "")), []).append(event.decoded("RECURRENCE-ID"))
-    return found
+            occurrences.setdefault(str(event.get("UID", "")), []).append(event.decoded("RECURRENCE-ID"))
+    return occurrences
 
 
 def _times(event: "Event", calendars: ZoneInfo, replaced: Iterable[date], horizon: Opening) -> Iterator[Opening]:

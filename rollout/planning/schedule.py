@@ -85,8 +85,8 @@ class Schedule:
 
     def _first(self, now: datetime, wanted: Callable[[Opening], bool]) -> Opening | None:
         """The first opening of those around and after `now`, looked for ever further ahead."""
-        found = (opening for days in _AHEAD for opening in self._around(now, days) if wanted(opening))
-        return next(found, None)
+        openings = (opening for days in _AHEAD for opening in self._around(now, days))
+        return next(filter(wanted, openings), None)
 
 
 def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> Iterator[Opening]:

@@ -73,5 +73,5 @@ def test_a_saved_plan_keeps_its_freeze(started: Start, rollout: Rollout, tmp_pat
     assert (refused.code, "--set gates.freeze" in refused.stderr) == (64, True)
     ended = rollout(lab, "apply", str(tmp_path / "a.plan"), "-o", "json")
     assert ended.code == 4
-    assert "frozen" in str(ended.summary["not_started"])
+    assert f"frozen ({FROZEN})" in str(ended.lines)
     assert_untouched(lab)
