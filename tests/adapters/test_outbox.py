@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rollout.adapters.notify import outbox as outbox_module
-from rollout.adapters.notify.destination import DeliveryError
-from rollout.adapters.notify.outbox import Outbox
-from rollout.adapters.notify.service import Service
+from rollout.adapters import notify as outbox_module
+from rollout.adapters.notify import DeliveryError, Outbox, Service
 from rollout.model.notification import Note
 
 NOTE = Note(event="held", title="1", body="")
@@ -147,19 +145,3 @@ def test_a_service_is_not_made_to_wait_between_two_notifications() -> None:
 
 def void(_value: object) -> None:
     """What a callback returns is nothing."""
-
-
-def test_a_place_that_hangs_costs_a_few_threads_however_many_runs_there_are(hung: threading.Event) -> None:
-    """And whose notifications are not sent is told of."""
-
-    def hang(_attempt: int) -> None:
-        hung.wait()
-
-    warnings = list[str]()
-    for _run in range(10):
-        outbox = Outbox([Place(hang, "tgram://hangs")], warnings.append)
-        outbox.post(NOTE)
-        outbox.close(0.01)
-    assert sum(thread.name == "notify tgram://hangs" for thread in threading.enumerate()) == 3
-    assert len(warnings) == 10
-    assert warnings[-1].endswith("earlier ones have not been answered yet")

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
-from rollout.adapters.ssh.connection import Patience
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
@@ -252,9 +251,7 @@ def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
 
 
 @pytest.mark.parametrize("silent", ["before an answer", "after the last byte"])
-def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
-    tmp_path: Path, key: Path, silent: str
-) -> None:
+def test_host_that_falls_silent_is_given_up_at_the_deadline(tmp_path: Path, key: Path, silent: str) -> None:
     begun = tmp_path / "begun"
     command = (
         f"touch {begun}; sleep 300" if silent == "before an answer" else f"exec 1>&- 2>&-; touch {begun}; sleep 300"
@@ -268,18 +265,12 @@ def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
 
         thread = threading.Thread(target=freeze)
         thread.start()
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.3, 0.7))
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         started = time.monotonic()
-        with pytest.raises(SshTimeoutError, match="the host has gone silent: nothing within 1 s"):
-            shell.run(server.host(), command, timeout=200)
-        assert time.monotonic() - started < 60
+        with pytest.raises(SshTimeoutError, match="no answer within 5 s while running the command"):
+            shell.run(server.host(), command, timeout=5)
+        assert time.monotonic() - started < 20
         thread.join()
-
-
-def test_quiet_host_that_is_there_is_not_given_up(tmp_path: Path, key: Path) -> None:
-    with trusting(tmp_path, key) as server:
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.2, 20))
-        assert shell.run(server.host(), "sleep 1.5; echo done", timeout=60).stdout == "done\n"
 
 
 def ssh_children() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.passphrase import ask_on_terminal
+from rollout.adapters.ssh.keys import ask_on_terminal
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import InputError, SshAuthError
 from rollout.model.host import Identities
@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.adapters.ssh.passphrase import ask_on_terminal
+from rollout.adapters.ssh.keys import ask_on_terminal
 from rollout.errors import SshError
 from rollout.model.host import Host, Identities
 

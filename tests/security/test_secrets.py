@@ -21,7 +21,7 @@ import yaml
 from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.prometheus import TOKEN_VARIABLE
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.adapters.ssh.sockets import through
 from rollout.errors import ExitCode
 from rollout.gather.inventory.reading import SshDefaults

@@ -64,7 +64,7 @@ def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
 
 
 def test_only_three_kinds_are_a_yes() -> None:
-    assert {kind for kind in Kind if Answer(kind, "").is_yes} == {Kind.GRANTED, Kind.RELEASED, Kind.NOT_HELD}
+    assert {kind for kind in Kind if Answer(kind, "").status == 200} == {Kind.GRANTED, Kind.RELEASED, Kind.NOT_HELD}
 
 
 def test_groups_are_known_by_name_once_one_is_named() -> None:
@@ -168,5 +168,5 @@ def test_percentages_are_of_the_nodes_that_are_meant() -> None:
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
     granted, denied = Answer(Kind.GRANTED, "", until=10.0), Answer(Kind.PAUSED, "", until=10.0)
     assert granted.at(10.0) is granted
-    assert (granted.at(10.1).kind, denied.at(10.1).is_yes) == (Kind.LOCK_LOST, False)
-    assert Answer(Kind.RELEASED, "").at(1e9).is_yes
+    assert (granted.at(10.1).kind, denied.at(10.1).status) == (Kind.LOCK_LOST, 503)
+    assert Answer(Kind.RELEASED, "").at(1e9).status == 200

@@ -25,8 +25,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.access import Access, Recovery
-from rollout.adapters.kube.answers import continue_token, reviewed_right, right_for
-from rollout.adapters.kube.errors import exchange_error
+from rollout.adapters.kube.answers import continue_token, exchange_error, reviewed_right, right_for
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
