@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from rollout.cli.main import program
-from rollout.cli.settings.keys import settings
 from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, strangers
+from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
 from tests.docs.command_lines import CommandLine, of_code, of_page
 from tests.docs.pages import DOCS, ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.settings.keys import settings
+from rollout.cli.settings.schema import settings
 from tests.docs.pages import DOCS, ROOT
 
 # Say nothing about the value that they are bound to.

@@ -140,6 +140,7 @@ def test_a_wave_leaves_room_for_its_pods() -> None:
     plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(4))))
     assert [len(wave.nodes) for wave in plan.waves] == [1, 1, 1, 1]
     assert "fit on the others" in plan.waves[0].because
+    assert plan.waves[0].note == "no room for the pods of more nodes"
 
 
 def test_each_separation_is_explained() -> None:

@@ -21,6 +21,7 @@ def test_waves_are_as_large_as_the_limit_allows() -> None:
     assert names(plan) == [["w-1", "w-2", "w-3"], ["w-4", "w-5", "w-6"], ["w-7"]]
     assert plan.summary.waves_lower_bound == 3
     assert "3" in plan.waves[0].because
+    assert {wave.note for wave in plan.waves} == {""}
 
 
 def test_percentages_are_of_the_nodes_that_remain_after_exclusion() -> None:
@@ -34,7 +35,7 @@ def test_percentages_are_of_the_nodes_that_remain_after_exclusion() -> None:
 def test_the_canary_goes_first_and_alone() -> None:
     plan = build_plan(inputs([node(f"w-{i}") for i in range(5)], policy=Policy(max_unavailable=Count(4), canary=1)))
     assert names(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
-    assert plan.waves[0].because.startswith("canary")
+    assert (plan.waves[0].because, plan.waves[0].note) == ("canary: one at a time", "canary")
 
 
 def test_a_wave_stays_within_one_zone() -> None:
@@ -56,6 +57,8 @@ def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected
     nodes = [node("w-1"), node("w-2"), control_plane("cp-1"), control_plane("cp-2")]
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(4), control_plane=order)))
     assert names(plan) == expected
+    alone = [wave for wave in plan.waves if wave.nodes[0].name.startswith("cp-")]
+    assert {(wave.because, wave.note) for wave in alone} <= {("control plane: one at a time", "control plane")}
 
 
 def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
@@ -65,7 +68,8 @@ def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
         inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4), sharing=Sharing.EXCLUSIVE))
     )
     assert names(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
-    assert "shop/web" in plan.waves[0].because
+    assert "shop/web would lose more pods at once" in plan.waves[0].because
+    assert plan.waves[0].note == "kept small by shop/web"
     assert plan.summary.waves_lower_bound == 4
 
 
@@ -74,6 +78,7 @@ def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None
     plan = build_plan(inputs([node("w-1")], pods=pods, budgets=[budget("web", allowed=1)]))
     assert names(plan) == [["w-1"]]
     assert "gradually" in plan.waves[0].because
+    assert plan.waves[0].note == "waits for budget shop/web"
 
 
 @pytest.mark.parametrize(

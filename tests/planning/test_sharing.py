@@ -76,6 +76,7 @@ def test_the_price_is_told() -> None:
     guard, policy = budget("web", allowed=1), Policy(Count(2))
     (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
     assert "; shares shop/web, one pod at a time: +1m5s" in shared.because
+    assert shared.note == "waits for budget shop/web, +1m5s"
     assert shared.estimate.drain == 100
 
 

@@ -20,10 +20,9 @@ from rollout.model.progress import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
-from rollout.report.history import replay
+from rollout.report.history import history_text, replay, timeline_text
 from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of
-from rollout.report.timeline import history_text, timeline_text
 from tests.report.builders import AT
 from tests.report.journals import ended, record
 from tests.report.test_json_lines import EVENTS, FAILED
@@ -54,7 +53,7 @@ RUN: tuple[Record, ...] = (
     BEGUN,
     *(
         json.loads(msgspec.json.encode(record_of(line(event))))
-        for event in (*EVENTS[:2], *STEPS, NodeFinished(AT, FAILED), *EVENTS[2:])
+        for event in (*EVENTS[:2], *STEPS, NodeFinished.of(AT, FAILED), *EVENTS[2:])
     ),
 )
 

@@ -42,7 +42,7 @@ EVENTS: tuple[StepEvent, ...] = (
     WaveStarted(AT, 1, 2, ("node-1",), "the canary goes alone"),
     NodeStep(AT, "node-1", Phase.DRAINING, "3 pods left"),
     PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04),
-    NodeFinished(AT, DONE),
+    NodeFinished.of(AT, DONE),
     WaveSettling(AT, 1, "deployment shop/cart"),
     VersionHeld(AT, "4081.2.1", ("node-2",), "version 4081.2.1 is held"),
     Notice(AT, "waiting for the API server"),

@@ -48,7 +48,7 @@ def step(metrics: Metrics, seconds: float, phase: Phase, detail: str = "") -> No
 
 
 def finish(metrics: Metrics, outcome: Outcome, phase: Phase) -> None:
-    metrics.notify(NodeFinished(after(500), NodeResult("node-1", outcome, phase, 1.0)))
+    metrics.notify(NodeFinished.of(after(500), NodeResult("node-1", outcome, phase, 1.0)))
 
 
 def blocked(metrics: Metrics, budget: str, pod: str = "shop/cart-1") -> None:

@@ -32,7 +32,7 @@ from tests.report.builders import AT, plan
 
 def ended(name: str, outcome: Outcome = Outcome.SUCCEEDED) -> NodeFinished:
     message = "" if outcome is Outcome.SUCCEEDED else "it went wrong"
-    return NodeFinished(AT, NodeResult(name, outcome, Phase.DONE, 9.0, message))
+    return NodeFinished.of(AT, NodeResult(name, outcome, Phase.DONE, 9.0, message))
 
 
 def wave(index: int, *nodes: str, in_flight: int | None = None) -> WaveStarted:
@@ -232,6 +232,6 @@ def test_a_version_that_is_held() -> None:
 
 
 def test_text_of_others_is_made_safe_in_bodies() -> None:
-    failed = NodeFinished(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
+    failed = NodeFinished.of(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
     (note,) = notes(failed)
     assert "\x1b" not in written(note).body

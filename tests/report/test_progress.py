@@ -159,7 +159,7 @@ def test_silence_is_filled_with_how_the_whole_stands() -> None:
         lines.notify(EVENTS[0])
         lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
         lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
-        lines.notify(NodeFinished(AT, FAILED))
+        lines.notify(NodeFinished.of(AT, FAILED))
         end = time.monotonic() + 60
         while "ended" not in stream.getvalue() and time.monotonic() < end:
             time.sleep(0.05)
@@ -181,7 +181,7 @@ def test_a_blocked_pod_names_its_budget_and_the_time_left() -> None:
 
 
 def test_a_node_left_cordoned_is_told_so() -> None:
-    left = NodeFinished(AT, replace(FAILED, left_cordoned=True))
+    left = NodeFinished.of(AT, replace(FAILED, left_cordoned=True))
     assert sentence(left).endswith("it runs the old version; it stays cordoned")
 
 
@@ -220,7 +220,7 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
 
 
 def test_finished_nodes_are_printed_above_and_counted() -> None:
-    shown = screen(*EVENTS[:5], NodeFinished(AT, FAILED))
+    shown = screen(*EVENTS[:5], NodeFinished.of(AT, FAILED))
     assert "✔ node-1  on 4081.2.1  30s\n" in shown
     assert "✘ node-2  it runs the old version\n" in shown
     assert "2 of 3 done, 1 failed" in shown
@@ -252,7 +252,7 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
             for node in pair:
                 shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
             for node in pair:
-                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
+                shown.notify(NodeFinished.of(AT, replace(FAILED, node=node)))
 
     monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
     with LiveProgress(console) as shown:
@@ -292,7 +292,7 @@ def test_what_others_write_beside_a_board_leaves_nothing_of_it_standing(monkeypa
             for node in (f"node-{number}", f"other-{number}"):
                 shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
             for node in (f"node-{number}", f"other-{number}"):
-                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
+                shown.notify(NodeFinished.of(AT, replace(FAILED, node=node)))
         for thread in threads:
             thread.join()
     sys.setswitchinterval(interval)
@@ -408,13 +408,13 @@ def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() ->
     hands.at = 50.0
     assert "50s of about 1m00s" in board(live, 120)
     first = next(node.name for node in waves[0].nodes)
-    live.notify(NodeFinished(AT, NodeResult(first, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+    live.notify(NodeFinished.of(AT, NodeResult(first, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
     share = 30 / len(waves[0].nodes)
     assert f"50s of about {elapsed(50 * 60 / share)}" in board(live, 120)
     hands.at = 50 * 60 / share + 1
     assert "longer than estimated" in board(live, 120)
     for name in names[1:]:
-        live.notify(NodeFinished(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+        live.notify(NodeFinished.of(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
     ended = board(live, 120)
     assert "3 of 3 done" in ended
     assert "estimated" not in ended

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from rollout.cli.settings.keys import settings
 from rollout.cli.settings.rules import policy_of
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import Settings, settings
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration

@@ -9,8 +9,8 @@ import typer
 
 from rollout.cli.flags import takes
 from rollout.cli.options.manifests import Format, ManifestOptions
-from rollout.cli.settings.keys import settings as known_settings
 from rollout.cli.settings.reading import Given, read_file
+from rollout.cli.settings.schema import settings as known_settings
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
-from rollout.cli.settings.keys import POOL, Setting, pool_settings, settings
-from rollout.cli.settings.schema import PoolTable, Settings
+from rollout.cli.settings.keys import Setting
+from rollout.cli.settings.schema import POOL, PoolTable, Settings, pool_settings, settings
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
@@ -26,7 +26,7 @@ _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
 _ALL = "See them all in docs/configuration.md, or complete --set with the Tab key."
 
 
-class Given(Settings, frozen=True, kw_only=True):
+class Given(Settings):
     """The settings of a command, and which of them were `typed` on its command line, or `written` anywhere.
 
     `file` is the name of the settings file, `text` what stands in it; both may be empty. `words` are what was typed,

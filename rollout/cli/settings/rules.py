@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
-from rollout.cli.settings.keys import settings as settings_by_name
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.schema import settings as settings_by_name
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
@@ -116,7 +114,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
     from rollout.planning.pools import ordered
 
-    pools = tuple(Pool(**msgspec.structs.asdict(table)) for table in tables)
+    pools = tuple(Pool(**vars(table)) for table in tables)
     try:
         ordered(pools)
     except UsageError as error:

@@ -59,16 +59,6 @@ def node_name(value: str) -> str:
     return value.removeprefix("node/").removeprefix("nodes/")
 
 
-def allowed(value: str) -> str:
-    """A word of --allow, or the name of a reboot coordinator."""
-    from rollout.cli.settings.schema import Allow
-    from rollout.planning.rivals import RIVALS
-
-    if value not in (*Allow, *RIVALS):
-        raise UsageError(f"{value!r} is not known", hint=f"Words: {', '.join(Allow)}. Rivals: {', '.join(RIVALS)}.")
-    return value
-
-
 def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written; or none."""
     if value.strip():
