@@ -53,7 +53,7 @@ def reported(command: Command, *arguments: str) -> str:
 
 
 def listed(command: Command, *arguments: str) -> list[str]:
-    return [run["run"] for run in json.loads(command("history", "-o", "json", *arguments).stdout)]
+    return [run["run"] for run in json.loads(command("history", "-o", "json", *arguments).stdout)["runs"]]
 
 
 @pytest.mark.usefixtures("kept")

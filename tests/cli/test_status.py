@@ -107,14 +107,14 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert said.stdout == ""
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
-    assert text == "12 nodes: 12 unreachable\nNext:\n    rollout doctor\n"
+    assert text == f"12 nodes: 12 unreachable\nNext:\n    rollout doctor {' '.join(away)}\n"
 
 
 def test_what_all_hosts_have_in_common_is_told_once(command: Command, mixed: Lab) -> None:
     """Neither their names nor the fingerprints of their keys make causes of one; `-o wide` has them."""
     unknown = ("status", "--known-hosts", "/dev/null")
     assert command(*unknown, lab=mixed).stdout == (
-        "12 of 12 hosts: its host key is unknown\nNext:\n    rollout doctor\n"
+        "12 of 12 hosts: its host key is unknown\nNext:\n    rollout doctor --known-hosts /dev/null\n"
     )
     assert command(*unknown, "-o", "wide", lab=mixed).stdout.count("SHA256:") == 12
     alone = command(*unknown, "--node", "worker-2", lab=mixed).stdout

@@ -93,7 +93,7 @@ def test_people_read_it_in_the_last_lines_with_the_next_step(start_lab: StartLab
     assert name.startswith("! worker-2  unreachable: ")
     assert steps == ["Next:", "    rollout doctor", "    rollout apply"]
     assert "ended, 1 node left" in run(lab, "history").stdout
-    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
+    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)["runs"]
     assert told["not_done"].keys() == {"worker-2"}
     assert told["not_done"]["worker-2"].startswith("unreachable, ")
     assert told["left_out"] == {"excluded": 1}
