@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from rollout.adapters.file_owners import is_writable_by_all
+from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
 from rollout.cli.settings.keys import Setting
 from rollout.cli.settings.schema import POOL, PoolTable, Settings, pool_settings, settings
