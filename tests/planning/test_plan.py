@@ -1,7 +1,7 @@
 import pytest
 
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
-from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
+from rollout.model.plan import BlockerKind, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.plan import build_plan
@@ -73,14 +73,6 @@ def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
     assert plan.summary.waves_lower_bound == 4
 
 
-def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None:
-    pods = [pod(f"web-{i}", "w-1") for i in range(3)]
-    plan = build_plan(inputs([node("w-1")], pods=pods, budgets=[budget("web", allowed=1)]))
-    assert names(plan) == [["w-1"]]
-    assert "gradually" in plan.waves[0].because
-    assert plan.waves[0].note == "waits for budget shop/web"
-
-
 @pytest.mark.parametrize(
     ("changed", "observed", "reason", "says"),
     [
@@ -144,12 +136,6 @@ def test_each_exclusion_has_its_word_and_a_sentence(
     assert names(plan) in ([["w-2"]], [["w-2"]])
 
 
-def test_a_node_without_a_host_is_unreachable() -> None:
-    given = inputs([node("w-1")])
-    plan = build_plan(type(given)(given.snapshot, {}, given.selected, given.selection, given.policy, given.created_at))
-    assert reasons(plan) == {"w-1": ExclusionReason.UNREACHABLE}
-
-
 def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
     nodes = [node("w-1", unschedulable=True), node("w-2")]
     seen = {"w-2": facts("w-2", staged=False)}
@@ -167,11 +153,6 @@ def test_nodes_that_are_away_use_up_the_limit() -> None:
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(3))))
     assert [len(wave) for wave in names(plan)] == [2, 2, 2]
     assert not plan.blockers
-
-
-def test_a_limit_that_is_used_up_blocks_the_start() -> None:
-    plan = build_plan(inputs([node("w-1"), node("broken", ready=False)]))
-    assert [(found.node, found.kind) for found in plan.blockers] == [("broken", BlockerKind.NODES_UNAVAILABLE)]
 
 
 def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
@@ -213,9 +194,3 @@ def test_pods_that_must_not_be_touched_block(
     assert [found.kind for found in plan.blockers] == ([kind] if kind else [])
     if kind is None:
         assert plan.warnings
-
-
-def test_a_pod_under_two_budgets_blocks() -> None:
-    budgets = [budget("web", allowed=1), budget("web", allowed=1, name="web-too")]
-    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=budgets))
-    assert [found.kind for found in plan.blockers] == [BlockerKind.TWO_BUDGETS]

@@ -7,8 +7,6 @@ import pytest
 
 from rollout.model.plan import (
     Estimate,
-    Exclusion,
-    ExclusionReason,
     PlanSummary,
     PlanWarning,
     RolloutPlan,
@@ -18,7 +16,7 @@ from rollout.model.plan import (
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
 from rollout.report.findings import blocked_line, finding_lines
-from rollout.report.plan_screen import brief_text, file_text, plan_text
+from rollout.report.plan_screen import brief_text, plan_text
 from tests.report.builders import blocker, plan, planned
 
 NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
@@ -49,13 +47,6 @@ def test_a_plan_has_its_place_its_waves_who_is_left_out_and_its_end() -> None:
     assert second.split()[:5] == ["2", "node-2", "node-3", "b", "10"]
     assert left_out == "Left out: node-4 (paused)"
     assert text.splitlines()[-2:] == ["Next:", "    rollout apply"]
-
-
-def test_versions_stand_in_rows_only_where_they_differ() -> None:
-    other = replace(planned("node-9"), staged_version="")
-    mixed = replace(plan(), waves=(*plan().waves, Wave(3, (other,), "")))
-    assert "VERSION" in rows(mixed)[0]
-    assert "VERSION" not in rows(plan())[0]
 
 
 @pytest.mark.parametrize("note", ["", "canary", "pool web; budget shop/db allows nothing now"])
@@ -140,12 +131,6 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     ]
 
 
-def test_who_cannot_be_taken_is_a_finding() -> None:
-    away = [Exclusion(f"node-{n}", ExclusionReason.UNREACHABLE, "no SSH key is accepted\x1b[2J") for n in (7, 8)]
-    text = plan_text(replace(plan(), excluded=tuple(away)), zones={}, width=120)
-    assert "! node-7, node-8  unreachable: no SSH key is accepted\\x1b[2J" in text.splitlines()
-
-
 def test_what_apply_shows_has_ten_lines() -> None:
     policy = Policy(max_unavailable=Count(3), drain=DrainPolicy(force=True))
     warnings = tuple(PlanWarning(f"node-{n}", f"pod/a/b{n}", f"finding {n}") for n in range(9))
@@ -157,16 +142,3 @@ def test_what_apply_shows_has_ten_lines() -> None:
     assert any("more rows: rollout plan)" in line for line in lines)
     assert any("6 more findings: rollout plan" in line for line in lines)
     assert lines[-1].startswith("About 10 min.")
-
-
-def test_a_saved_plan_that_is_to_run_is_named_with_what_it_gives_up() -> None:
-    made = replace(plan(), policy=Policy(drain=DrainPolicy(force=True)))
-    name, weak = file_text(made, "my.plan", None).splitlines()
-    assert name == "my.plan, made 2026-03-04T05:06:07Z: 3 nodes in 2 waves, of https://127.0.0.1:6443"
-    assert weak == "! --force: pods that nothing starts again are evicted"
-
-
-def test_a_plan_with_nothing_to_do_says_so() -> None:
-    empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    for text in (plan_text(empty, zones={}, width=80), brief_text(empty, zones={}, width=80)):
-        assert text.splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."
