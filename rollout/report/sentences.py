@@ -24,6 +24,7 @@ from rollout.model.progress import (
 )
 from rollout.model.text import counted, elapsed, printable, shortened
 from rollout.report.run_view import NodeView, RunView
+from rollout.report.runs.model import HoldReport
 
 
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
@@ -91,18 +92,14 @@ def _detail(detail: str) -> str:
 
 def blocked(event: PodBlocked, waited: float) -> str:
     """Which pod waits for which budget, why, for how long it has (in seconds), and for how much longer."""
-    owner = f" ({printable(event.owner)})" if event.owner else ""
     budget = printable(event.budget) or "the API server"
-    passed = waited - (event.at - event.since).total_seconds()
-    times = f"waits {elapsed(waited)}, {elapsed(max(0.0, event.seconds_left - passed))} left"
-    return f"{printable(event.pod)}{owner} is held back by {budget}: {_demand(event)}; {times}"
+    times = f"waits {elapsed(waited)}, {_time_left(event, waited)}"
+    return f"{owned_pod(event)} is held back by {budget}: {why_held(event)}; {times}"
 
 
 def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
     """The same for lines that may be too short for it, the longest first; none loses how much time is left."""
-    passed = waited - (event.at - event.since).total_seconds()
-    left = f"{elapsed(max(0.0, event.seconds_left - passed))} left"
-    pod, budget = printable(event.pod), printable(event.budget) or "the API server"
+    pod, budget, left = printable(event.pod), printable(event.budget) or "the API server", _time_left(event, waited)
     name = pod.rpartition("/")[2]
     return (
         f"{pod} is held back by {budget} · {left}",
@@ -113,16 +110,22 @@ def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
     )
 
 
-def _demand(event: PodBlocked) -> str:
+def _time_left(event: PodBlocked, waited: float) -> str:
+    passed = waited - (event.at - event.since).total_seconds()
+    return f"{elapsed(max(0.0, event.seconds_left - passed))} left"
+
+
+def owned_pod(event: PodBlocked) -> str:
+    """A pod, and whose it is."""
+    return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
+
+
+def why_held(event: PodBlocked | HoldReport) -> str:
+    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
     if event.needs is None or event.has is None:
         return printable(event.message)
-    return demand(event.needs, event.has)
-
-
-def demand(needs: int, has: int) -> str:
-    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
-    uncounted = ", its last evictions not counted yet" if has > needs else ""
-    return f"needs {needs} healthy, has {has}{uncounted}"
+    uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
+    return f"needs {event.needs} healthy, has {event.has}{uncounted}"
 
 
 def finished(result: NodeFinished) -> str:

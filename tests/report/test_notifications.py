@@ -214,7 +214,7 @@ def test_the_words_of_a_start_and_of_a_hold() -> None:
     assert start.body == ("3 nodes in 2 waves.\nNext: rollout status --run\nCluster prod, rollout 0123456789abcdef")
     assert hold.title == "prod: node-1 is held by shop/cart for 10m00s"
     assert hold.body == (
-        "Pod shop/cart-1 (ReplicaSet/cart) cannot be evicted: needs 2 healthy pods, has 2.\n"
+        "Pod shop/cart-1 (ReplicaSet/cart) cannot be evicted: needs 2 healthy, has 2.\n"
         "The drain fails in 1m40s.\n"
         "Next: kubectl describe pdb -n shop cart\nCluster prod, rollout 0123456789abcdef"
     )
