@@ -12,6 +12,7 @@ from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
+from rollout.execution.base.reporting import Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
@@ -30,7 +31,6 @@ from rollout.model.text import elapsed
 from rollout.report import live
 from rollout.report.console import SharedConsole
 from rollout.report.live import LiveProgress
-from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
 from tests.report.builders import AT
