@@ -75,8 +75,16 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         memory=memory,
         now=now,
         rollout=rollout,
+        repeated=lambda command: _repeated(command, settings),
     )
     show(text)
+
+
+def _repeated(command: str, settings: Given) -> str:
+    """The command about the same cluster, and where it takes nodes, about the same of them."""
+    word = command.split()[1]
+    of_nodes = (*SELECTION, *HOSTS) if word in ("plan", "doctor", "status") else HOSTS if word == "resume" else ()
+    return settings.repeated(command, *CLUSTER, *of_nodes)
 
 
 def _statuses(
