@@ -18,12 +18,11 @@ from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
-from rollout.execution.base.reporting import Observers
+from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
-from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Serving:
     @property
     def listening(self) -> "Listening":
         """Where it serves."""
-        from rollout.adapters.metrics_server import parsed_address
+        from rollout.adapters.metrics import parsed_address
         from rollout.server.connections import Listening
 
         host, port = parsed_address(self.given.fleetlock.listen)
@@ -83,7 +82,7 @@ def serve(settings: Settings) -> None:
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.report.metrics.instruments import Metrics
     from rollout.server import http
-    from rollout.server.server import under_way
+    from rollout.server.service import under_way
     from rollout.server.state import World
 
     api = wiring.cluster_api(settings.cluster)
