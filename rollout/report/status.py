@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,17 +73,20 @@ def status_text(
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     rollout: FollowUp = FollowUp(),
+    closed: str = "",
+    repeated: Callable[[str], str] = str,
 ) -> str:
     """One row a node, how many are in which state, and what to do next. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for.
-    `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes.
+    `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may
+    be started now. `repeated` makes of a command the one about the same nodes.
 
     But where it is `wide`, what is said of more than half of the rows stands once below them.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
-    remembered = tuple(_remembered(memory, statuses, now))
+    remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
     if wide:
         notes = [_note(status, memory) for status in shown]
@@ -95,9 +98,9 @@ def status_text(
     lines += [wrapped(said.sentence, width) for said in (*remembered, rollout) if said.sentence]
     if rollout.once:
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
-        lines.append(f"Once {rollout.once}:\n{releases}    {rollout.command}")
+        lines.append(f"Once {rollout.once}:\n{releases}    {repeated(rollout.command)}")
     elif command := _next(statuses, asked, (*remembered, rollout)):
-        lines.append(f"Next:\n    {command}")
+        lines.append(f"Next:\n    {repeated(command)}")
     return "\n".join(filter(None, lines))
 
 
