@@ -121,7 +121,7 @@ class AnsibleExecutor:
                     left.remove(answered.host)
                     yield answered.host, answered.answer
             for name in sorted(left):
-                yield name, SshUnreachableError(f"{name}: Ansible gave no answer: {run.last_output}")
+                yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
         finally:
             run.end()
 

@@ -200,7 +200,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
         if facts is not None and doubt is not None:
             last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
-        context.report.step(context.name, Phase.REBOOTING, last)
+        context.report.step(context.name, Phase.REBOOTING, last if facts else f"waiting for the host: {last}")
     raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 

@@ -78,7 +78,7 @@ class RunAdmission:
         """Why a node may not be begun now; the gates first, which may be slow."""
         return self.gates.refusal(planned) or self.reason_to_stop()
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
         return AwayLimit.of(self.plan, self.selected, nodes)
 
@@ -206,8 +206,8 @@ class Run:
             unavailable=Away(self.cluster, {self.plan.plan_id, *self.inherited.begun.values()}, self.report),
             clock=self.ports.clock,
             stop=self.stop,
-            allowance=Allowance(max(1, policy.max_failures.of(selected)), policy.settle_timeout),
-            room=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
+            allowance=Allowance(policy.failures_allowed(selected), policy.settle_timeout),
+            limit=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),
