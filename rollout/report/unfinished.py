@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from types import MappingProxyType
 
-from rollout.execution.lock_holder import Glance
+from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.execution.events.writer import COMPONENT
+from rollout.execution.events import COMPONENT
 from rollout.model import marks as words
 from tests.contract.cluster import MERGE, Json
 from tests.contract.played import Played

@@ -16,7 +16,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
-from rollout.execution.events.phases import REASONS
+from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import apply_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.api.faults import ApiFault, FaultAnswer
