@@ -13,8 +13,8 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.context import NodeTask
-from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import mark_phase
+from rollout.execution.node.reboot import RefilledError, last_look
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
 from rollout.model import marks
 from rollout.model.plan import PlannedNode
