@@ -22,7 +22,7 @@ from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.gather.cluster.watch_events import WatchEventType
 from rollout.model.cluster import Budget, Pod, PodPhase
-from rollout.planning.budgets import BudgetIndex, bypasses
+from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _FORBIDDEN, _NOT_FOUND = 403, 404
