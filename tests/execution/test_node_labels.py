@@ -4,7 +4,7 @@ import pytest
 
 from rollout.errors import UsageError
 from rollout.execution.node.marking import labels_when_proven, lasting_labels
-from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.policy import CourtesyPolicy
 from rollout.planning.selector import is_label_value, node_labels
 from tests.planning.builders import NEW, OLD, facts
 

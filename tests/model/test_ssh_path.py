@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.model.ssh_path import ssh_path
+from rollout.model.text import ssh_path
 
 NAMES = ("plain", "a b", "%h", "a\\b", "it's", 'a "b"', "100%", "$HOME", "a\tb")
 
