@@ -167,6 +167,9 @@ def test_with_one_more_node_for_each_of_them_nothing_is_foreseen_and_nothing_fai
         ended = rollout(lab, "apply", *DESPITE, *QUICK, *WIDE, *patient)
         assert ended.code == 0, ended.summary
         assert len(ended.summary["succeeded"]) == 18
+        # what worker-13 has attached is detached before its host goes down
+        told = [line["detail"] for line in ended.lines if line["type"] == "step" and line["node"] == "worker-13"]
+        assert "waiting for 1 volumes to detach" in told
 
 
 @pytest.mark.sample

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rollout.lab.api.resources import BUDGETS, DAEMONSETS, DEPLOYMENTS, NAMESPACES, NODES, PODS
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, DEPLOYMENTS, NAMESPACES, PODS
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.scoreboard import ScoreKeeper
@@ -95,7 +95,7 @@ def main(nodes: int, pods: int, speed: float) -> None:
     keeper.begin()
     took = time.perf_counter() - began
     ready = sum(map(is_ready, store.items(PODS)))
-    print(f"{store.count(NODES)} nodes, {store.count(PODS)} pods, {ready} of them ready")
+    print(f"{nodes} nodes, {pods} pods, {ready} of them ready")
     print(f"settled in {took:.1f} s, {resident_megabytes():.0f} MB resident at most")
     print(f"idle at speed {speed:g}: {asyncio.run(idle(world)):.1%} of one CPU")
 
