@@ -52,7 +52,7 @@ def test_what_needs_one_says_so(lab: Lab, tmp_path: Path) -> None:
         assert ended.code == ExitCode.ERROR
         assert ended.stderr.splitlines() == [
             "rollout: error: No such file or directory",
-            "hint: the system denied it: room, memory, open files or a right; -v shows where it was needed",
+            "hint: the system denied it: room, memory, open files, threads or a right; -v shows where it was needed",
         ]
 
 

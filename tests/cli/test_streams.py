@@ -103,3 +103,11 @@ def test_a_command_at_the_end_of_a_hint_is_never_broken(monkeypatch: pytest.Monk
         "  24s, or at once with:",
         f"    {command}",
     ]
+
+
+def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
+    assert report(RuntimeError("can't start new thread"), verbose=False) == ExitCode.ERROR
+    error, hint = capfd.readouterr().err.splitlines()
+    assert "cannot start a thread" in error
+    assert "ulimit -u" in error
+    assert hint.startswith("hint: the system denied it")

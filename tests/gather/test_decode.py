@@ -7,8 +7,7 @@ import pytest
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import Listing, read_page
-from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
+from rollout.gather.cluster.listing import Listing, WatchEventType, decode_watch_line, read_page
 from rollout.model.cluster import (
     Budget,
     LabelSelector,

@@ -6,7 +6,7 @@ import sys
 RACE = """
 import sys, threading
 import msgspec
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 sys.setswitchinterval(1e-6)
 BODY = b'{"f0": {"g0": 1, "g9": {"a": 2}}, "f9": {"g0": 3}}'

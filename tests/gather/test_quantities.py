@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.gather.cluster.quantities import milli, parse_quantity, whole
+from rollout.gather.cluster.requests import milli, parse_quantity, whole
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiGoneError
 from rollout.gather.cluster import snapshot
+from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
 from rollout.gather.cluster.rights import apply_rights, missing_rights
-from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.cluster import Node, Pod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rollout.gather.cluster.decode import NO_JSON, garbled
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'

@@ -18,7 +18,7 @@ import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import is_passing
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 from rollout.ports import Clock, ClusterApi
 
 # Events of objects without a namespace stand in this one.
