@@ -122,7 +122,7 @@ def files(incomplete: str) -> Sequence[str]:
 
 def assignments(incomplete: str) -> Sequence[str]:
     """Settings by their keys, with the = that follows; then the words of one that has fixed ones."""
-    from rollout.cli.settings.keys import settings
+    from rollout.cli.settings.schema import settings
 
     name, equals, _ = incomplete.partition("=")
     if not equals:

@@ -4,17 +4,16 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.options.declaration import options_of, taken
-from rollout.cli.settings.keys import Setting, settings, written
+from rollout.cli.settings.keys import Setting, Table, settings_of, written
 from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
-from rollout.cli.settings.schema import OutputFormat
+from rollout.cli.settings.schema import OutputFormat, settings
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 
@@ -63,7 +62,7 @@ def takes(
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = list(_own_parameters(command))
         own_context = next((item.name for item in own_parameters if item.annotation is typer.Context), "")
-        groups = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
+        groups = {name: kind for name, kind in get_type_hints(command).items() if _is_group(name, kind)}
         shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
 
         @functools.wraps(command)
@@ -80,7 +79,10 @@ def takes(
                 known = ", ".join(formats)
                 raise UsageError(f"--output {output.format}: {context.command_path} prints {known}")
             with logged(str(context.info_name), output.verbose, output.log_file):
-                grouped = {name: taken(kind, received) for name, kind in groups.items()}
+                grouped = {
+                    name: kind(**{item.name: received[item.name] for item in fields(kind)})
+                    for name, kind in groups.items()
+                }
                 of_groups = {item.name for kind in groups.values() for item in fields(kind)}
                 own = {name: value for name, value in received.items() if name not in of_groups}
                 command(settings=settings_given, **own, **grouped)
@@ -100,10 +102,31 @@ def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]
     """Those besides `settings`; of a dataclass its fields."""
     hints = get_type_hints(command, include_extras=True)
     for name, item in inspect.signature(command).parameters.items():
-        if is_dataclass(hints[name]):
-            yield from (_parameter(*option) for option in options_of(hints[name]))
+        if _is_group(name, hints[name]):
+            yield from _options_of(hints[name])
         elif name != "settings":
             yield _parameter(name, hints[name], item.default)
+
+
+def _is_group(name: str, kind: Any) -> bool:
+    """Tell whether a parameter is a table of options of this command alone."""
+    return name != "settings" and isinstance(kind, type) and issubclass(kind, Table)
+
+
+def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
+    """Yield an option for each field; an empty default is none to be shown."""
+    hints = get_type_hints(table)
+    for item in settings_of(table):
+        option = typer.Option(
+            f"--{item.name}",
+            metavar=item.key.metavar or None,
+            parser=item.key.read,
+            min=item.key.least,
+            max=item.key.most,
+            show_default=item.default != "",
+            help=item.help,
+        )
+        yield _parameter(item.field, Annotated[hints[item.field], option], item.default)
 
 
 def _chosen(names: Iterable[str]) -> list[Setting]:
@@ -130,7 +153,7 @@ def _annotation(setting: Setting) -> Any:
         *([setting.key.short] if setting.key.short else []),
         envvar=setting.variable,
         show_envvar=False,
-        metavar=setting.key.metavar or None,
+        metavar=setting.metavar or None,
         count=counts,
         autocompletion=_choices(setting),
         help=f"{setting.help} [{default}]" if default else setting.help,
@@ -163,24 +186,27 @@ def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, as
         (said := assignments(assigned or ())),
         Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
     )
-    words = tuple(_words(context, typed, file, assigned or ()))
+    words = _words(context, typed, file, assigned or ())
     return given(file, *sources, typed=(*said.values, *typed), words=words)
 
 
-def _words(context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]) -> Iterator[str]:
+def _words(
+    context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What was typed of settings that another command takes, too; no secret, and nothing of how to print."""
     for name, value in typed.items():
         setting = settings()[name]
         if setting.is_flag:
-            yield f"--{'' if value else 'no-'}{setting.key.flag}"
+            yield name, (f"--{'' if value else 'no-'}{setting.key.flag}",)
         elif name.partition(".")[0] not in _ALWAYS:
             values = value if isinstance(value, list) else [value]
-            yield from (word for item in values for word in (f"--{setting.key.flag}", item))
+            yield from ((name, (f"--{setting.key.flag}", str(item))) for item in values)
     for word in assigned:
-        if not settings()[word.partition("=")[0].strip().replace("_", "-")].is_secret:
-            yield from ("--set", word)
+        name = word.partition("=")[0].strip().replace("_", "-")
+        if not settings()[name].is_secret:
+            yield name, ("--set", word)
     if file.name and getattr(context.get_parameter_source(_CONFIG), "name", "") == "COMMANDLINE":
-        yield from ("--config", file.name)
+        yield "", ("--config", file.name)
 
 
 def _refuse_empty(setting: Setting, value: Any) -> None:

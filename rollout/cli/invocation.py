@@ -13,11 +13,13 @@ from rollout.cli import failures
 from rollout.cli.streams import discard_output, flush_or_discard
 from rollout.errors import ExitCode
 
+_PLUGIN = "kubectl-node_rollout"
+
 
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run one command line of the program, as typer's application or as its root command; the exit code."""
     try:
-        code = program(list(arguments), prog_name=failures.PROGRAM, standalone_mode=False)
+        code = program(list(arguments), prog_name=_typed_name(), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has seen enough; nothing more may be written, not even at exit
@@ -31,6 +33,11 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _typed_name() -> str:
+    """What usage lines call the program: kubectl finds `kubectl node-rollout` as a file of the name `_PLUGIN`."""
+    return "kubectl node-rollout" if Path(sys.argv[0]).name == _PLUGIN else failures.PROGRAM
 
 
 def own_path() -> Path | None:

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
+
+from rollout.lab.api.resources import VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
+from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
 from tests.apply.conftest import Rollout
 
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
@@ -33,3 +36,19 @@ def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: St
         f"{scores.moved_twice} of them of pods that came during the run"
     )
     assert sentence in told.stdout, told.stdout
+
+
+def test_what_a_node_has_attached_is_detached_before_its_host_goes_down(started: Started, rollout: Rollout) -> None:
+    labels = {"kubernetes.io/os": "linux"}
+    disk = Workload(kind=WorkloadKind.DEPLOYMENT, name="disk", volume_in=labels)
+    lab = started(msgspec.structs.replace(load_scenario("default"), workloads=(disk,)), 3)
+
+    def attached() -> list[str]:
+        return [str(one["spec"]["nodeName"]) for one in lab.call(lambda: lab.store.items(VOLUMEATTACHMENTS))]
+
+    (node,) = attached()
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK, "--node", node)
+    assert ended.code == 0, ended.stderr
+    steps = [line["detail"] for line in ended.lines if line["type"] == "step"]
+    assert "waiting for 1 volumes to detach" in steps
+    assert attached() != [node]

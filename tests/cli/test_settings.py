@@ -8,9 +8,9 @@ import pytest
 
 from rollout.cli.flags import RULES
 from rollout.cli.main import program
-from rollout.cli.settings.keys import pool_settings, settings
 from rollout.cli.settings.reading import Given, Source, assignments, given, read_file, variables
 from rollout.cli.settings.rules import groups_of, policy_of, selection_of
+from rollout.cli.settings.schema import pool_settings, settings
 from rollout.errors import ExitCode, UsageError
 from rollout.model.detection import Source as Detection
 from rollout.model.gates import AlertPolicy
@@ -104,7 +104,7 @@ MISTAKES = [
     ("[ssh]\nport = 65536\n", "own.toml:2: ssh.port: 65536 is too large: at most 65535", ""),
     ("[waves]\ncanary = 'two'\n", "own.toml:2: waves.canary: 'two' is not a whole number", ""),
     ("[drain]\ntimeout = ['5m']\n", "own.toml:2: drain.timeout: it takes one value", ""),
-    ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not known", "cordoned"),
+    ("[nodes]\nallow = ['all']\n", "own.toml:2: nodes.allow: 'all' is not one of blocked", "cordoned"),
     (
         "[[pool]]\nname = 'a'\nselector = 'x'\n[[pool]]\nname = 'b'\nselektor = 'y'\n",
         "own.toml:6: [[pool]] b",

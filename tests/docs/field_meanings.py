@@ -120,7 +120,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "soak": "`waves.soak`",
         "ignored_rivals": "`--allow`",
     },
-    "WindowPolicy": {"windows": "`--window`", "wait": "`gates.wait-window`"},
+    "WindowPolicy": {
+        "windows": "`--window`",
+        "wait": "`gates.wait-window`",
+        "freezes": "`gates.freeze`, and the events of `gates.calendar`",
+    },
     "HookPolicy": {
         "before": "`gates.before-reboot-annotations`",
         "after": "`gates.after-reboot-annotations`",
@@ -136,6 +140,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "index": "from 1",
         "nodes": "taken side by side, or one after another where `rolling` says how",
         "because": "why these nodes are together",
+        "note": "of that what nobody would expect, in a few words; empty where there is nothing of that",
         "estimate": "how long it is likely to take",
         "rolling": "how its nodes follow one another; null: side by side",
     },
@@ -224,6 +229,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "LeftNode": {"node": _NODE},
     "CheckedHost": {"node": _NODE},
     "CheckReport": {"format_version": "of this document", "hosts": "those that are selected"},
+    "HostKeysReport": {"format_version": "of this document", "hosts": "those of the selected Nodes"},
     "HostKeyRow": {
         "node": _NODE,
         "host": "as known_hosts files name it",
@@ -246,6 +252,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "message": "how it stands",
         "fix": "what to do; empty where all is well",
     },
+    "HistoryReport": {"format_version": "of this document", "runs": "in the order in which they began"},
     "RunHistory": {
         "run": "the id of the rollout",
         "started_at": "RFC 3339, UTC",

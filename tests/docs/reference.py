@@ -8,7 +8,8 @@ from enum import Enum, StrEnum
 from typing import Any
 
 from rollout.cli.main import program
-from rollout.cli.settings.keys import Setting, pool_settings, settings, written
+from rollout.cli.settings.keys import Setting, written
+from rollout.cli.settings.schema import pool_settings, settings
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
@@ -261,7 +262,7 @@ def keys() -> str:
 
 
 def _key(setting: Setting, key: str) -> Sequence[str]:
-    fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.key.metavar
+    fixed = "\\|".join(setting.choices) if len(setting.choices) in range(1, 6) else setting.metavar
     kind = "true\\|false" if setting.is_flag else fixed
     default = written(setting.default)
     short = f", `{setting.key.short}`" if setting.key.short else ""

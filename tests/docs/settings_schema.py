@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rollout.cli.settings.keys import Setting, pool_settings, settings, written
+from rollout.cli.settings.keys import Setting, written
+from rollout.cli.settings.schema import pool_settings, settings
 from rollout.model.quantity import Count
 
 NAME = "settings"

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from rollout.cli.main import program
-from rollout.cli.settings.keys import settings
 from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, strangers
+from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
 from tests.docs.command_lines import CommandLine, of_code, of_page
 from tests.docs.pages import DOCS, ROOT
@@ -101,20 +101,6 @@ def test_the_program_takes_each_line_of_the_documents(page: Path, parse: Parse) 
         except (typer.TyperException, UsageError) as error:
             refused.append(f"{line}: {error}")
     assert refused == []
-
-
-def test_there_are_lines_to_be_read(parse: Parse) -> None:
-    """And one that is wrong is refused."""
-    lines = [line for page in PAGES for line in of_page(page)]
-    assert len(lines) > 200
-    for wrong in (
-        ("paln",),
-        ("plan", "--max-unavailble", "3"),
-        ("plan", "--set", "waves.soak=soon"),
-        ("history", "a", "b"),
-    ):
-        with pytest.raises((typer.TyperException, UsageError)):
-            parse(wrong)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

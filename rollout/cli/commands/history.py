@@ -37,12 +37,13 @@ def history(
     """
     from rollout.cli.terminal import show, show_bytes, show_lines
     from rollout.model.json_text import json_document
-    from rollout.report.timeline import history_text, timeline_text
+    from rollout.model.plan import FORMAT_VERSION
+    from rollout.report.history import HistoryReport, history_text, timeline_text
 
     histories = _histories(journal or settings.output.journal, settings, named=bool(run), everywhere=all_clusters)
     chosen = _chosen(histories, run) if run else None
     if settings.output.as_json:
-        show_bytes(json_document(chosen or histories))
+        show_bytes(json_document(HistoryReport(FORMAT_VERSION, (chosen,) if chosen else tuple(histories))))
     elif chosen:
         show_lines(timeline_text(chosen, details=bool(settings.output.verbose)))
     else:

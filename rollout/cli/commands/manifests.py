@@ -9,8 +9,8 @@ import typer
 
 from rollout.cli.flags import takes
 from rollout.cli.options.manifests import Format, ManifestOptions
-from rollout.cli.settings.keys import settings as known_settings
 from rollout.cli.settings.reading import Given, read_file
+from rollout.cli.settings.schema import settings as known_settings
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -201,7 +201,7 @@ def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Ti
 
 def _listen(kind: Kind, written: str) -> "Listen":
     """Where a standing process is probed; a Job's pod is not there for long enough."""
-    from rollout.adapters.metrics_server import parsed_address
+    from rollout.adapters.metrics import parsed_address
     from rollout.manifests.installation import Listen
 
     address = written if kind is Kind.DEPLOYMENT else ""

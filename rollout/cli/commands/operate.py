@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
@@ -51,7 +50,7 @@ def _skipping(settings: Given) -> Given:
     nodes = settings.nodes
     if nodes.skip is not None or Allow.BLOCKED in nodes.allow:
         return settings
-    return msgspec.structs.replace(settings, nodes=msgspec.structs.replace(nodes, skip=(Skip.BLOCKED,)))
+    return replace(settings, nodes=replace(nodes, skip=(Skip.BLOCKED,)))
 
 
 def _refuse_what_persons_decide(policy: "Policy", *, interactive: bool) -> None:

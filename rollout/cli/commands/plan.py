@@ -1,6 +1,5 @@
 """`rollout plan`."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +60,6 @@ def plan(
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
-    from rollout.cli.terminal import say
     from rollout.report.findings import blocked_line
 
     output = settings.output
@@ -85,12 +83,10 @@ def plan(
     beside = _beside(gathered, settings.lock.namespace)
     blockers = refusals.refused(planned, only_rivals=Allow.BLOCKED in settings.nodes.allow)
     next_step = "" if blockers or beside else _next(planned, settings, out)
-    _show(planned, gathered, settings, blocked_line(blockers), next_step)
+    _show(planned, gathered, settings, (blocked_line(blockers), beside), next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(planned)
     _write(planned, gathered, out, markdown)
-    if beside:
-        say(beside)
     raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
 
 
@@ -117,7 +113,7 @@ def _show_saved(file: Path, output: Output) -> None:
                 now=wiring.system_clock().now(),
                 where=f"{plan.cluster.server}, made {plan.created_at}",
                 blocked=blocked,
-                next_step=_apply([str(file)]) if plan.waves and not blocked else "",
+                next_step=_apply(file) if plan.waves and not blocked else "",
             )
         )
     if blocked:
@@ -172,26 +168,36 @@ def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
     from rollout.model.progress import excluded_by_trouble
 
     if not planned.waves:
-        return "rollout doctor" if excluded_by_trouble(planned.excluded) else ""
-    is_saved = out is not None and out.suffix.lower() not in PAGES
-    return _apply([str(out)] if is_saved else settings.words)
+        return (
+            settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS)
+            if excluded_by_trouble(planned.excluded)
+            else ""
+        )
+    if out is not None and out.suffix.lower() not in PAGES:
+        return _apply(out)
+    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS)
 
 
-def _apply(words: Sequence[str]) -> str:
+def _apply(file: Path) -> str:
     """As it is to be pasted."""
     from rollout.model.text import shell_word
 
-    return " ".join(("rollout apply", *map(shell_word, words)))
+    return f"rollout apply {shell_word(str(file))}"
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", settings: Given, blocked: str, next_step: str) -> None:
+def _show(
+    planned: "RolloutPlan", gathered: "Gathered", settings: Given, hindrances: tuple[str, str], next_step: str
+) -> None:
+    """`hindrances` are that blockers keep apply from starting, and a rollout beside it that does."""
     from rollout.cli import wiring
     from rollout.cli.stages.plan import where, zones
-    from rollout.cli.terminal import show, show_bytes, show_names
+    from rollout.cli.terminal import say, show, show_bytes, show_names
     from rollout.planning.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
-    output = settings.output
+    output, (blocked, beside) = settings.output, hindrances
+    if beside and (output.is_document or output.as_names):
+        say(beside)
     if output.is_document:
         show_bytes(output.document(encode_plan(planned)))
     elif output.as_names:
@@ -204,6 +210,7 @@ def _show(planned: "RolloutPlan", gathered: "Gathered", settings: Given, blocked
             now=wiring.system_clock().now(),
             where=where(planned, settings.cluster),
             blocked=blocked,
+            beside=beside,
             next_step=next_step,
         )
         show(text)

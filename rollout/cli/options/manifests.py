@@ -3,13 +3,11 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
-from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.settings import values
+from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
 from rollout.gather.cluster.requests import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
@@ -143,114 +141,80 @@ def _written(resources: Mapping[str, str]) -> str:
     return ",".join(f"{name}={amount}" for name, amount in resources.items())
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestOptions:
+class ManifestOptions(Table):
     """What is installed."""
 
-    namespace: Annotated[
-        str, Flag(OWN, "Namespace of the pod, its account and its settings.", "NAME", read=values.namespace)
-    ] = DEFAULT_NAME
-    name: Annotated[str, Flag(OWN, "Name of everything that is printed.", "NAME", read=object_name)] = DEFAULT_NAME
-    image: Annotated[
-        str,
-        Flag(
-            OWN,
-            "Image that you built, with its tag or digest. One without a registry is never pulled.",
-            "IMAGE",
-            read=fixed_image,
-        ),
-    ] = ""
-    known_hosts: Annotated[Path | None, Flag(OWN, "Host keys that the pod trusts.", "FILE")] = None
-    ssh_secret: Annotated[
-        str,
-        Flag(OWN, "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME", read=secret_name),
-    ] = "rollout-ssh"  # noqa: S105 - its name
-    env_secret: Annotated[
-        str,
-        Flag(
-            OWN,
-            "Secret whose keys are variables: settings that are secret, tokens, a passphrase.",
-            "NAME",
-            read=secret_name,
-        ),
-    ] = ""
-    schedule: Annotated[
-        str, Flag(OWN, "cronjob: when a pass begins, in cron's five fields.", "CRON", read=cron_schedule)
-    ] = "0 1 * * *"
-    time_zone: Annotated[str, Flag(OWN, "cronjob: timezone of the schedule.", "ZONE", read=zone)] = "Etc/UTC"
-    active_deadline: Annotated[
-        Duration | None,
-        Flag(
-            OWN,
-            "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
-            "DURATION",
-            read=values.some_time,
-        ),
-    ] = None
-    every: Annotated[
-        Duration | None,
-        Flag(
-            OWN,
-            "deployment: time from one pass to the next. Default: what the settings say, else 10m.",
-            "DURATION",
-            read=values.some_time,
-        ),
-    ] = None
-    replicas: Annotated[
-        int, Flag(OWN, "fleetlock: how many pods serve; no two of them on one node.", "N", least=2, most=9)
-    ] = 2
-    tls_secret: Annotated[
-        str,
-        Flag(
-            OWN,
-            "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
-            "NAME",
-            read=secret_name,
-        ),
-    ] = ""
-    cluster_ip: Annotated[
-        str,
-        Flag(
-            OWN,
-            "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
-            "ADDRESS",
-            read=address,
-        ),
-    ] = ""
-    hosts_network: Annotated[
-        list[str] | None,
-        Flag(OWN, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR", read=network),
-    ] = None
-    disable_eviction: Annotated[bool, Flag(OWN, "Delete pods instead of evicting them, and print the right to.")] = (
-        False
+    namespace: str = setting(
+        DEFAULT_NAME, "Namespace of the pod, its account and its settings.", "NAME", read=values.namespace
     )
-    image_pull_secret: Annotated[
-        list[str] | None,
-        Flag(OWN, "Secret with which the image is pulled. Repeatable.", "NAME", read=secret_name),
-    ] = None
-    requests: Annotated[str, Flag(OWN, "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=quantities)] = (
-        _written(REQUESTS)
+    name: str = setting(DEFAULT_NAME, "Name of everything that is printed.", "NAME", read=object_name)
+    image: str = setting(
+        "",
+        "Image that you built, with its tag or digest. One without a registry is never pulled.",
+        "IMAGE",
+        read=fixed_image,
     )
-    limits: Annotated[str, Flag(OWN, "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=quantities)] = (
-        _written(LIMITS)
+    known_hosts: Path | None = setting(None, "Host keys that the pod trusts.", "FILE")
+    ssh_secret: str = setting(
+        "rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME", read=secret_name
     )
-    node_selector: Annotated[
-        list[str] | None, Flag(OWN, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=label)
-    ] = None
-    toleration: Annotated[
-        list[str] | None,
-        Flag(
-            OWN,
-            "Also on nodes with this taint, besides the control plane's. Repeatable.",
-            "KEY[=VALUE][:EFFECT]",
-            read=written_toleration,
-        ),
-    ] = None
-    pod_monitor: Annotated[
-        bool, Flag(OWN, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock.")
-    ] = False
-    format: Annotated[Format, Flag(OWN, "One text, or the files of a kustomization (with --out).")] = Format.YAML
-    out: Annotated[Path | None, Flag(OWN, "Directory for those files; new or empty.", "DIR")] = None
+    env_secret: str = setting(
+        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME", read=secret_name
+    )
+    schedule: str = setting(
+        "0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON", read=cron_schedule
+    )
+    time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=zone)
+    active_deadline: Duration | None = setting(
+        None,
+        "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
+        "DURATION",
+        read=values.some_time,
+    )
+    every: Duration | None = setting(
+        None,
+        "deployment: time from one pass to the next. Default: what the settings say, else 10m.",
+        "DURATION",
+        read=values.some_time,
+    )
+    replicas: int = setting(2, "fleetlock: how many pods serve; no two of them on one node.", "N", least=2, most=9)
+    tls_secret: str = setting(
+        "",
+        "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
+        "NAME",
+        read=secret_name,
+    )
+    cluster_ip: str = setting(
+        "",
+        "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
+        "ADDRESS",
+        read=address,
+    )
+    hosts_network: list[str] | None = setting(
+        None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR", read=network
+    )
+    disable_eviction: bool = setting(False, "Delete pods instead of evicting them, and print the right to.")
+    image_pull_secret: list[str] | None = setting(
+        None, "Secret with which the image is pulled. Repeatable.", "NAME", read=secret_name
+    )
+    requests: str = setting(
+        _written(REQUESTS), "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=quantities
+    )
+    limits: str = setting(_written(LIMITS), "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=quantities)
+    node_selector: list[str] | None = setting(
+        None, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=label
+    )
+    toleration: list[str] | None = setting(
+        None,
+        "Also on nodes with this taint, besides the control plane's. Repeatable.",
+        "KEY[=VALUE][:EFFECT]",
+        read=written_toleration,
+    )
+    pod_monitor: bool = setting(
+        False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
+    )
+    format: Format = setting(Format.YAML, "One text, or the files of a kustomization (with --out).")
+    out: Path | None = setting(None, "Directory for those files; new or empty.", "DIR")
 
     @property
     def pod(self) -> Pod:

@@ -1,19 +1,54 @@
-"""The schema's settings by their dotted names: what each is made of, and how one is read from what is written."""
+"""What a setting is made of: how the schema declares one, and how one is read from what is written."""
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-import msgspec
+from rollout.cli.settings.values import TRUTH, at_least_one, some_time
+from rollout.model.quantity import Count, Duration
 
-from rollout.cli.settings.schema import Allow, Key, PoolTable, Settings
-from rollout.cli.settings.values import TRUTH, allowed
-from rollout.planning.rivals import RIVALS
+T = TypeVar("T")
+_READERS = {Count: at_least_one, Duration: some_time}
+_METAVARS = {Count: "COUNT", Duration: "DURATION", Path: "FILE", bool: "", int: "N"}
 
-POOL = "pool"
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How a setting is written, besides its type, which implies `read` and `metavar` where they are not given.
+
+    `read` makes a value of one text; `words` are all that it may be. `flag` and `short` are for what people type.
+    `variable` is for a secret without a flag, whose value no message shows. What separates the items of a list in one
+    text is `between`; a flag of a list is repeatable as well. `check` looks at a whole list.
+    """
+
+    help: str
+    metavar: str = ""
+    read: Callable[[str], Any] | None = None
+    words: Sequence[str] = ()
+    flag: str = ""
+    short: str = ""
+    variable: str = ""
+    between: str = ","
+    check: Callable[[Sequence[str]], object] | None = None
+    least: int | None = None
+    most: int | None = None
+
+
+def setting(default: T, help: str, metavar: str = "", **how: Any) -> T:  # noqa: A002 - what it is
+    """Declare a field of a table: its default, its help, and the rest of its `Key`."""
+    declared: T = field(default=default, metadata={"key": Key(help, metavar, **how)})
+    return declared
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Table:
+    """A table of the file: a frozen dataclass of settings."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +60,18 @@ class Setting:
     kind: Any
     is_list: bool
     default: Any
-    help: str
     key: Key
+
+    @property
+    def help(self) -> str:
+        """What it is, in a sentence."""
+        return self.key.help
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in a help text."""
+        words = "WORD" if issubclass(self.kind, Enum) or self.key.words else ""
+        return self.key.metavar or words or _METAVARS.get(self.kind, "")
 
     @property
     def is_flag(self) -> bool:
@@ -46,9 +91,7 @@ class Setting:
     @property
     def choices(self) -> Sequence[str]:
         """Its words, where they are fixed."""
-        if self.key.read is allowed:
-            return (*Allow, *RIVALS)
-        return [str(item.value) for item in self.kind] if issubclass(self.kind, Enum) else ()
+        return self.key.words or ([str(item.value) for item in self.kind] if issubclass(self.kind, Enum) else ())
 
     def read(self, written: Any) -> Any:
         """The value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
@@ -67,16 +110,17 @@ class Setting:
         return str(item).split(self.key.between)
 
     def _single(self, written: Any) -> Any:
-        if self.key.read is not None and isinstance(written, str | int | float) and not isinstance(written, bool):
-            return self.key.read(str(written))
+        read = self.key.read or _READERS.get(self.kind)
+        if read is not None and isinstance(written, str | int | float) and not isinstance(written, bool):
+            return read(str(written))
         if self.kind is bool:
             return _truth(written)
         if isinstance(written, bool) or not isinstance(written, str | int | float):
             raise ValueError("it takes one value, not a list or a table")  # noqa: TRY004 - told as any other
         if self.kind is int:
             return _number(written, self.key)
-        if issubclass(self.kind, Enum):
-            return _word(self.kind, str(written))
+        if self.choices and str(written) not in self.choices:
+            raise ValueError(f"{str(written)!r} is not one of {', '.join(self.choices)}")
         return self.kind(str(written))
 
 
@@ -99,53 +143,22 @@ def _number(written: Any, limits: Key) -> int:
     return number
 
 
-def _word(kind: type[Enum], text: str) -> Enum:
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(str(item.value) for item in kind)
-        raise ValueError(f"{text!r} is not one of {known}") from None
-
-
-@cache
-def settings() -> Mapping[str, Setting]:
-    """Every setting but those of pools, by its dotted name, in the order of the schema."""
-    tables = get_type_hints(Settings, include_extras=True)
-    return {
-        setting.name: setting
-        for table, kind in tables.items()
-        if table != POOL
-        for setting in _of_table(kind, f"{table}.")
-    }
-
-
-@cache
-def pool_settings() -> Mapping[str, Setting]:
-    """Those of a [[pool]], by key."""
-    return {setting.name: setting for setting in _of_table(PoolTable, "")}
-
-
-def _of_table(table: type[msgspec.Struct], before: str) -> list[Setting]:
-    hints = get_type_hints(table, include_extras=True)
-    return [
-        _setting(f"{before}{field.encode_name}", field.name, hints[field.name], field.default)
-        for field in msgspec.structs.fields(table)
-    ]
-
-
-def _setting(name: str, field: str, hint: Any, default: Any) -> Setting:
-    annotated, meta = get_args(hint)
-    kind = annotated
-    if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
-        kind = next(part for part in get_args(kind) if part is not type(None))
-    is_list = get_origin(kind) is tuple
-    kind = get_args(kind)[0] if is_list else kind
-    return Setting(name, field, kind, is_list, default, meta.description, meta.extra["key"])
+def settings_of(table: type[Table], before: str = "") -> Iterator[Setting]:
+    """Yield the settings of a table, each with this `before` its name."""
+    hints = get_type_hints(table)
+    for item in fields(table):  # type: ignore[arg-type]
+        kind = hints[item.name]
+        if isinstance(kind, types.UnionType) or get_origin(kind) is Union:
+            kind = next(part for part in get_args(kind) if part is not type(None))
+        is_list = get_origin(kind) is tuple
+        kind = get_args(kind)[0] if is_list else kind
+        name = f"{before}{item.name.replace('_', '-')}"
+        yield Setting(name, item.name, kind, is_list, item.default, item.metadata["key"])
 
 
 def written(value: Any) -> str:
-    """A default for people; empty where there is none."""
-    if value is None or value is msgspec.NODEFAULT or value in (False, "", ()):
+    """Return a default as people read it; empty where there is none."""
+    if value is None or value in (False, "", ()):
         return ""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))

@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
-from rollout.cli.settings.keys import settings as settings_by_name
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.schema import settings as settings_by_name
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
@@ -83,7 +81,7 @@ def _drain(settings: Settings) -> DrainPolicy:
 def _gates(settings: Settings) -> GatePolicy:
     gates, alerts = settings.gates, settings.alerts
     return GatePolicy(
-        windows=WindowPolicy(gates.window, gates.wait_window),
+        windows=WindowPolicy(gates.window, gates.wait_window, freezes_of(settings)),
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
@@ -94,6 +92,17 @@ def _gates(settings: Settings) -> GatePolicy:
         soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
+
+
+def freezes_of(settings: Settings) -> tuple[str, ...]:
+    """The freezes that are written, and those of the calendar as it is now."""
+    freezes, calendar = settings.gates.freeze, settings.gates.calendar
+    if calendar is None:
+        return freezes
+    from rollout.adapters.calendar_file import read_calendar
+    from rollout.adapters.clock import SystemClock
+
+    return (*freezes, *read_calendar(calendar, SystemClock().now()))
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
@@ -116,7 +125,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
     from rollout.planning.pools import ordered
 
-    pools = tuple(Pool(**msgspec.structs.asdict(table)) for table in tables)
+    pools = tuple(Pool(**vars(table)) for table in tables)
     try:
         ordered(pools)
     except UsageError as error:

@@ -59,16 +59,6 @@ def node_name(value: str) -> str:
     return value.removeprefix("node/").removeprefix("nodes/")
 
 
-def allowed(value: str) -> str:
-    """A word of --allow, or the name of a reboot coordinator."""
-    from rollout.cli.settings.schema import Allow
-    from rollout.planning.rivals import RIVALS
-
-    if value not in (*Allow, *RIVALS):
-        raise UsageError(f"{value!r} is not known", hint=f"Words: {', '.join(Allow)}. Rivals: {', '.join(RIVALS)}.")
-    return value
-
-
 def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written; or none."""
     if value.strip():
@@ -109,6 +99,14 @@ def window(value: str) -> str:
     from rollout.planning.windows import Window
 
     Window.parse(value)
+    return value
+
+
+def freeze(value: str) -> str:
+    """A freeze that can be read, as it was written."""
+    from rollout.planning.windows import parse_freeze
+
+    parse_freeze(value)
     return value
 
 
@@ -169,7 +167,7 @@ def pushgateway_url(value: str) -> str:
     """The address of a Pushgateway, or none."""
     if not value.strip():
         return ""
-    from rollout.adapters.pushgateway import checked_push_url
+    from rollout.adapters.metrics import checked_push_url
 
     return checked_push_url(value.strip())
 
@@ -177,7 +175,7 @@ def pushgateway_url(value: str) -> str:
 def listen_address(value: str) -> str:
     """An address to listen on, or none."""
     if value.strip():
-        from rollout.adapters.metrics_server import parsed_address
+        from rollout.adapters.metrics import parsed_address
 
         parsed_address(value.strip())
     return value.strip()
@@ -200,7 +198,7 @@ class UrlFile:
 
 def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """URLs that can be sent to. None is part of a complaint, which has their number."""
-    from rollout.adapters.notify.urls import destinations
+    from rollout.adapters.notify import destinations
 
     destinations(urls)
     return tuple(urls)

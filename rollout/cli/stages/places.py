@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from rollout.adapters.notify.destination import DeliveryError, deliver
+from rollout.adapters.notify import DeliveryError, deliver
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Metrics, Notify
 from rollout.errors import RolloutError

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.journal import runs_directory
-from rollout.adapters.output_file import open_output
+from rollout.adapters.local_files import current_reader, distrust, open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.rules import policy_of, probe_of, selection_of

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rollout.cli.settings.keys import settings
 from rollout.cli.settings.reading import SettingsFile, given
 from rollout.cli.settings.rules import policy_of, server_policy
-from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.schema import Settings, settings
 from rollout.errors import InputError, UsageError
 from rollout.model.policy import Policy
 
