@@ -21,7 +21,7 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
-from rollout.model.names import is_object_name, is_version
+from rollout.model.text import is_object_name, is_version
 from rollout.ports import ClusterApi
 
 _KEY = "memory.json"

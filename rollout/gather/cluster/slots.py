@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rollout.gather.cluster.documents import Document
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slot, Slots, UnaskedReboot, is_fleetlock_run, is_group
-from rollout.model.names import is_object_name, is_run_id
+from rollout.model.text import is_object_name, is_run_id
 from rollout.ports import ClusterApi
 
 _KEY = "slots.json"
