@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.execution.events.writer import COMPONENT
+from rollout.execution.events import COMPONENT
 from tests.contract.cluster import MERGE
 from tests.contract.played import Played
 from tests.contract.programs import FLAGS, assert_in_service, ended, node, selector, started

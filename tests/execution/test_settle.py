@@ -10,7 +10,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.settle import Look, Settler
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy

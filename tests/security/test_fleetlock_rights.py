@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.execution.events.phases import REASONS
+from rollout.execution.events import REASONS
 from rollout.lab.api.access import Grant, grants_of
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS
