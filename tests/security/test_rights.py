@@ -19,7 +19,7 @@ from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.manifests.installation import Access
-from rollout.manifests.roles import roles
+from rollout.manifests.objects import roles
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
 

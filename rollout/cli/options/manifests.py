@@ -3,7 +3,6 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.cli.settings import values
@@ -28,13 +27,6 @@ _SCHEDULE = re.compile(
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
-
-
-class Format(StrEnum):
-    """How it is written."""
-
-    YAML = "yaml"
-    KUSTOMIZE = "kustomize"
 
 
 def fixed_image(value: str) -> str:
@@ -213,8 +205,6 @@ class ManifestOptions(Table):
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
     )
-    format: Format = setting(Format.YAML, "One text, or the files of a kustomization (with --out).")
-    out: Path | None = setting(None, "Directory for those files; new or empty.", "DIR")
 
     @property
     def pod(self) -> Pod:
