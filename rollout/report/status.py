@@ -10,6 +10,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
+from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
     NOTHING,
     counted,
@@ -21,7 +22,6 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
-from rollout.model.unasked import detect_flag
 from rollout.planning.memory import trouble, why_aborted, why_held
 from rollout.planning.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
@@ -92,8 +92,7 @@ def status_text(
         notes = [_note(status, memory) for status in shown]
         lines = [_wide_table(shown, notes), _counts(statuses)]
     else:
-        said = (_brief_note(status, memory, now) for status in shown)
-        notes = ["" if _is_among(note, remembered) else note for note in said]
+        notes = [_brief_note(status, memory, now, remembered) for status in shown]
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [wrapped(said.sentence, width) for said in (*remembered, rollout) if said.sentence]
     if rollout.once:
@@ -217,14 +216,16 @@ def _note(status: NodeStatus, memory: Memory) -> str:
     return printable("; ".join(filter(None, (stage, sentence, again if status.retry_after else ""))))
 
 
-def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None) -> str:
-    """The same for one look: what went wrong and when, without the way out, which the end of the screen has."""
+def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp]) -> str:
+    """The same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
     stage = _split(status.under_way, ", ")[1]
     if status.is_rebooting:
         return printable(stage)
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
     sentence = _brief(status.error or _worth_telling(status), is_word=status.is_paused and not status.error)
+    if _is_among(sentence, below):
+        sentence = ""
     if not status.retry_after or status.rollback:
         return printable("; ".join(filter(None, (stage, sentence))))
     return printable("; ".join(filter(None, (_trouble(status, memory, now), sentence))))

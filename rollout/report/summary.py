@@ -117,13 +117,15 @@ def _fix_text(fix: str, width: int | None) -> str:
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
     """Each command alone on its line, below what is to be known before it."""
+    before = ""
     for step in steps:
         if step.lead in ("see", "go on"):
-            yield "Next:"
+            yield from () if step.lead == before else ("Next:",)
         elif step.lead != "then":
             yield wrapped(_sentence(step.lead) + (":" if step.command else ""), width)
         if step.command:
             yield f"{_INDENT}{step.command}"
+        before = step.lead
 
 
 def _sentence(text: str) -> str:
@@ -175,7 +177,7 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
     if release := _release(result):
         yield Step("once you know the cause", release)
     if result.not_started or result.deferred:
-        but = ", but for versions that are held" if result.failed else ""
+        but = ", but for held versions" if result.failed else ""
         yield Step(f"the next pass takes up what is left{but}.")
 
 
@@ -197,6 +199,8 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         yield from (Step("see", "rollout doctor"), Step("then", go_on))
     elif any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
         yield Step("once its pods can leave", go_on)
+    elif result.newly_held:
+        yield Step(f"version {shortened(result.newly_held)} is held. Once it is mended", go_on)
     elif result.failed:
         yield Step("once it is mended", go_on)
     elif not result.complete:
