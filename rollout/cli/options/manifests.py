@@ -8,7 +8,7 @@ from pathlib import Path
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
-from rollout.gather.cluster.quantities import parse_quantity
+from rollout.gather.cluster.requests import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
 from rollout.planning.selector import is_label_value

@@ -18,9 +18,8 @@ from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import WatchEventType, read_list
 from rollout.gather.cluster.snapshot import BUDGETS
-from rollout.gather.cluster.watch_events import WatchEventType
 from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.budgets import BudgetIndex, bypasses
 
