@@ -18,7 +18,7 @@ from rollout.model.notification import Note, NotifyEvent, RolloutState
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
-from rollout.planning.explanation import Explanation
+from rollout.planning.plan.explanation import Explanation
 from rollout.report import document_types, fleetlock
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (

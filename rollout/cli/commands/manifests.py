@@ -183,7 +183,7 @@ def _known_hosts(file: Path | None) -> str:
 
 def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Times":
     from rollout.manifests.installation import Times
-    from rollout.planning.estimates import slowest_node_seconds
+    from rollout.planning.play.pace import slowest_node_seconds
 
     if kind is Kind.FLEETLOCK:
         # a drain goes on by any other replica

@@ -11,8 +11,8 @@ from rollout.errors import UsageError
 from rollout.gather.cluster.requests import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
-from rollout.planning.selector import is_label_value
-from rollout.planning.windows import checked_zone
+from rollout.planning.eligibility.selector import is_label_value
+from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(

@@ -15,9 +15,9 @@ from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import elapsed, natural_key, seconds_since
-from rollout.planning.eligibility import Candidate, exclusion
-from rollout.planning.memory import Rules, resting_until
-from rollout.planning.pools import Pools, pools_of
+from rollout.planning.eligibility.candidates import Candidate, exclusion
+from rollout.planning.eligibility.memory import Rules, resting_until
+from rollout.planning.eligibility.pools import Pools, pools_of
 
 _ROLLED_BACK = "rolled back from"
 

@@ -17,8 +17,17 @@ from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
 from rollout.model.text import natural_key
-from rollout.planning.packing import budget_bound, by_name, by_price, fastest, filled_by, joining, lower_bound, used_by
-from rollout.planning.sharing import Limits, Piece, is_owner
+from rollout.planning.layout.packing import (
+    budget_bound,
+    by_name,
+    by_price,
+    fastest,
+    filled_by,
+    joining,
+    lower_bound,
+    used_by,
+)
+from rollout.planning.layout.sharing import Limits, Piece, is_owner
 
 _POOL = "pool:"
 CANARY = "canary"

@@ -13,7 +13,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node, Pod
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.sharing import Rate
+from rollout.planning.layout.sharing import Rate
 
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30

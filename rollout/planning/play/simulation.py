@@ -14,14 +14,14 @@ from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.plan import Estimate, Rolling, TimeEstimate, Wave
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import LONGEST
-from rollout.planning.budgets import BudgetIndex
-from rollout.planning.estimates import Pace, past_run
-from rollout.planning.pod_flow import Action, Agenda, PodFlow
-from rollout.planning.pools import Pools
-from rollout.planning.rolling import candidates
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.sharing import Rates
-from rollout.planning.waves import Placed
+from rollout.planning.drain.budgets import BudgetIndex
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.eligibility.pools import Pools
+from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.sharing import Rates
+from rollout.planning.layout.waves import Placed
+from rollout.planning.play.pace import Pace, past_run
+from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 
 # So often is a rollout played that a scheduler's choice between equal nodes may change, as long as there is so little
 # to play: pods times nodes.

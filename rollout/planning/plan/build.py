@@ -27,23 +27,23 @@ from rollout.model.plan import (
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
 from rollout.model.text import counted, natural_key, shortened
-from rollout.planning.away import AwayLimit, is_away
-from rollout.planning.budgets import BudgetIndex
-from rollout.planning.control_plane import ControlPlane
-from rollout.planning.document import identify
-from rollout.planning.drainable import Drainable, DrainForecaster
-from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
-from rollout.planning.estimates import NO_PAST, Pace, Past, past_run
-from rollout.planning.fitting import Foresight, fitted
-from rollout.planning.memory import Rules, memory_warnings
-from rollout.planning.pool_layout import Quotas, lay_out_pools
-from rollout.planning.pools import Pools, pools_of
-from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, slow_first, uncrowded
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
-from rollout.planning.simulation import Simulator, slowest_ending, timeout
-from rollout.planning.waves import Layout, Placed
+from rollout.planning.drain.budgets import BudgetIndex
+from rollout.planning.drain.forecast import Drainable, DrainForecaster
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
+from rollout.planning.eligibility.control_plane import ControlPlane
+from rollout.planning.eligibility.memory import Rules, memory_warnings
+from rollout.planning.eligibility.pools import Pools, pools_of
+from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
+from rollout.planning.layout.fitting import Foresight, fitted
+from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
+from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
+from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
+from rollout.planning.layout.waves import Layout, Placed
+from rollout.planning.plan.document import identify
+from rollout.planning.play.pace import NO_PAST, Pace, Past, past_run
+from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
 
 _DEFERRED = ExclusionReason.DEFERRED
 _NAMED_USERS = 3

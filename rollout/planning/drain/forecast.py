@@ -9,12 +9,11 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
-from rollout.planning.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
-from rollout.planning.budgets import BudgetIndex, StuckPods, guards
-from rollout.planning.eligibility import Candidate
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.sharing import Load
-from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
+from rollout.planning.drain.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
+from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, guards
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
+from rollout.planning.eligibility.candidates import Candidate
 
 _Guarded = list[tuple[Pod, tuple[str, ...]]]
 

@@ -22,9 +22,9 @@ from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.model.text import is_object_name
-from rollout.planning.pools import ordered
-from rollout.planning.rules import impossible_rules
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.pools import ordered
+from rollout.planning.eligibility.selector import parse_selector
+from rollout.planning.plan.rules import impossible_rules
 
 # In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.
 LARGEST_DOCUMENT = 32 << 20

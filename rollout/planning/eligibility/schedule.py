@@ -7,7 +7,7 @@ from typing import Self
 
 from rollout.model.gates import WindowPolicy
 from rollout.model.text import shortened
-from rollout.planning.windows import Opening, Period, Window, join, parse_freeze
+from rollout.planning.eligibility.windows import Opening, Period, Window, join, parse_freeze
 
 OUTSIDE = "outside the maintenance window"
 # Days that are looked ahead: of weekly windows, of monthly ones, and of those with dates.

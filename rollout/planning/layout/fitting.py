@@ -11,10 +11,10 @@ from itertools import groupby
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, WarningKind
-from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.sharing import Limits, Piece
-from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
+from rollout.planning.drain.budgets import BudgetIndex, guards
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.waves import Placed, as_played, excess, joined, latecomers, without
 
 # What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
 _LATER = 1.5

@@ -29,7 +29,7 @@ from enum import StrEnum
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.policy import DrainPolicy
 from rollout.model.text import seconds_since
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.selector import parse_selector
 
 _EVERY_POD = LabelSelector()
 _NEVER_REPLACED = ("DaemonSet", "Node")

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
-from rollout.planning.drainable import Drainable
-from rollout.planning.plan import Decisions
-from rollout.planning.sharing import Limits, Piece
-from rollout.planning.verdicts import Action, VerdictReason
-from rollout.planning.waves import Layout, Placed, obstacles
+from rollout.planning.drain.forecast import Drainable
+from rollout.planning.drain.verdicts import Action, VerdictReason
+from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.waves import Layout, Placed, obstacles
+from rollout.planning.plan.build import Decisions
 
 
 @dataclass(frozen=True, slots=True)

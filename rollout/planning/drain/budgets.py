@@ -12,6 +12,9 @@ from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
 from rollout.model.selectors import first_naming_values
 from rollout.model.text import seconds_since
 
+Load = Mapping[str, int]
+"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
+
 _Bucket = tuple[str, str, str]
 
 

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Duration
-from rollout.planning.days import EVERY_DAY, Days, parse_days
+from rollout.planning.eligibility.days import EVERY_DAY, Days, parse_days
 
 LONGEST = Duration(7 * 86400)
 

@@ -13,8 +13,8 @@ from rollout.errors import UsageError
 from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.selector import checked_label, node_labels, parse_selector
-from rollout.planning.windows import Window, parse_freeze
+from rollout.planning.eligibility.selector import checked_label, node_labels, parse_selector
+from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:

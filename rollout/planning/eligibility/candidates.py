@@ -17,9 +17,9 @@ from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.planning.memory import UNJUDGED, Rules, objection
-from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.memory import UNJUDGED, Rules, objection
+from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
+from rollout.planning.eligibility.selector import parse_selector
 
 _OPERATION_SENTENCES = {
     UpdateOperation.IDLE: "nothing is staged",

@@ -13,8 +13,8 @@ from operator import attrgetter
 
 from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod, Resources
 from rollout.model.demand import Demand
-from rollout.planning.capacity import FreeCapacity, Matching, Scores, requests_in_words
-from rollout.planning.neighbours import Check, Neighbours
+from rollout.planning.drain.capacity import FreeCapacity, Matching, Scores, requests_in_words
+from rollout.planning.drain.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3

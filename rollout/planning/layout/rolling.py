@@ -16,9 +16,9 @@ from statistics import median
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.sharing import Limits
-from rollout.planning.waves import ALONE, Placed, Reason, noted
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.layout.sharing import Limits
+from rollout.planning.layout.waves import ALONE, Placed, Reason, noted
 
 _ROOM = ("room:cpu", "room:memory", "room:pods")
 # So many times as long as the median takes a slow node.

@@ -16,9 +16,9 @@ from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
-from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.estimates import Pace, is_ordered
-from rollout.planning.scheduler import Scheduler
+from rollout.planning.drain.budgets import BudgetIndex, guards
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.play.pace import Pace, is_ordered
 
 Action = Callable[[], None]
 """What happens at a moment."""

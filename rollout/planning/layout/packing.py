@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from rollout.model.text import natural_key
-from rollout.planning.sharing import Limits, Load, Piece, Rates, Weight, sum_of
+from rollout.planning.drain.budgets import Load
+from rollout.planning.layout.sharing import Limits, Piece, Rates, Weight, sum_of
 
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
 # With many nodes there is time for one layout.

@@ -22,10 +22,10 @@ from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, Resources
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
-from rollout.planning.capacity import USUAL_PODS, requests_in_words
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
+from rollout.planning.drain.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
+from rollout.planning.drain.capacity import USUAL_PODS, requests_in_words
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
 
 _REFUSALS = {
     VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,

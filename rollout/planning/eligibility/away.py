@@ -11,8 +11,8 @@ from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import printable, shortened
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.pools import pools_of
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
 
 _NAMED = 5
 

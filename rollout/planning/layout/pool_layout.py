@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
-from rollout.planning.away import AwayLimit
-from rollout.planning.packing import joining
-from rollout.planning.pools import Pools, predecessors
-from rollout.planning.sharing import Limits, Piece
-from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.pools import Pools, predecessors
+from rollout.planning.layout.packing import joining
+from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
 
 
 @dataclass(frozen=True, slots=True)

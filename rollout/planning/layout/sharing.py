@@ -12,16 +12,12 @@ from dataclasses import dataclass, field, replace
 from rollout.model.cluster import Node, Pod
 from rollout.model.demand import takes_pods
 from rollout.model.plan import PlanWarning, WarningKind
-from rollout.planning.budgets import BudgetIndex
-from rollout.planning.scheduler import Scheduler
-from rollout.planning.verdicts import is_replaced
+from rollout.planning.drain.budgets import BudgetIndex, Load
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.verdicts import is_replaced
 
 # Nobody waits longer than that many turns for a budget, even where no deadline ends a drain.
 _MOST_ROUNDS = 1000
-
-
-Load = Mapping[str, int]
-"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
 
 
 Weight = tuple[int, ...]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rollout.model.cluster import Node, Pod, PodPhase
 from rollout.model.plan import Blocker, BlockerKind
 from rollout.model.policy import Policy
-from rollout.planning.away import why_away
-from rollout.planning.eligibility import is_control_plane
+from rollout.planning.eligibility.away import why_away
+from rollout.planning.eligibility.candidates import is_control_plane
 
 _ETCD, _API_SERVER = "etcd", "kube-apiserver"
 _ETCD_ROLE = "node-role.kubernetes.io/etcd"

@@ -7,8 +7,8 @@ from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.planning.plan import PlanInputs
-from rollout.planning.pools import Pools, pools_of
+from rollout.planning.eligibility.pools import Pools, pools_of
+from rollout.planning.plan.build import PlanInputs
 
 
 @dataclass(frozen=True, slots=True)
