@@ -14,8 +14,8 @@ from rollout.cli.completion import complete_values
 from rollout.cli.help import SectionedCommand, prepare_values
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-# Of two commands that share a file, the one that has not its name.
-_ELSEWHERE = {"unpause": "pause"}
+# Of commands that share a file, those that have not its name.
+_ELSEWHERE = {"unpause": "pause", "release": "pause"}
 
 
 class Commands(Mapping[str, Any]):

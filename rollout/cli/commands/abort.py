@@ -1,6 +1,7 @@
 """`rollout abort`."""
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,7 @@ from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Connections
-    from rollout.execution.lock_holder import LeaseWatch
+    from rollout.cli.stages.session import Session
     from rollout.execution.record.unfinished import Unfinished
     from rollout.execution.rollout.ledger import Aborted
 
@@ -42,89 +42,62 @@ def abort(
     from rollout.cli.stages import gather
     from rollout.cli.stages.journal import note_abort
     from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
-    from rollout.cli.terminal import show
+    from rollout.cli.stages.session import connect
+    from rollout.cli.terminal import show, show_bytes, show_lines
+    from rollout.model.json_text import json_line
     from rollout.model.policy import Selection
     from rollout.report.columns import wrapped
-    from rollout.report.unfinished import abort_text
+    from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
-    connections, namespace, as_json = (
-        gather.connect(settings, Selection()),
-        settings.lock.namespace,
-        settings.output.as_json,
-    )
-    watch = refuse_beside_living(connections.api, namespace, force_unlock)
-    unfinished = gather.find_unfinished(connections.api, namespace, deferred=True)
-    if unfinished is None and not gather.has_slots(connections.api, namespace):
-        show("null" if as_json else "Nothing to undo: this cluster has no record of a rollout.")
+    session = connect(settings, Selection())
+    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
+    if unfinished is None and not gather.has_slots(session.api, session.namespace):
+        show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=as_json)
-    if not as_json:
-        lock_now = glance_at_lock(connections.api, namespace)
-        show(wrapped(abort_text(unfinished, lock_now, wait=wait), settings.output.width))
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
+    if not session.as_json:
+        lock_now = glance_at_lock(session.api, session.namespace)
+        show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
     if not yes:
-        _ask(unfinished, connections, settings)
-    aborted = _undo(connections, settings, watch, force_unlock, wait=wait)
+        _ask(unfinished, session)
+    aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
-    _show_undone(aborted, as_json=as_json)
+    if session.as_json:
+        show_bytes(json_line(abort_document(aborted)))
+    else:
+        show_lines(aborted_text(aborted))
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
 
-def _ask(unfinished: "Unfinished | None", connections: "Connections", settings: Given) -> None:
-    from rollout.cli import consent, wiring
+def _ask(unfinished: "Unfinished | None", session: "Session") -> None:
+    from rollout.cli import consent
     from rollout.model.text import counted
 
-    where = consent.place(connections.api.server, wiring.context_of(settings.cluster))
     touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
     what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
-    consent.ask(f"{what} {where}")
+    consent.ask(f"{what} {session.place}")
 
 
-def _undo(
-    connections: "Connections",
-    settings: Given,
-    watch: "LeaseWatch",
-    force_unlock: str,
-    *,
-    wait: float,
-) -> "Aborted":
+def _undo(session: "Session", *, wait: float) -> "Aborted":
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
+    from rollout.cli.stages.execute import run_options
     from rollout.execution.base.reporting import Observers
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
-    from rollout.execution.rollout.ports import Ports, RunOptions
+    from rollout.execution.rollout.ports import Ports
     from rollout.report.observers import EventLog, Unfailing
     from rollout.report.plain import PlainLines
 
-    targets = gather.ask_named(gather.read_nodes(connections), (), connections, settings.ssh)
-    options = RunOptions(
-        selected=len(targets.selected),
-        holder=wiring.lease_holder(),
-        lease_namespace=settings.lock.namespace,
-        lease_seconds=settings.lock.seconds,
-        probe_timeout=settings.ssh.probe_timeout,
-        unlock=force_unlock,
-        watch=watch,
-    )
+    targets = gather.ask_named(session, gather.read_nodes(session), ())
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
-    ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
+    ports = Ports(session.api, session.shell, wiring.system_clock(), observer)
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no further node is given back"):
-        return undo(targets.hosts, ports, options, wait=wait, stop=stop)
-
-
-def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
-    """Tell what came of it."""
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_line
-    from rollout.report.unfinished import abort_document, aborted_text
-
-    if as_json:
-        show_bytes(json_line(abort_document(aborted)))
-    else:
-        show_lines(aborted_text(aborted))
+        return undo(targets.hosts, ports, run_options(session, len(targets.selected)), wait=wait, stop=stop)

@@ -7,7 +7,7 @@ import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import detected_by, probe_of, selection_of
+from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Ssh
 from rollout.errors import InputError, UsageError
 
@@ -40,20 +40,20 @@ def inventory(
       rollout inventory --host worker-1
       ansible-inventory -i inventory/ --graph
     """
-    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.gather import ask_hosts, read_nodes
+    from rollout.cli.stages.session import connect
     from rollout.cli.terminal import show_bytes
     from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.model.json_text import json_document
-    from rollout.planning.eligibility import excluded_by_name
 
     if list and host:
         raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")
     selection = selection_of(settings)
     narrowed = replace(selection, nodes=(host,)) if host else selection
-    connections = connect(settings, narrowed)
-    nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, narrowed, settings.ssh, probe_of(settings, detected_by(settings)))
-    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
+    session = connect(settings, narrowed, policy_of(settings))
+    nodes = read_nodes(session)
+    targets = ask_hosts(session, nodes)
+    chosen = targets.meant(nodes, narrowed)
     reached = _connection(settings.ssh)
     if host and not chosen:
         raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")

@@ -1,6 +1,6 @@
-"""`rollout pause` and `rollout unpause`."""
+"""`rollout pause`, `unpause` and `release`: what people have all rollouts remember."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -101,7 +101,6 @@ def pause(
       rollout pause --all --until 2026-11-30T06:00Z
     """
     from rollout.cli import wiring
-    from rollout.cli.stages.remembering import change_memory
     from rollout.cli.terminal import say
     from rollout.execution.record.memory import pause_node
     from rollout.model.memory import Pause
@@ -111,7 +110,7 @@ def pause(
     now = api.server_time() or wiring.system_clock().now()
     standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := _end(until, now)) else "")
     if all:
-        before, _ = change_memory(settings, partial(with_pause, pause=standing))
+        before, _ = _change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
     for name in names:
@@ -135,7 +134,6 @@ def unpause(
       rollout unpause --all
     """
     from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.remembering import change_memory
     from rollout.cli.terminal import say
     from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
@@ -146,7 +144,7 @@ def unpause(
     api, names = _named(settings, node, all)
     before: Memory | None = None
     if all:
-        before, _ = change_memory(settings, partial(with_pause, pause=None))
+        before, _ = _change_memory(settings, partial(with_pause, pause=None))
     nodes = with_patience(lambda: read_nodes(api))
     ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
     for name in ended:
@@ -214,3 +212,75 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
 
 def _written(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+VersionArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="VERSION", help="The held versions, as `rollout status` shows them.", show_default=False),
+]
+ForgetOption = Annotated[
+    list[str] | None, typer.Option("--node", metavar="NAME", help="Forget the failures of this node. Repeatable")
+]
+ForgetAllOption = Annotated[bool, typer.Option("--all", help="Forget every failure, of versions and of nodes")]
+
+
+@takes(*CLUSTER)
+def release(
+    settings: Given,
+    version: VersionArgument = None,
+    node: ForgetOption = None,
+    all: ForgetAllOption = False,  # noqa: A002 - the flag's name
+) -> None:
+    """End the hold of a version that failed on too many nodes: its nodes are taken again.
+
+    Nothing is rebooted by this. With --all also a memory that is not understood begins anew; a pause stays.
+
+    \b
+    Examples:
+      rollout release 4081.2.1
+      rollout release --node worker-2
+    """
+    from rollout.cli.terminal import show_bytes, show_lines
+    from rollout.model.json_text import json_document
+    from rollout.planning.memory import released
+    from rollout.report.document_types import ReleaseReport
+
+    versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))
+    if bool(versions or nodes) == all:
+        raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
+    before, after = _change_memory(
+        settings, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
+    )
+    gone = [name for name in before.versions if name not in after.versions]
+    forgotten = [name for name in before.nodes if name not in after.nodes]
+    unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
+    if settings.output.as_json:
+        show_bytes(json_document(ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)))
+    else:
+        show_lines(_released_text(gone, forgotten, unknown))
+
+
+def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:
+    from rollout.model.text import shortened
+
+    lines = [f"Released: {shortened(versions)}."] if versions else []
+    lines += [f"Failures forgotten of: {shortened(nodes)}."] if nodes else []
+    lines += [f"Nothing was held against: {shortened(unknown)}."] if unknown else []
+    return "\n".join(lines or ["Nothing to release: no failure is remembered."])
+
+
+def _change_memory(
+    settings: Given, change: "Callable[[Memory], Memory]", *, anew: bool = False
+) -> "tuple[Memory, Memory]":
+    """The memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
+    from rollout.cli import wiring
+    from rollout.cli.stages.gather import with_patience
+    from rollout.errors import ApiError
+    from rollout.execution.record.memory import change_memory
+    from rollout.gather.cluster.memory import read_standing
+
+    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
+    before = with_patience(lambda: read_standing(api, namespace)).memory
+    if before.problem and not anew:
+        raise ApiError(before.problem, hint="Reset it: rollout release --all")
+    return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))

@@ -1,6 +1,6 @@
 """`rollout plan`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +9,12 @@ import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Allow, Output
+from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
+from rollout.cli.settings.schema import Output
 from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Gathered
-    from rollout.cli.stages.plan import Intent
+    from rollout.cli.stages.session import Gathered, Session
     from rollout.model.plan import RolloutPlan
 
 PAGES = (".html", ".htm")
@@ -60,7 +59,8 @@ def plan(
     """
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.plan import Intent, decide
+    from rollout.cli.stages.plan import decide, where_of, zones
+    from rollout.cli.stages.session import connect
     from rollout.cli.terminal import say
     from rollout.report.findings import blocked_line
 
@@ -74,21 +74,23 @@ def plan(
     if explain is not None and output.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection_of(settings), policy_of(settings))
+    selection, policy = selection_of(settings), policy_of(settings)
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(settings, intent.selection, probe_of(settings, intent.policy.detect))
+    session = connect(settings, selection, policy)
+    gathered = gather.gather(session)
     if explain is not None:
-        _show_explanation(explain, intent, gathered, output)
+        _show_explanation(explain, session, gathered)
         return
-    planned = decide(intent, gathered.snapshot, gathered.targets)
-    beside = _beside(gathered, settings.lock.namespace)
-    blockers = refusals.refused(planned, only_rivals=Allow.BLOCKED in settings.nodes.allow)
+    planned = decide(session, gathered)
+    beside = _beside(session, gathered)
+    blockers = refusals.refused(session, planned)
     next_step = "" if blockers or beside else _next(planned, settings, out)
-    _show(planned, gathered, settings, blocked_line(blockers), next_step)
+    of_nodes = zones(gathered.snapshot)
+    _show(planned, output, of_nodes, where_of(session, planned), blocked_line(blockers), next_step)
     if settings.nodes.require_all:
-        refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown)
+        refusals.refuse_excluded(session, planned)
+    _write(planned, of_nodes, out, markdown)
     if beside:
         say(beside)
     raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
@@ -96,35 +98,36 @@ def plan(
 
 def _show_saved(file: Path, output: Output) -> None:
     """The plan as it was made."""
-    from rollout.cli import terminal, wiring
-    from rollout.cli.stages.plan import load_plan
-    from rollout.planning.document import encode_plan
+    from rollout.cli.stages.plan import load_saved
     from rollout.report.findings import blocked_line
-    from rollout.report.plan_screen import plan_text
 
-    plan = load_plan(file)
+    plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
-    if output.is_document:
-        terminal.show_bytes(output.document(encode_plan(plan)))
-    elif output.as_names:
-        terminal.show_names(node.name for node in plan.nodes)
-    else:
-        terminal.show(
-            plan_text(
-                plan,
-                zones={},
-                width=output.width,
-                now=wiring.system_clock().now(),
-                where=f"{plan.cluster.server}, made {plan.created_at}",
-                blocked=blocked,
-                next_step=_apply([str(file)]) if plan.waves and not blocked else "",
-            )
-        )
+    next_step = _apply([str(file)]) if plan.waves and not blocked else ""
+    _show(plan, output, {}, f"{plan.cluster.server}, made {plan.created_at}", blocked, next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
 
 
-def _beside(gathered: "Gathered", namespace: str) -> str:
+def _show(
+    plan: "RolloutPlan", output: Output, zones: Mapping[str, str], where: str, blocked: str, next_step: str
+) -> None:
+    from rollout.cli import wiring
+    from rollout.cli.terminal import show, show_bytes, show_names
+    from rollout.planning.document import encode_plan
+    from rollout.report.plan_screen import plan_text
+
+    if output.is_document:
+        show_bytes(output.document(encode_plan(plan)))
+    elif output.as_names:
+        show_names(node.name for node in plan.nodes)
+    else:
+        now = wiring.system_clock().now()
+        width = output.width
+        show(plan_text(plan, zones=zones, width=width, now=now, where=where, blocked=blocked, next_step=next_step))
+
+
+def _beside(session: "Session", gathered: "Gathered") -> str:
     """The rollout for which `apply` would refuse this plan; empty where there is none, or this user may not see it."""
     from rollout.cli.stages.gather import find_unfinished_among
     from rollout.cli.stages.lock import glance_at_lock
@@ -132,39 +135,36 @@ def _beside(gathered: "Gathered", namespace: str) -> str:
     from rollout.execution.record.unfinished import word_of
     from rollout.report.unfinished import beside_text
 
-    api = gathered.connections.api
     with suppress(ApiError):
-        unfinished = find_unfinished_among(gathered.connections, gathered.snapshot.nodes, namespace)
+        unfinished = find_unfinished_among(session, gathered.snapshot.nodes)
         if unfinished is not None and unfinished.blocks:
-            return beside_text(unfinished, word_of(unfinished, alive=glance_at_lock(api, namespace).alive))
+            alive = glance_at_lock(session.api, session.namespace).alive
+            return beside_text(unfinished, word_of(unfinished, alive=alive))
     return ""
 
 
-def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
-    """The files that are asked for."""
+def _write(planned: "RolloutPlan", zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
+    """The files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
+    from rollout.cli import wiring
     from rollout.cli.files import write_whole
-    from rollout.cli.stages.plan import note_saved, zones
+    from rollout.cli.stages.plan import note_saved
+    from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
-    if out is not None:
-        document = _document(out, planned, gathered)
+    if out is not None and _is_page(out):
+        from rollout.report.runs.pages import plan_page
+
+        write_whole(out, plan_page(planned, zones=zones, now=wiring.system_clock().now()).encode())
+    elif out is not None:
+        document = encode_plan(planned)
         write_whole(out, document)
         note_saved(document)
     if markdown is not None:
-        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+        write_whole(markdown, plan_markdown(planned, zones=zones).encode())
 
 
-def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
-    """The plan as the file's ending has it: a page, or what apply takes."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
-
-    if out.suffix.lower() not in PAGES:
-        return encode_plan(planned)
-    from rollout.report.runs.pages import plan_page
-
-    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+def _is_page(out: Path) -> bool:
+    return out.suffix.lower() in PAGES
 
 
 def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
@@ -173,8 +173,7 @@ def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
 
     if not planned.waves:
         return "rollout doctor" if excluded_by_trouble(planned.excluded) else ""
-    is_saved = out is not None and out.suffix.lower() not in PAGES
-    return _apply([str(out)] if is_saved else settings.words)
+    return _apply([str(out)] if out and not _is_page(out) else settings.words)
 
 
 def _apply(words: Sequence[str]) -> str:
@@ -184,32 +183,7 @@ def _apply(words: Sequence[str]) -> str:
     return " ".join(("rollout apply", *map(shell_word, words)))
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", settings: Given, blocked: str, next_step: str) -> None:
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import where, zones
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.planning.document import encode_plan
-    from rollout.report.plan_screen import plan_text
-
-    output = settings.output
-    if output.is_document:
-        show_bytes(output.document(encode_plan(planned)))
-    elif output.as_names:
-        show_names(node.name for node in planned.nodes)
-    else:
-        text = plan_text(
-            planned,
-            zones=zones(gathered.snapshot),
-            width=output.width,
-            now=wiring.system_clock().now(),
-            where=where(planned, settings.cluster),
-            blocked=blocked,
-            next_step=next_step,
-        )
-        show(text)
-
-
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output: Output) -> None:
+def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
@@ -220,10 +194,10 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output:
     from rollout.planning.plan import assemble, decide
     from rollout.report.findings import explanation_text
 
-    name = node_name(node)
+    name, output = node_name(node), session.settings.output
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
-    decisions = decide(inputs_of(intent, gathered.snapshot, gathered.targets))
+    decisions = decide(inputs_of(session, gathered))
     explanation = explain(decisions, name)
     if output.is_document:
         show_bytes(output.document(json_document(explanation)))

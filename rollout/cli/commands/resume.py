@@ -1,5 +1,6 @@
 """`rollout resume`."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,6 @@ from rollout.cli.settings.schema import Allow
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run
     from rollout.execution.record.unfinished import Unfinished
 
 
@@ -48,55 +48,44 @@ def resume(
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, refusals, remainder
+    from rollout.cli.stages import execute, gather, plan, refusals
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
+    from rollout.cli.stages.session import connect
+    from rollout.cli.terminal import say
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
+    from rollout.model.text import counted
+    from rollout.report.unfinished import RECORD_STAYS
 
     if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
         raise UsageError(
             f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
         )
-    namespace, as_json = settings.lock.namespace, settings.output.as_json
-    connections = gather.connect(settings, Selection())
-    watch = refuse_beside_living(connections.api, namespace, force_unlock)
-    unfinished = gather.find_unfinished(connections.api, namespace)
+    session = connect(settings, Selection())
+    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed, finish_begun=finish_begun):
-        _tell_nothing(unfinished, as_json=as_json)
+        _tell_nothing(unfinished, as_json=session.as_json)
         return
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
+    rules = rules_of(unfinished)
     if unfinished.record.plan is not None:
-        refuse_missing_commands(settings, rules_of(unfinished))
-        refuse_another_address(settings, rules_of(unfinished))
-    gates = wiring.gates(settings, rules_of(unfinished).gates.alerts)
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=as_json)
-    metering = metered(settings.metrics, settings.cluster.name, connections.api.server)
-    with metering as meter, meter.measured_pass(connections.api, namespace):
-        conditions = execute.RunSettings(settings, gates, meter.observers, watch=watch, force_unlock=force_unlock)
-        run = remainder.planned_rest(unfinished, connections, conditions, retry=retry_failed)
+        refuse_missing_commands(settings, rules)
+        refuse_another_address(settings, rules)
+    gates = wiring.gates(settings, rules.gates.alerts)
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
+    session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
+    metering = metered(settings.metrics, settings.cluster.name, session.api.server)
+    with metering as meter, meter.measured_pass(session.api, session.namespace):
+        run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            _ask(run, settings)
+            consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
         code = execute.execute(run)
-        _tell_standing_record(unfinished)
+        if unfinished.is_garbled:
+            say(RECORD_STAYS)
         raise typer.Exit(code)
-
-
-def _ask(run: "Run", settings: Given) -> None:
-    from rollout.cli import consent, wiring
-    from rollout.model.text import counted
-
-    place = consent.place(run.connections.api.server, wiring.context_of(settings.cluster))
-    consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {place}")
-
-
-def _tell_standing_record(unfinished: "Unfinished") -> None:
-    from rollout.cli.terminal import say
-    from rollout.report.unfinished import RECORD_STAYS
-
-    if unfinished.is_garbled:
-        say(RECORD_STAYS)
 
 
 def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:

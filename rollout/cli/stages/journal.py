@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
+from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal, runs_directory
 from rollout.cli import wiring
-from rollout.cli.lock_owner import journal_of
+from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
@@ -27,6 +27,13 @@ from rollout.report.lines import AbortedRecord, Command, RunRecord, record_of
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
+
+
+def journal_of(run: str) -> Path:
+    """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
+    if not is_run_id(run):
+        raise AssertionError(f"{run!r} is not a rollout id")
+    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
@@ -73,9 +80,8 @@ def journalled(
     observer: Observer,
     plan: RolloutPlan,
     command: Command,
-    file: Path | None,
+    settings: Settings,
     *,
-    cluster_name: str = "",
     process: str = "",
     lines: JsonLines | None = None,
 ) -> Iterator[Observer]:
@@ -83,7 +89,8 @@ def journalled(
 
     `lines` that are to be a journal, too, begin as it does.
     """
-    path, first = file or journal_of(plan.plan_id), _first_record(plan, command, cluster_name, process)
+    path = settings.output.journal or journal_of(plan.plan_id)
+    first = _first_record(plan, command, settings.cluster.name, process)
     if lines is not None:
         lines.record(first)
     try:

@@ -1,15 +1,36 @@
 """The lock before anything is begun: whose it is, and whether they live."""
 
+import socket
+
+from rollout.adapters.journal import is_let_go, read_journal
 from rollout.cli import wiring
-from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.stages.gather import with_patience
+from rollout.cli.stages.journal import journal_of
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
 from rollout.execution.lease import StandingLease, read_lease
 from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance, locked
+from rollout.model.names import is_run_id
 from rollout.ports import ClusterApi
 
 _FORBIDDEN = 403
+
+
+def has_ended_here(lease: StandingLease) -> bool:
+    """Whether the process that holds the lock was on this machine, and is surely gone.
+
+    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
+    journal open for as long as it lives.
+    """
+    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
+        return False
+    path = journal_of(lease.run)
+    try:
+        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+    except OSError:
+        return False
+    return bool(begun) and begun[-1].get("process") == lease.process and is_let_go(path)
 
 
 def read_lock(api: ClusterApi, namespace: str) -> StandingLease:

@@ -10,14 +10,14 @@ from datetime import timedelta
 from functools import partial
 
 from rollout.cli import wiring
-from rollout.cli.settings.schema import Allow, Settings, StopMode
-from rollout.cli.stages import execute, gather, plan, refusals, remainder
-from rollout.cli.stages.execute import Run, RunSettings
-from rollout.cli.stages.gather import Connections
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import StopMode
+from rollout.cli.stages import execute, gather, plan, refusals
 from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
-from rollout.cli.stages.plan import Intent
+from rollout.cli.stages.session import Run, Session, connect
 from rollout.cli.terminal import say, show, show_lines, width
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
@@ -36,7 +36,7 @@ from rollout.model.gates import AlertPolicy
 from rollout.model.memory import moment
 from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
@@ -47,30 +47,6 @@ from rollout.report.unfinished import heading, ways_out
 _LOOK_AGAIN = 0.5
 # How long a rollout of people is waited for before they are told.
 _PATIENCE = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class PassSettings:
-    """All that a pass goes by: the settings, and the nodes and rules that they mean."""
-
-    settings: Settings
-    selection: Selection
-    policy: Policy
-
-    @property
-    def namespace(self) -> str:
-        """Where lock and record stand."""
-        return self.settings.lock.namespace
-
-    @property
-    def as_json(self) -> bool:
-        """Whether programs read it."""
-        return self.settings.output.as_json
-
-    @property
-    def cluster_name(self) -> str:
-        """What notifications call the cluster while nothing is known of it."""
-        return self.settings.cluster.name or self.settings.cluster.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +65,7 @@ class Lasting:
     is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
+    settings: Given
     watch: LeaseWatch
     ending: StopRequest
     meter: Meter
@@ -96,44 +73,53 @@ class Lasting:
     is_standing: bool = False
 
 
-def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
+def make_pass(lasting: Lasting) -> PassEnd:
     """Make one pass.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     lasting.news.turn()
-    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
-        end = _passed(settings, lasting, measured)
+    with lasting.meter.measured_pass(namespace=lasting.settings.lock.namespace) as measured:
+        end = _passed(lasting, measured)
         measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
-    deadline = settings.settings.operate.active_deadline
+def _passed(lasting: Lasting, measured: MeasuredPass) -> PassEnd:
+    settings, news = lasting.settings, lasting.news
+    deadline = settings.operate.active_deadline
     end = Deadline(wiring.system_clock(), deadline) if deadline else None
-    stop = TimedStop(end, lasting.ending, revert=settings.settings.waves.stop is StopMode.REVERT)
-    meter, news = lasting.meter, lasting.news
+    stop = TimedStop(end, lasting.ending, revert=settings.waves.stop is StopMode.REVERT)
     try:
-        connections = gather.connect(settings.settings, settings.selection)
-        measured.api = connections.api
-        code = _Pass(settings, connections, stop, lasting).make()
+        session = _session(lasting)
+        measured.api = session.api
+        code = _Pass(session, stop, lasting).make()
     except LockedError as error:
-        code = _leave(error.message, meter, error.details, as_json=settings.as_json)
+        code = _leave(error.message, lasting, error.details)
     except InterruptedRunError as error:
-        code = _leave(error.message, meter, as_json=settings.as_json)
+        code = _leave(error.message, lasting)
         code = ExitCode.INTERRUPTED if stop.asked else code
     except RolloutError as error:
         if news.now is None:
             # a run that was begun has told of it
-            tell_failed_pass(error, settings.settings.notify, settings.cluster_name, news)
+            tell_failed_pass(error, settings, news)
         raise
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, meter: Meter, details: Sequence[str] = (), *, as_json: bool) -> ExitCode:
+def _session(lasting: Lasting) -> Session:
+    settings = lasting.settings
+    session = connect(settings, selection_of(settings), policy_of(settings))
+    return replace(session, observers=lasting.meter.observers, news=lasting.news, watch=lasting.watch, operating=True)
+
+
+def _leave(why: str, lasting: Lasting, details: Sequence[str] = ()) -> ExitCode:
     """No node is begun, which is no failure."""
-    meter.skip_pass()
-    execute.tell_nothing(why) if as_json else show_lines("\n".join((f"No node is started: {why}.", *details)))
+    lasting.meter.skip_pass()
+    if lasting.settings.output.as_json:
+        execute.tell_nothing(why)
+    else:
+        show_lines("\n".join((f"No node is started: {why}.", *details)))
     return ExitCode.OK
 
 
@@ -141,41 +127,37 @@ def _leave(why: str, meter: Meter, details: Sequence[str] = (), *, as_json: bool
 class _Pass:
     """The stages of a pass, in the order of `make`."""
 
-    settings: PassSettings
-    connections: Connections
+    session: Session
     stop: TimedStop
     lasting: Lasting
 
     def make(self) -> ExitCode:
         self._refuse_beside_others()
-        nodes = gather.read_nodes(self.connections)
+        nodes = gather.read_nodes(self.session)
         unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             self._tell_of_waiting(unfinished, nodes, why)
-            return self._leave(why)
+            return _leave(why, self.lasting)
         if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
             result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
-            return self._leave(why)
+            return _leave(why, self.lasting)
         return self._code(self._begun_anew())
-
-    def _leave(self, why: str) -> ExitCode:
-        return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _tell_of_waiting(self, unfinished: Unfinished, nodes: Sequence[Node], why: str) -> None:
         """Notify once it has waited for people for a day; the memory keeps other passes from doing so again."""
-        settings, api, run = self.settings, self.connections.api, unfinished.run
-        now, memory = api.server_time(), gather.read_memory(self.connections, settings.namespace, quiet=True)
+        session, run = self.session, unfinished.run
+        now, memory = session.api.server_time(), gather.read_memory(session, quiet=True)
         ends = (result["at"] for result in map(last_result, nodes) if result.get("run") == run)
         latest = max(filter(None, map(moment, (unfinished.record.started_at, *ends))), default=None)
         if now is None or latest is None or now - latest < _PATIENCE or memory.waited_for == run:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
-        tell_failed_pass(error, settings.settings.notify, settings.cluster_name, self.lasting.news)
+        tell_failed_pass(error, session.settings, self.lasting.news)
         with suppress(ApiError):
-            change_memory(api, settings.namespace, partial(replace, waited_for=run))
+            change_memory(session.api, session.namespace, partial(replace, waited_for=run))
 
     def _refuse_beside_others(self) -> None:
         """`LockedError` where somebody holds the lock and renews it, or may still do so at the end of the pass."""
@@ -186,14 +168,14 @@ class _Pass:
         if state is Holder.UNKNOWN:
             raise LockedError(f"{self.lasting.watch.holder} holds the lock")
         if state is Holder.ALIVE:
-            raise beside_living(self.connections.api, self.settings.namespace)
+            raise beside_living(self.session.api, self.session.namespace)
 
     def _look(self) -> Holder:
-        return self.lasting.watch.look(read_lock(self.connections.api, self.settings.namespace))
+        return self.lasting.watch.look(read_lock(self.session.api, self.session.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        memory = gather.read_memory(self.session, quiet=True)
         self.lasting.meter.observe_memory(memory)
         if memory.is_newer:
             # it is not written over: what fails tonight would be tried on others in the next night
@@ -201,20 +183,21 @@ class _Pass:
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
                 hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
-        if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
+        server_time = self.session.api.server_time
+        if memory.pause is not None and not memory.pause.is_over(server_time()):
             return f"all nodes are {memory.pause}"
-        windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
+        windows = [Window.parse(text) for text in self.session.policy.gates.windows.windows]
         now = wiring.system_clock().now()
-        if windows and (apart := clocks_apart(now, self.connections.api.server_time())):
+        if windows and (apart := clocks_apart(now, server_time())):
             say(f"warning: {apart}")
         return closed(windows, now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        unfinished = gather.find_unfinished_among(self.session, nodes)
         if unfinished is None or not unfinished.record.operating:
             return unfinished
-        return restricted(unfinished, self.settings.policy, self._meant(nodes))
+        return restricted(unfinished, self.session.policy, self._meant(nodes))
 
     def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
         """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
@@ -226,51 +209,38 @@ class _Pass:
         return bool(left) and not self._reason_to_begin_nothing()
 
     def _rest(self, unfinished: Unfinished) -> Run:
-        settings = self._run_settings(rules_of(unfinished))
-        run = remainder.planned_rest(unfinished, self.connections, settings)
+        run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
         """The nodes that today's settings mean; none where they mean something that is not there."""
-        selection = self.settings.selection
         try:
-            names = gather.choose(nodes, self.connections, selection)
+            names = gather.choose(self.session, nodes)
         except InputError as error:
             say(f"warning: {error.message}")
             return frozenset()
-        return frozenset(name for name in names if not excluded_by_name(name, selection))
+        return frozenset(name for name in names if not excluded_by_name(name, self.session.selection))
 
     def _begun_anew(self) -> RunResult:
-        settings = self.settings
-        intent = Intent(settings.selection, settings.policy, unattended=True)
-        gathered = plan.gathered_by(self.connections, intent, settings.settings)
+        session = self._under(self.session.policy)
+        gathered = plan.gather_for_run(session)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
-        nodes = settings.settings.nodes
-        if nodes.require_all:
-            refusals.refuse_excluded(run.plan)
-        refusals.refuse_blocked(run.plan, only_rivals=Allow.BLOCKED in nodes.allow)
-        if settings.as_json or run.plan.waves or run.deferred:
-            if not settings.as_json:
-                show(plan.shown(run.plan, gathered.snapshot, settings.settings.cluster, width()))
+        run = plan.planned_run(session, gathered)
+        refusals.refuse_unfit(session, run.plan)
+        if session.as_json or run.plan.waves or run.deferred:
+            if not session.as_json:
+                show(plan.shown(session, gathered, run.plan))
             return self._carried_out(run)
         result = _nothing_to_do(run.plan)
         execute.notify_end(run, result, self.stop)
         return result
 
-    def _run_settings(self, policy: Policy) -> RunSettings:
-        settings, lasting = self.settings.settings, self.lasting
-        # an unattended pass has no reader to show where a record would have it ask
-        alerts = policy.gates.alerts if policy.gates.alerts.url == settings.alerts.prometheus_url else AlertPolicy()
-        return RunSettings(
-            settings,
-            wiring.gates(settings, alerts, self.stop.end),
-            lasting.meter.observers,
-            lasting.news,
-            operating=True,
-            watch=lasting.watch,
-        )
+    def _under(self, policy: Policy) -> Session:
+        """The session by these rules, with their gates; nobody is there to see where a record would have it ask."""
+        settings, alerts = self.session.settings, policy.gates.alerts
+        own = alerts if alerts.url == settings.alerts.prometheus_url else AlertPolicy()
+        return replace(self.session, policy=policy, gates=wiring.gates(settings, own, self.stop.end))
 
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
@@ -297,7 +267,7 @@ def _move_elsewhere(run: Run) -> None:
     if own is None:
         return
     try:
-        move_elsewhere(run.connections.api, own, run.plan.policy.drain, say)
+        move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
     except RolloutError as error:
         say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 

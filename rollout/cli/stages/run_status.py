@@ -11,11 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.settings.schema import Output
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.gather import find_unfinished, with_patience
-from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
+from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
+from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
+from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, show, show_bytes, show_names
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
@@ -27,6 +27,7 @@ from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, as
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_document, json_line
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.progress import Phase
 from rollout.ports import ClusterApi
 from rollout.report.columns import wrapped
@@ -80,16 +81,24 @@ class _Reboots:
         return None
 
 
-def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tuple[FollowUp, Mapping[str, str]]:
+def remembered(session: Session) -> Memory:
+    """Return the memory, beside what a command is for: nothing where this user may not see it."""
+    try:
+        return read_memory(session)
+    except ApiError:
+        return NO_MEMORY
+
+
+def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, str]]:
     """The rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
     """
-    word, unfinished = RunWord.UNFINISHED, None
+    word, unfinished, api = RunWord.UNFINISHED, None, session.api
     with suppress(ApiError):
-        unfinished = assess(read_record(api, namespace), nodes)
+        unfinished = assess(read_record(api, session.namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
+            word = word_of(unfinished, alive=glance_at_lock(api, session.namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
     command = "rollout status --watch" if word is RunWord.RUNNING else "rollout status --run"
