@@ -1,16 +1,20 @@
-"""From an exception to what the operator sees and what the process ends with.
+"""One command line, run to its end: from an exception to what the operator sees and the process ends with.
 
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
 import errno
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
 import typer
 
+from rollout.cli.streams import discard_output, flush_or_discard
 from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
@@ -20,6 +24,31 @@ _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXTRA = "Got unexpected extra argument"
+
+
+def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run one command line of the program, as typer's application or as its root command; the exit code."""
+    try:
+        code = program(list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has seen enough; nothing more may be written, not even at exit
+        discard_output()
+        return ExitCode.ERROR
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
+        flush_or_discard()
+        with suppress(OSError):
+            report(error, verbose=_is_verbose(arguments))
+        return exit_code(error)
+    finally:
+        flush_or_discard()
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
+    has_flag = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
+    return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
 
 
 def report(error: BaseException, *, verbose: bool) -> ExitCode:

@@ -15,7 +15,7 @@ import typer
 
 from rollout import __version__
 from rollout.cli import completion, failures
-from rollout.cli.invocation import invoke
+from rollout.cli.failures import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
 from rollout.cli.streams import forget_impossible_sizes, prepare_streams, raise_limit_of_files

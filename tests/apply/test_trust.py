@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.scoreboard import scoreboard_text
+from rollout.cli.simulated import scoreboard_text
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, SshFault, SudoFault
 from rollout.lab.lab import Lab

@@ -28,8 +28,7 @@ DROPPED_AT_THE_END = """
 import os, signal, time
 from rollout.adapters.clock import SystemClock
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.operate_loop import Loop
-from rollout.cli.stages.operate_pass import Lasting, PassEnd
+from rollout.cli.stages.operate import Lasting, Loop, PassEnd
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock_holder import LeaseWatch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
-from rollout.cli.options.shared import YesOption
+from rollout.cli.options import YesOption
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import (
     PLANNED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options import NodesOption, ScenarioOption, SpeedOption
 from rollout.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def demo(
       rollout demo --scenario never-returns
     """
     from rollout.cli.failures import PROGRAM
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
+    from rollout.cli.simulated import own_path, scoreboard_text
     from rollout.cli.terminal import show
 
     program = call.find_root().command
@@ -154,7 +153,7 @@ def _timeouts(speed: float) -> Sequence[str]:
 
 def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
     """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
-    from rollout.cli.invocation import invoke
+    from rollout.cli.failures import invoke
 
     _heading(f"$ rollout {' '.join(words)}")
     with _no_settings_of_the_user(_state(lab)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
 from rollout.model.ssh_path import ssh_path
 
@@ -67,8 +67,7 @@ def up(
       rollout lab up --scenario never-returns
     """
     from rollout.adapters.scratch import scratch_for
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
+    from rollout.cli.simulated import own_path, scoreboard_text
     from rollout.cli.terminal import say, show
 
     with scratch_for("the lab"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.options.manifests import Format, ManifestOptions
+from rollout.cli.manifest_options import Format, ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
 from rollout.errors import InputError, UsageError
@@ -135,8 +135,7 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_files import carried_files
-    from rollout.cli.stages.pod_settings import refuse_secrets, refuse_uncarried
+    from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)

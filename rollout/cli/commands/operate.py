@@ -36,8 +36,7 @@ def operate(settings: Given, once: OnceOption = False) -> None:
     from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.notify import News
-    from rollout.cli.stages.operate_loop import Loop
-    from rollout.cli.stages.operate_pass import Lasting, make_pass
+    from rollout.cli.stages.operate import Lasting, Loop, make_pass
     from rollout.execution.base.stop import StopRequest
 
     settings = _unattended(settings)

@@ -1,15 +1,17 @@
-"""One pass of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
+"""Passes of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
 
-It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
+A pass goes on with what one before it was interrupted in, and begins anew. What a person began is left to persons.
+Between two passes nobody holds the lock, so that a person may run a rollout. Of several processes one works, and the
+others watch its Lease: where it goes unrenewed for its whole duration, the next one makes its pass at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from rollout.cli import wiring
+from rollout.cli import failures, wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
@@ -25,6 +27,7 @@ from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
+from rollout.execution.lease import read_lease
 from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.standing import has_begun
@@ -41,10 +44,11 @@ from rollout.model.progress import RunResult
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
+from rollout.ports import Clock, ClusterApi
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
-_LOOK_AGAIN = 0.5
+_LOOK_AGAIN, _LOOK_AGAIN_BETWEEN = 0.5, 2.0
 # How long a rollout of people is waited for before they are told.
 _PATIENCE = timedelta(days=1)
 
@@ -299,3 +303,66 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     if result.not_done:
         show(summary_text(result, width=width(), operating=True))
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Makes passes.
+
+    Signals wish for the end, and interrupt what is done until `undisturbed` is called.
+    """
+
+    clock: Clock
+    lasting: Lasting
+    undisturbed: Callable[[], None]
+
+    def run(self) -> None:
+        """Return once a signal asks for it."""
+        with suppress(KeyboardInterrupt):
+            while not self.lasting.ending.requested:
+                began = self.clock.monotonic()
+                if self._pass().signalled:
+                    break
+                self._idle(began + self.lasting.settings.operate.every)
+            self.undisturbed()
+        # again, for an interruption that came first
+        self.undisturbed()
+        say("stopped on request: no further pass is made")
+
+    def _pass(self) -> PassEnd:
+        """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
+        try:
+            return make_pass(self.lasting)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next pass may well go right
+            return PassEnd(failures.report(error, verbose=bool(self.lasting.settings.output.verbose)))
+
+    def _idle(self, until: float) -> None:
+        """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
+        watch, ending = self.lasting.watch, self.lasting.ending
+        tried, is_said = watch.stale, False
+        api = self._api()
+        while not ending.requested:
+            state = self._look(api)
+            is_time = self.clock.monotonic() >= until
+            if (is_time and state in (Holder.NOBODY, Holder.GONE)) or watch.stale not in ("", tried):
+                return
+            if is_time and not is_said:
+                say(f"standing by: {watch.holder} holds the lock")
+                is_said = True
+            self.clock.wait(ending, _LOOK_AGAIN_BETWEEN)
+
+    def _look(self, api: ClusterApi | None) -> Holder:
+        """What is known of the lock's holder; while the API server is away, as much as before."""
+        watch = self.lasting.watch
+        with suppress(ApiError):
+            if api is not None:
+                watch.look(read_lease(api, self.lasting.settings.lock.namespace))
+        return watch.state
+
+    def _api(self) -> ClusterApi | None:
+        """None where there is no way to it: the pass has told why."""
+        with suppress(RolloutError):
+            return wiring.cluster_api(self.lasting.settings.cluster)
+        return None
