@@ -171,12 +171,14 @@ class Rolling:
 class Wave:
     """Nodes taken side by side, and why they are together and not with others; or one after another, as they come back.
 
-    `rolling` is None where they are taken side by side.
+    `note` is of `because` what nobody would expect, in a few words; empty where there is nothing of that. `rolling` is
+    None where they are taken side by side.
     """
 
     index: int
     nodes: tuple[PlannedNode, ...]
     because: str
+    note: str = ""
     estimate: Estimate = Estimate()
     rolling: Rolling | None = None
 

@@ -275,12 +275,60 @@ class PodReleased(Struct, frozen=True, tag_field="type", tag="released"):
     since: _Since
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFinished:
-    """A node's run ended."""
+class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
+    """A node's run ended.
 
-    at: datetime
-    result: NodeResult
+    The last three fields stand in it only where it did not succeed.
+    """
+
+    at: Moment
+    node: _Node
+    outcome: Annotated[Outcome, Meta(description="how it ended")]
+    phase: Annotated[Phase, Meta(description="the last one it reached")]
+    message: Annotated[str, Meta(description="what went wrong; empty for a success")] = ""
+    hint: Annotated[str, Meta(description="what to do next; empty for a success")] = ""
+    version: Annotated[str, Meta(description="that it runs now, where this is known")] = ""
+    seconds: Annotated[float, Meta(description="how long it took")] = 0.0
+    left_cordoned: Annotated[bool, Meta(description="our cordon had to stay")] = False
+    ssh_error: (
+        Annotated[str, Meta(description="why its host did not answer when it was last asked; else empty")] | UnsetType
+    ) = UNSET
+    conditions: (
+        Annotated[tuple[NodeCondition, ...], Meta(description="of the Node, those that are not as they should be")]
+        | UnsetType
+    ) = UNSET
+    console: (
+        Annotated[str, Meta(description="where its machine's console is; empty where that is not known")] | UnsetType
+    ) = UNSET
+
+    @classmethod
+    def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
+        """The end of a node as it is told."""
+        seen = None if result.succeeded else result.findings
+        return cls(
+            at=at,
+            node=result.node,
+            outcome=result.outcome,
+            phase=result.phase,
+            message=result.message,
+            hint=result.hint,
+            version=result.version,
+            seconds=round(result.seconds, 1),
+            left_cordoned=result.left_cordoned,
+            ssh_error=seen.ssh_error if seen else UNSET,
+            conditions=seen.conditions if seen else UNSET,
+            console=seen.console if seen else UNSET,
+        )
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is rebooted, proven and back in service."""
+        return self.outcome is Outcome.SUCCEEDED
+
+    @property
+    def findings(self) -> Findings:
+        """What was seen of it; nothing of one that succeeded."""
+        return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
 
 
 class Notice(Struct, frozen=True, tag_field="type", tag="notice"):

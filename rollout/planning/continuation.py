@@ -32,7 +32,7 @@ def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> Roll
 
     That nodes are away is no reason not to begin: those under way are among them, and waiting is what waves do.
     """
-    first = (Wave(1, begun, _BECAUSE),) if begun else ()
+    first = (Wave(1, begun, _BECAUSE, _BECAUSE),) if begun else ()
     waves = (*first, *(replace(wave, index=wave.index + len(first)) for wave in fresh.waves))
     summary = replace(
         fresh.summary,

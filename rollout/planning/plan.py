@@ -239,7 +239,10 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
 
 def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
     layout = decisions.layout.waves
-    untimed = [Wave(index, _nodes(placed, decisions), placed.because) for index, placed in enumerate(layout, start=1)]
+    untimed = [
+        Wave(index, _nodes(placed, decisions), placed.because, placed.note)
+        for index, placed in enumerate(layout, start=1)
+    ]
     return decisions.simulator.timed(untimed, layout)
 
 

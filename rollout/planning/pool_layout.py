@@ -18,7 +18,7 @@ from rollout.planning.away import used_up_by
 from rollout.planning.packing import joining
 from rollout.planning.pools import Pools, own_limits, predecessors
 from rollout.planning.sharing import Limits, Piece
-from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, pool_key
+from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Quotas:
                 yield used_up_by(node, f"max-unavailable {most} of the pool {pool}")
 
 
-_TOGETHER = "side by side, as far as their limits and the rollout's allow"
+_TOGETHER = noted("side by side, as far as their limits and the rollout's allow")
 
 
 def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
@@ -99,10 +99,8 @@ def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas:
 
 
 def _named(wave: Placed, pool: str) -> Placed:
-    """The wave with its pool in its part and its reason."""
-    title = f"pool {pool}"
-    part = f"{title}, {wave.part}" if wave.part else title
-    return replace(wave, part=part, because=f"{title}{', ' if wave.part else ': '}{wave.because}")
+    """The wave with its pool in its part."""
+    return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
 
 
 def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:

@@ -18,7 +18,7 @@ from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.planning.scheduler import Scheduler, places_for
 from rollout.planning.sharing import Limits
-from rollout.planning.waves import Placed
+from rollout.planning.waves import ALONE, Placed, Reason, noted
 
 _ROOM = ("room:cpu", "room:memory", "room:pods")
 # So many times as long as the median takes a slow node.
@@ -92,7 +92,7 @@ def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
         holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
     )
     refused = {name: why for wave in part for name, why in wave.refused.items()}
-    return replace(first, pieces=pieces, because=_because(first.part, rules), refused=refused, rolling=rules)
+    return Placed(pieces, first.part, _why(rules), most=first.most, rounds=first.rounds, refused=refused, rolling=rules)
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
@@ -108,9 +108,8 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
     }
 
 
-def _because(part: str, rules: Rolling) -> str:
-    how = f"the next begins as soon as one of {rules.in_flight} is back" if rules.in_flight > 1 else "one at a time"
-    return f"{part}: {how}" if part and how not in part else part or how
+def _why(rules: Rolling) -> Reason:
+    return noted(f"the next begins as soon as one of {rules.in_flight} is back") if rules.in_flight > 1 else ALONE
 
 
 def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:

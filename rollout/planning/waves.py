@@ -22,27 +22,52 @@ from rollout.planning.sharing import Limits, Piece, is_owner
 
 _POOL = "pool:"
 CANARY = "canary"
-NO_ROOM = "with more nodes, their pods would not fit on the others"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason as a sentence, and as a note of a few words where nobody would expect it."""
+
+    sentence: str
+    note: str = ""
+
+
+ALONE = Reason("one at a time")
+NO_ROOM = Reason("with more nodes, their pods would not fit on the others", "no room for the pods of more nodes")
+_NOTHING = Reason("")
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty.
 
-    `why` is the reason without its part and its price; `most` is how many nodes its part takes at once, and `rounds`
+    `price` is what budgets make of its drains; `most` is how many nodes its part takes at once, and `rounds`
     how often one after another they were packed to use a budget up; `refused` says of nodes of later waves why there
     was no place for their pods while this one's were away.
     `rolling` says how its nodes follow one another, None: side by side.
     """
 
     pieces: tuple[Piece, ...]
-    because: str
     part: str = ""
+    why: Reason = _NOTHING
+    price: Reason = _NOTHING
     most: int = 1
     rounds: int = 1
-    why: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
     rolling: Rolling | None = None
+
+    @property
+    def because(self) -> str:
+        """Part, reason and price in a sentence."""
+        return self._told(self.why.sentence, self.price.sentence)
+
+    @property
+    def note(self) -> str:
+        """Of these what nobody would expect."""
+        return self._told(self.why.note, self.price.note)
+
+    def _told(self, why: str, price: str) -> str:
+        return "; ".join(filter(None, (": ".join(filter(None, (self.part, why))), price)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,10 +90,10 @@ class Layout:
 def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
     """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
     full = [_full(limits)] if len(wave) >= limits.size else []
-    return (*_conflicts(wave, piece, limits), *full)
+    return tuple(reason.sentence for reason in (*_conflicts(wave, piece, limits), *full))
 
 
-def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
+def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[Reason, ...]:
     """What of budgets, owners and room keeps them apart."""
     used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
     held = piece.holds.keys() | {key for other in wave for key in other.holds}
@@ -87,58 +112,62 @@ def pool_key(pool: str) -> str:
     return f"{_POOL}{pool}"
 
 
-def _in_words(key: str, limits: Limits, *, held: bool) -> str:
+def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
+    """Why no more nodes may use this budget, owner or pool."""
     allowed = limits.allowed.get(key, 0)
     if key.startswith(_POOL):
-        return f"at most {allowed} at once of the pool {key.removeprefix(_POOL)}"
+        return noted(f"at most {allowed} at once of the pool {key.removeprefix(_POOL)}")
     if is_owner(key):
-        return f"with more nodes, {key} would lose all its {allowed + 1} pods at once"
-    if key not in limits.rounds:
-        return f"with more nodes, {key} would lose more pods at once than its budget allows ({allowed})"
-    if held:
-        return f"with more nodes, {key} would lack more pods than its budget allows ({allowed}) until nodes are back"
-    return f"with more nodes, drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
+        price = f"{key} would lose all its {allowed + 1} pods at once"
+    elif key not in limits.rounds:
+        price = f"{key} would lose more pods at once than its budget allows ({allowed})"
+    elif held:
+        price = f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
+    else:
+        price = f"drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
+    return Reason(f"with more nodes, {price}", f"kept small by {key}")
 
 
 def _at_a_time(pods: int) -> str:
     return f"{'one pod' if pods == 1 else f'{pods} pods'} at a time"
 
 
-def _separation(wave: Sequence[Piece], following: Sequence[Piece], limits: Limits) -> str:
+def _separation(wave: Sequence[Piece], following: Sequence[Piece], limits: Limits) -> Reason:
     """Why a wave that has room does not take a node of the next one."""
     reasons = (reason for piece in following for reason in _conflicts(wave, piece, limits))
-    return next(reasons, "the remaining nodes")
+    return next(reasons, Reason("the remaining nodes"))
 
 
-def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
-    """What the budgets make of these drains: a clause, with its price where they wait for one another."""
+def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
+    """What the budgets make of these drains, in seconds where they wait for one another."""
     key, seconds = limits.rates.price(wave) if limits.rounds and len(wave) > 1 else ("", 0)
     if seconds > 0:
-        return f"; shares {key}, {_at_a_time(limits.allowed.get(key, 0))}: +{Duration(seconds)}"
+        more = f"+{Duration(seconds)}"
+        sentence = f"shares {key}, {_at_a_time(limits.allowed.get(key, 0))}: {more}"
+        return Reason(sentence, f"waits for budget {key}, {more}")
     needs = Counter[str]()
     for piece in wave:
         needs |= Counter(piece.load)
     tight = sorted(key for key, need in needs.items() if need > limits.allowed.get(key, 0) and not is_owner(key))
     if not tight:
-        return ""
-    allowed = limits.allowed.get(tight[0], 0)
-    if not allowed:
-        return f"; the budget {tight[0]} allows nothing now"
-    return f"; drains gradually: the budget {tight[0]} allows {allowed} at a time"
+        return _NOTHING
+    if not (allowed := limits.allowed.get(tight[0], 0)):
+        return Reason(f"the budget {tight[0]} allows nothing now", f"budget {tight[0]} allows nothing now")
+    sentence = f"drains gradually: the budget {tight[0]} allows {allowed} at a time"
+    return Reason(sentence, f"waits for budget {tight[0]}")
 
 
 def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str, rounds: int) -> list[Placed]:
-    like = Placed((), "", part, limits.size, rounds)
+    like = Placed((), part, most=limits.size, rounds=rounds)
     return [
         _placed(wave, _full(limits) if len(wave) >= limits.size else _separation(wave, following, limits), like, limits)
         for wave, following in zip_longest(waves, waves[1:], fillvalue=())
     ]
 
 
-def _placed(wave: tuple[Piece, ...], why: str, like: Placed, limits: Limits) -> Placed:
+def _placed(wave: tuple[Piece, ...], why: Reason, like: Placed, limits: Limits) -> Placed:
     """A wave of the same part as another."""
-    reason = ": ".join(word for word in (like.part, why) if word)
-    return replace(like, pieces=wave, because=reason + _gradual(wave, limits), why=why, refused={})
+    return replace(like, pieces=wave, why=why, price=_price(wave, limits), refused={})
 
 
 def as_played(wave: Placed, pieces: Sequence[Piece], limits: Limits) -> Placed:
@@ -146,8 +175,13 @@ def as_played(wave: Placed, pieces: Sequence[Piece], limits: Limits) -> Placed:
     return replace(_placed(tuple(pieces), wave.why, wave, wave.own(limits)), refused=wave.refused)
 
 
-def _full(limits: Limits) -> str:
-    return f"full wave: at most {limits.size} at once"
+def _full(limits: Limits) -> Reason:
+    return Reason(f"full wave: at most {limits.size} at once")
+
+
+def noted(sentence: str) -> Reason:
+    """What is as short as a note."""
+    return Reason(sentence, sentence)
 
 
 def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
@@ -156,14 +190,14 @@ def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Plac
     pieces, remaining = joining(wave.pieces, waiting, own)
     if len(pieces) == len(wave.pieces):
         return wave, remaining
-    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes postponed from earlier waves"
+    why = _full(own) if len(pieces) >= wave.most else noted("filled up with nodes postponed from earlier waves")
     return _placed(pieces, why, wave, own), remaining
 
 
 def latecomers(last: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """One more wave of a part, behind its last one, of nodes that could not go along before."""
     wave, remaining = joined(replace(last, pieces=(), refused={}), waiting, limits)
-    why = "postponed: no room for their pods during earlier waves"
+    why = noted("postponed: no room for their pods during earlier waves")
     return _placed(wave.pieces, why, last, last.own(limits)), remaining
 
 
@@ -175,8 +209,7 @@ def without(wave: Placed, refused: Mapping[str, str], limits: Limits) -> Placed:
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
     ordered = sorted(pieces, key=by_name)
-    part = "control plane, one at a time"
-    return [_placed((piece,), "", Placed((), "", part), limits) for piece in ordered]
+    return [_placed((piece,), ALONE, Placed((), "control plane"), limits) for piece in ordered]
 
 
 def excess(pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
@@ -189,7 +222,7 @@ def excess(pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
         held |= piece.holds.keys()
         barring = [key for key, need in uses.items() if not limits.admits(key, used[key], need)]
         if barring:
-            refused[piece.name] = _in_words(min(barring), limits, held=min(barring) in held)
+            refused[piece.name] = _in_words(min(barring), limits, held=min(barring) in held).sentence
         else:
             used.update(uses)
     return refused
@@ -213,7 +246,7 @@ def _ramped(
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
     first, remaining = _split_canary(pieces, policy.canary)
-    waves = [_placed((piece,), "one at a time", Placed((), "", CANARY), limits) for piece in first]
+    waves = [_placed((piece,), ALONE, Placed((), CANARY), limits) for piece in first]
     bound = len(first)
     for part, selected, narrower in _ramped(remaining, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.errors import UsageError
-from rollout.model.progress import NodeStep, Outcome, Phase, PodReleased, WaveStarted
+from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, PodReleased, WaveStarted
 from rollout.model.quantity import Duration
 from rollout.planning.estimates import Past
-from rollout.report.lines import AnyLine, NodeFinishedLine, Record, RunRecord, entries
+from rollout.report.lines import AnyLine, Record, RunRecord, entries
 
 # A permit that is back sooner was not waited for.
 _AT_ONCE = 1.0
@@ -62,7 +62,7 @@ class _JournalReader:
             case PodReleased():
                 self._hold_to_order(line.node, line.at)
                 self._released(line)
-            case NodeFinishedLine():
+            case NodeFinished():
                 self._hold_to_order(line.node, line.at)
                 self._finished(line)
             case WaveStarted():
@@ -106,7 +106,7 @@ class _JournalReader:
             self.whole[line.budget] = whole
             self.granted[line.budget] = self.freed[line.node] = line.at
 
-    def _finished(self, line: NodeFinishedLine) -> None:
+    def _finished(self, line: NodeFinished) -> None:
         node, at = line.node, line.at
         began, empty = self.begun.get(node), self.drained.get(node)
         self.last_ended = at

@@ -1,11 +1,18 @@
-"""What journals tell: each folded, record by record, into the history of a run."""
+"""Runs that are over, as journals tell them: a row each, or one as a timeline.
 
-from collections.abc import Iterable, Mapping
+Times that people read are those of their own clock.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from datetime import datetime
 from typing import assert_never
 
+from tabulate import tabulate
+
 from rollout.model.progress import (
+    Moves,
+    NodeFinished,
     NodeStep,
     Notice,
     Outcome,
@@ -16,12 +23,12 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import elapsed, shortened, timestamp
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, timestamp
+from rollout.report.columns import Column, table_text
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
     DryRunLine,
-    NodeFinishedLine,
     PlanLine,
     Record,
     RunRecord,
@@ -30,7 +37,9 @@ from rollout.report.lines import (
     VersionLine,
     entries,
 )
-from rollout.report.summary import findings_text
+from rollout.report.rules import changed_rules
+from rollout.report.run_view import RunView
+from rollout.report.summary import findings_text, moves_text, tallied
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,77 +105,40 @@ def with_state(history: RunHistory, *, is_being_written: bool) -> RunHistory:
 
 def replay(records: Iterable[Record]) -> RunHistory:
     """The history that these records tell; those that are not understood are passed over."""
-    lines = tuple(line for line in entries(records) if line is not None)
-    moments = tuple(moment for line in lines if (moment := _moment(line)) is not None)
-    return replace(reduce(_after, lines, RunHistory()), moments=moments)
+    view, moments = RunView(), []
+    for line in entries(records):
+        view.take(line)
+        if line is not None and (moment := _moment(line)):
+            moments.append(moment)
+    return _history(view, tuple(moments))
 
 
-def _after(history: RunHistory, line: AnyLine) -> RunHistory:
-    history = replace(history, heard_at=timestamp(line.at))
-    match line:
-        case RunRecord():
-            return _begun(history, line)
-        case PlanLine():
-            return _planned(history, line.document)
-        case NodeFinishedLine():
-            outcomes = {**dict(history.outcomes), line.node: line.outcome.value}
-            return replace(history, outcomes=tuple(outcomes.items()))
-        case SummaryLine():
-            return _ended(history, line)
-        case AbortedRecord():
-            return replace(history, aborted=timestamp(line.at), commands=(*history.commands, "abort"))
-        case _:
-            return history
-
-
-def _ended(history: RunHistory, line: SummaryLine) -> RunHistory:
-    return replace(
-        history,
-        ended=timestamp(line.at),
-        not_started=_not_started(line),
-        not_done=_not_done(line),
-        left_out=line.left_out,
-        evictions=history.evictions + line.evictions,
-        moved_twice=history.moved_twice + line.moved_twice,
+def _history(view: RunView, moments: tuple[Moment, ...]) -> RunHistory:
+    first = view.records[0] if view.records else None
+    plan = view.plans[0] if view.plans else ToldPlan()
+    return RunHistory(
+        run=first.run if first else "",
+        started_at=timestamp(first.at) if first else "",
+        by=first.by if first else "",
+        version=first.version if first else "",
+        cluster=view.server,
+        cluster_name=view.cluster_name,
+        policy=first.policy if first else None,
+        commands=tuple(entry.command if isinstance(entry, RunRecord) else "abort" for entry in view.commands),
+        outcomes=tuple((end.node, end.outcome.value) for end in view.ended),
+        ended=timestamp(view.summary.at) if view.summary else "",
+        heard_at=timestamp(view.heard_at) if view.heard_at else "",
+        planned=frozenset(node.name for plan in view.plans for wave in plan.waves for node in wave.nodes),
+        waves=len(plan.waves),
+        not_started=view.not_started,
+        not_done=view.not_done,
+        left_out=view.left_out,
+        pods_to_move=plan.summary.pods_to_move,
+        evictions=view.evictions,
+        moved_twice=view.moved_twice,
+        moments=moments,
+        aborted=timestamp(view.aborted.at) if view.aborted else "",
     )
-
-
-def _begun(history: RunHistory, line: RunRecord) -> RunHistory:
-    commands = (*history.commands, line.command)
-    history = replace(history, cluster_name=history.cluster_name or line.cluster_name or "")
-    if history.run:
-        return replace(history, commands=commands, ended="", aborted="", not_started={}, not_done={}, left_out={})
-    return replace(
-        history,
-        run=line.run,
-        started_at=timestamp(line.at),
-        by=line.by,
-        version=line.version,
-        cluster=str(line.cluster.get("server", "")),
-        policy=line.policy,
-        commands=commands,
-    )
-
-
-def _planned(history: RunHistory, plan: ToldPlan) -> RunHistory:
-    names = frozenset(node.name for wave in plan.waves for node in wave.nodes)
-    return replace(
-        history,
-        planned=history.planned | names,
-        waves=history.waves or len(plan.waves),
-        pods_to_move=history.pods_to_move or plan.summary.pods_to_move,
-    )
-
-
-def _not_done(line: SummaryLine) -> Mapping[str, str]:
-    """By node, why it was not done; nothing in the journals of versions that did not tell."""
-    return {node.node: f"{node.reason}, {node.message}" for node in line.not_done}
-
-
-def _not_started(line: SummaryLine) -> Mapping[str, str]:
-    """By node, why it was not begun; without those that are told of as not done."""
-    not_done = {node.node for node in line.not_done}
-    return {node: why for node, why in line.reasons.items() if node not in not_done}
 
 
 def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return a type of line
@@ -186,7 +158,7 @@ def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return
             return Moment(at, line.node, f"{line.pod} is held back by {line.budget}", repeats=True)
         case PodReleased():
             return Moment(at, line.node, f"{line.pod} may go", repeats=True)
-        case NodeFinishedLine():
+        case NodeFinished():
             return _finished(at, line)
         case VersionHeld() | Notice():
             return Moment(at, "", line.message)
@@ -202,7 +174,7 @@ def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return
             assert_never(line)
 
 
-def _finished(at: str, line: NodeFinishedLine) -> Moment:
+def _finished(at: str, line: NodeFinished) -> Moment:
     now_on = f", now on {line.version}" if line.outcome is Outcome.SUCCEEDED else ""
     took = f" after {elapsed(line.seconds)}" if line.seconds else ""
     further = (*findings_text(line.findings), *((f"hint: {line.hint}",) if line.hint else ()))
@@ -217,10 +189,141 @@ def _end(at: str, line: SummaryLine) -> Moment:
         (line.not_started, "not started"),
     )
     counts = ", ".join(f"{len(group)} {word}" for group, word in groups if group)
-    not_done = (f"{node} was not done: {why}" for node, why in _not_done(line).items())
-    left = (f"{node} was left: {why}" for node, why in _not_started(line).items())
+    not_done = (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
+    left = (f"{node} was left: {why}" for node, why in line.why_not_started.items())
     return Moment(at, "", _joined("the end", counts), (*not_done, *left))
 
 
 def _joined(what: str, further: str) -> str:
     return f"{what}: {further}" if further else what
+
+
+_COLUMNS = (
+    Column("RUN"),
+    Column("STARTED"),
+    Column("TOOK", leaves=4),
+    Column("BY", leaves=1),
+    Column("COMMANDS", leaves=2, wraps=True),
+    Column("NODES", leaves=6),
+    Column("SUCCEEDED", leaves=5),
+    Column("FAILED", leaves=7),
+    Column("CLUSTER", leaves=3),
+    Column("END", note=True),
+)
+_SUCCEEDED = "succeeded"
+
+
+def history_text(histories: Sequence[RunHistory], *, width: int | None = None) -> str:
+    """One row a run. `width` in columns, None for no limit."""
+    if not histories:
+        return "No run is recorded here."
+    return table_text(_COLUMNS, [_row(history) for history in histories], width)
+
+
+def _row(history: RunHistory) -> tuple[str, ...]:
+    failed = _failed(history)
+    return (
+        printable(history.run),
+        _written(history.started_at, "%Y-%m-%d %H:%M:%S"),
+        _took(history),
+        or_nothing(history.by),
+        printable(", ".join(history.commands)),
+        str(len(history.planned)) if history.planned else NOTHING,
+        str(len(history.outcomes) - len(failed)),
+        str(len(failed)),
+        or_nothing(history.cluster_name or history.cluster.removeprefix("https://")),
+        _ending(history),
+    )
+
+
+def _failed(history: RunHistory) -> tuple[str, ...]:
+    return tuple(node for node, outcome in history.outcomes if outcome != _SUCCEEDED)
+
+
+def _ending(history: RunHistory) -> str:
+    if history.state in ("running", "interrupted"):
+        return history.state
+    if history.aborted:
+        return "aborted"
+    if not history.ended:
+        return "running or interrupted"
+    left = len(history.not_started) + len(history.not_done)
+    return f"ended, {counted(left, 'node')} left" if left else "ended"
+
+
+def _took(history: RunHistory) -> str:
+    begun, ended = _time(history.started_at), _time(history.heard_at)
+    return elapsed((ended - begun).total_seconds()) if begun and ended else NOTHING
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _written(text: str, form: str) -> str:
+    at = _time(text)
+    return format(at.astimezone(), form) if at else or_nothing(text)
+
+
+def timeline_text(history: RunHistory, *, details: bool = False) -> str:
+    """One run: what it was, then a line a moment; with `details` every word of it."""
+    head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
+    moments = history.moments if details else tuple(_once(history.moments))
+    rows = tabulate(list(_rows(moments)), tablefmt="plain", disable_numparse=True)
+    cluster = named_cluster(history.cluster_name, or_nothing(history.cluster))
+    return f"Run {printable(history.run)} on {cluster}\n{head}\n\n{rows}"
+
+
+def named_cluster(name: str, server: str) -> str:
+    """A cluster by its name, where the operator gave one, and its address."""
+    return f"{printable(name)} ({server})" if name else server
+
+
+def _head(history: RunHistory) -> list[tuple[str, str]]:
+    program = f", rollout {printable(history.version)}" if history.version else ""
+    begun = _written(history.started_at, "%a %Y-%m-%d %H:%M:%S %Z")
+    rows = [
+        ("  begun", f"{begun} by {or_nothing(history.by)}{program}"),
+        ("  rules", changed_rules(history.policy)),
+        ("  nodes", _nodes(history)),
+    ]
+    moves = moves_text(Moves(history.pods_to_move, history.evictions, history.moved_twice))
+    rows += [("  pods", moves)] if moves else []
+    return [*rows, ("  end", f"{_ending(history)}, after {_took(history)}")]
+
+
+def _nodes(history: RunHistory) -> str:
+    failed = _failed(history)
+    parts = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
+    parts += [f"{len(history.outcomes) - len(failed)} succeeded"]
+    parts += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
+    groups = (("not done", tuple(history.not_done)), ("not started", tuple(history.not_started)))
+    parts += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
+    return ", ".join(parts) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
+
+
+def _once(moments: Iterable[Moment]) -> Iterator[Moment]:
+    """What a reader wants first: no details, and nothing of a node that was told of it already."""
+    seen: set[tuple[str, str]] = set()
+    for moment in moments:
+        key = (moment.node, moment.what)
+        if moment.detail or (moment.repeats and key in seen):
+            continue
+        seen.add(key)
+        yield moment
+
+
+def _rows(moments: Iterable[Moment]) -> Iterator[tuple[str, str, str]]:
+    """Times of the day; where a day begins, its date; what belongs to a moment stands below it."""
+    day = ""
+    for moment in moments:
+        at = _time(moment.at)
+        today = f"{at.astimezone():%a %Y-%m-%d}" if at else day
+        if today != day and day:
+            yield (today, "", "")
+        day = today
+        yield (_written(moment.at, "%H:%M:%S"), printable(moment.node), printable(moment.what))
+        yield from (("", "", f"  {printable(line)}") for line in moment.further)

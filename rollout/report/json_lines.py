@@ -3,36 +3,20 @@
 import threading
 from collections.abc import Iterable
 from datetime import datetime
-from typing import IO, assert_never
+from typing import IO
 
 import msgspec
-from msgspec import UNSET
 
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
-from rollout.model.progress import (
-    NodeFinished,
-    NodeResult,
-    NodeStep,
-    Notice,
-    PlanReady,
-    PodBlocked,
-    PodReleased,
-    RunFinished,
-    RunResult,
-    StepEvent,
-    VersionHeld,
-    WaveSettling,
-    WaveStarted,
-)
+from rollout.model.progress import NodeResult, PlanReady, RunFinished, RunResult, StepEvent
 from rollout.planning.document import encode_plan
 from rollout.report.lines import (
     AnyLine,
     DryRunLine,
     EventLine,
     FailedNode,
-    NodeFinishedLine,
     NotDoneNode,
     PlanLine,
     RunRecord,
@@ -78,32 +62,10 @@ def line(event: StepEvent) -> EventLine:
     match event:
         case PlanReady():
             return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
-        case NodeFinished():
-            return _node(event.at, event.result)
         case RunFinished():
             return summary(event.at, event.result)
-        case WaveStarted() | WaveSettling() | NodeStep() | PodBlocked() | PodReleased() | VersionHeld() | Notice():
-            return event
         case _:
-            assert_never(event)
-
-
-def _node(at: datetime, result: NodeResult) -> NodeFinishedLine:
-    findings = None if result.succeeded else result.findings
-    return NodeFinishedLine(
-        at=at,
-        node=result.node,
-        outcome=result.outcome,
-        phase=result.phase,
-        message=result.message,
-        hint=result.hint,
-        version=result.version,
-        seconds=round(result.seconds, 1),
-        left_cordoned=result.left_cordoned,
-        ssh_error=findings.ssh_error if findings else UNSET,
-        conditions=findings.conditions if findings else UNSET,
-        console=findings.console if findings else UNSET,
-    )
+            return event
 
 
 def summary(at: datetime, result: RunResult) -> SummaryLine:

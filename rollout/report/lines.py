@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rollout.model.progress import (
-    Findings,
     Moment,
     NodeCondition,
+    NodeFinished,
     NodeStep,
     Notice,
     Outcome,
@@ -123,31 +123,6 @@ class PlanLine(Struct, frozen=True, tag_field="type", tag="plan"):
         return msgspec.convert(self.plan, ToldPlan)
 
 
-class NodeFinishedLine(Struct, frozen=True, tag_field="type", tag="node_finished"):
-    """A node's run ended.
-
-    The last three fields stand in it only where it did not succeed.
-    """
-
-    at: Moment
-    node: Annotated[str, Meta(description="the Node's name")]
-    outcome: Annotated[Outcome, Meta(description="how it ended")]
-    phase: Annotated[Phase, Meta(description="the last one it reached")]
-    message: _Message = ""
-    hint: _Hint = ""
-    version: Annotated[str, Meta(description="that it runs now, where this is known")] = ""
-    seconds: Annotated[float, Meta(description="how long it took")] = 0.0
-    left_cordoned: _LeftCordoned = False
-    ssh_error: _SshError | UnsetType = UNSET
-    conditions: _Conditions | UnsetType = UNSET
-    console: _Console | UnsetType = UNSET
-
-    @property
-    def findings(self) -> Findings:
-        """What was seen of it; nothing of one that succeeded."""
-        return Findings(self.ssh_error or "", self.conditions or (), self.console or "")
-
-
 class DryRunLine(Struct, frozen=True, tag_field="type", tag="dry_run"):
     """What the API server would do with a node; only with `--dry-run`."""
 
@@ -203,6 +178,17 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
     evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")] = 0
     moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")] = 0
 
+    @property
+    def why_not_done(self) -> Mapping[str, str]:
+        """By node."""
+        return {node.node: f"{node.reason}, {node.message}" for node in self.not_done}
+
+    @property
+    def why_not_started(self) -> Mapping[str, str]:
+        """By node; without those that are told of as not done."""
+        not_done = {node.node for node in self.not_done}
+        return {node: why for node, why in self.reasons.items() if node not in not_done}
+
 
 class RunRecord(Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
     """A process begins to work on the rollout; the lines that it writes follow."""
@@ -235,7 +221,7 @@ EventLine = (
     | NodeStep
     | PodBlocked
     | PodReleased
-    | NodeFinishedLine
+    | NodeFinished
     | WaveSettling
     | VersionHeld
     | Notice

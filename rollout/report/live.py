@@ -6,7 +6,7 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from textwrap import wrap
 from types import TracebackType
 from typing import Self
@@ -20,24 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rollout.execution.base.stop import StopRequest
-from rollout.model.progress import (
-    NodeFinished,
-    NodeStep,
-    Notice,
-    Phase,
-    PlanReady,
-    PodBlocked,
-    PodReleased,
-    RunFinished,
-    StepEvent,
-    VersionHeld,
-    WaveSettling,
-    WaveStarted,
-)
+from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
 from rollout.model.text import elapsed, printable
-from rollout.report import sentences
 from rollout.report.console import print_above, take_turns
-from rollout.report.run_state import InFlight, RunState, phases
+from rollout.report.run_view import NodeView, RunView
+from rollout.report.sentences import blocked, blocked_briefly, briefly, phases, sentence, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -75,25 +62,6 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A pod that is held back, as told at a monotonic reading."""
-
-    event: PodBlocked
-    heard: float
-
-
-@dataclass(slots=True)
-class Board:
-    """What the display shows."""
-
-    state: RunState = field(default_factory=RunState)
-    held: dict[str, dict[str, Held]] = field(default_factory=dict)
-    wave: str = ""
-    started: float = 0.0
-    doing: str = "starting"
-
-
-@dataclass(frozen=True, slots=True)
 class Fitting:
     """A line that is said at whatever length there is room for: the longest first, the last of them in any case."""
 
@@ -122,7 +90,10 @@ class LiveProgress:
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
         self._lock = threading.Lock()
-        self._board = Board(started=monotonic())
+        self._view = RunView()
+        self._started = monotonic()
+        self._doing = "starting"
+        self._estimate = 0.0
         self._spinner = Spinner("dots")
         self._live = Live(
             get_renderable=self._render,
@@ -149,39 +120,27 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         """Take one event into the display."""
         with self._lock:
-            self._board.state.take(event, self._monotonic())
-            if isinstance(event, NodeStep) and event.phase is not Phase.DRAINING:
-                self._board.held.pop(event.node, None)
-            text = self._take(event)
-        if text is not None:
-            print_above(self._live, text)
+            self._view.take(event, self._monotonic())
+            line = self._line(event)
+        if line is not None:
+            print_above(self._live, line)
 
-    def _take(self, event: StepEvent) -> Text | None:
+    def _line(self, event: StepEvent) -> Text | None:
+        """What an event leaves above the board."""
         match event:
-            case WaveSettling():
-                self._board.wave = sentences.sentence(event)
-            case WaveStarted() | NodeStep():
-                # A node that goes on says that whatever had to settle before it has settled.
-                self._board.wave = self._board.state.wave
-            case PodBlocked():
-                self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())
-            case PodReleased():
-                self._board.held.get(event.node, {}).pop(event.pod, None)
+            case PlanReady():
+                self._estimate = event.plan.estimate.seconds
             case NodeFinished():
-                return self._finish(event)
+                self._estimate = _at_this_pace(self._view, self._estimate)
+                mark, style = ("✔", "green") if event.succeeded else ("✘", "red")
+                # one line, whatever there is to say: the end of the run tells a failure whole
+                return Text.assemble((f"{mark} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
             case Notice() | VersionHeld():
-                self._board.doing = sentences.sentence(event)
-                return Text(sentences.sentence(event), style="yellow")
-            case PlanReady() | RunFinished():
-                self._board.held.clear()
+                self._doing = sentence(event)
+                return Text(self._doing, style="yellow")
+            case _:
+                pass
         return None
-
-    def _finish(self, event: NodeFinished) -> Text:
-        """One line, whatever there is to say: the end of the run tells a failure whole."""
-        result = event.result
-        self._board.held.pop(result.node, None)
-        mark, style = ("✔", "green") if result.succeeded else ("✘", "red")
-        return Text.assemble((f"{mark} ", style), sentences.briefly(result), no_wrap=True, overflow="ellipsis")
 
     def _render(self) -> RenderableType:
         with self._lock:
@@ -191,12 +150,12 @@ class LiveProgress:
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
-        rows = list(self._board.state.rows.values())
+        rows = self._view.in_flight
         shown = self._fitting(rows)
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
         left = [row for row in rows if row not in shown]
         rest = f"and {len(left)} more" if left else ""
-        widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
+        widths = (1, max(len(rest), *(len(row.name) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
         for style, width in zip(("", "bold", "", ""), widths, strict=True):
             most = self._console.width // (3 if self._console.width >= _LEAST else 6)
             table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
@@ -210,79 +169,100 @@ class LiveProgress:
             table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
-    def _add(self, table: Table, row: InFlight, room: int) -> None:
+    def _add(self, table: Table, row: NodeView, room: int) -> None:
         """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
         detail = printable(_detail(row))
         first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
         table.add_row(
             self._spinner,
-            printable(row.node),
-            Text(row.phase, style=_STYLES[row.phase]),
-            Text(elapsed(self._monotonic() - row.started), style="dim"),
+            printable(row.name),
+            _phase(row.phase),
+            Text(elapsed(self._monotonic() - row.begun), style="dim"),
             _in_a_line(first),
         )
         for further in more:
             table.add_row("", "", "", "", _in_a_line(further))
-        for line in self._held(row.node):
+        for line in self._held(row):
             table.add_row("", "", "", "", line)
 
-    def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
+    def _fitting(self, rows: Sequence[NodeView]) -> list[NodeView]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
         room, lines = self._room, self._lines(rows)
         if sum(lines.values()) <= room:
             return list(rows)
         chosen = set[str]()
-        for row in sorted(rows, key=lambda row: (not self._board.held.get(row.node), row.entered)):
-            if sum(lines[node] for node in chosen) + lines[row.node] < room or not chosen:
-                chosen.add(row.node)
-        return [row for row in rows if row.node in chosen]
+        for row in sorted(rows, key=lambda row: (not row.held, row.entered)):
+            if sum(lines[node] for node in chosen) + lines[row.name] < room or not chosen:
+                chosen.add(row.name)
+        return [row for row in rows if row.name in chosen]
 
     @property
     def _room(self) -> int:
         """Lines for the nodes in flight."""
         return max(1, self._console.height - _OTHER_LINES - self._stop.requested)
 
-    def _lines(self, rows: Sequence[InFlight]) -> dict[str, int]:
+    def _lines(self, rows: Sequence[NodeView]) -> dict[str, int]:
         """By node, its own line and those of the pods that hold it up."""
-        return {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
+        return {row.name: 1 + min(len(row.held), _MOST_HELD + 1) for row in rows}
 
-    def _has_room(self, rows: Sequence[InFlight], columns: int) -> bool:
+    def _has_room(self, rows: Sequence[NodeView], columns: int) -> bool:
         """Whether all fit with a second line for each detail that is longer than so many columns."""
         return sum(self._lines(rows).values()) + sum(len(row.detail) > columns for row in rows) <= self._room
 
-    def _held(self, node: str) -> Iterator[RenderableType]:
+    def _held(self, node: NodeView) -> Iterator[RenderableType]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
-        held = list(self._board.held.get(node, {}).values())
+        held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
             waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - hold.heard
-            yield Fitting(
-                (sentences.blocked(hold.event, waited), *sentences.blocked_briefly(hold.event, waited)), _HELD
-            )
+            yield Fitting((blocked(hold.event, waited), *blocked_briefly(hold.event, waited)), _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
-        board, state = self._board, self._board.state
-        if state.began is None:
-            return _in_a_line(f"{elapsed(self._monotonic() - board.started)}  {printable(board.doing)}", "dim")
-        failed = f", {state.failed} failed" if state.failed else ""
-        took, is_over = self._monotonic() - state.began, state.finished >= state.planned
-        time_spent = elapsed(took) if is_over else _against(took, state.estimate)
-        figures = f"{state.finished} of {state.planned} done{failed}, {time_spent}"
+        view = self._view
+        if view.told is None:
+            return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {printable(self._doing)}", "dim")
+        ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
+        took, is_over = self._monotonic() - view.told, ended >= view.planned
+        time_spent = elapsed(took) if is_over else _against(took, self._estimate)
+        figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         room = min(self._console.width, _WIDEST) - cell_len(figures) - _GAP
         wave = next((wave for wave in self._waves() if cell_len(wave) <= room), "")
-        figures_text = Text(figures, style="red" if state.failed else "")
+        figures_text = Text(figures, style="red" if failed else "")
         return Text.assemble(f"{wave:<{room + _GAP}}" if wave else "", figures_text, no_wrap=True, overflow="ellipsis")
 
     def _waves(self) -> Sequence[str]:
-        wave = printable(self._board.wave)
+        wave = ""
+        if self._view.settling:
+            wave = sentence(self._view.settling)
+        elif self._view.waves:
+            last = self._view.waves[-1]
+            wave = wave_title(last.index, last.of, last.in_flight)
         wave = wave[:1].upper() + wave[1:]
         return (wave, wave.partition(":")[0], wave.partition(",")[0])
 
 
 def _in_a_line(text: str, style: str = "") -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _phase(phase: Phase | None) -> Text:
+    return Text(phase, style=_STYLES[phase]) if phase else Text()
+
+
+def _at_this_pace(view: RunView, planned: float) -> float:
+    """How long all takes, in seconds, where a node's end is worth its share of what its wave was to take.
+
+    `planned` is what was expected so far, 0 where that is not known.
+    """
+    waves = view.plans[-1].waves if view.plans else ()
+    shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in waves for node in wave.nodes}
+    ended = [node for node in view.nodes.values() if node.end]
+    done = sum(shares.get(node.name, 0.0) for node in ended)
+    if view.told is None or not (planned and done):
+        return planned
+    return (max(node.entered for node in ended) - view.told) * sum(shares.values()) / done
 
 
 def _against(took: float, estimate: float) -> str:
@@ -296,7 +276,7 @@ def _against(took: float, estimate: float) -> str:
     )
 
 
-def _detail(row: InFlight) -> str:
+def _detail(row: NodeView) -> str:
     """What a node waits for; that a host is silent while it reboots is as it should be."""
     silent = any(word in row.detail for word in _SILENT)
     return row.detail.partition(":")[0] if row.phase is Phase.REBOOTING and silent else row.detail

@@ -10,7 +10,6 @@ from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
-    NodeResult,
     Outcome,
     PlanReady,
     PodBlocked,
@@ -39,7 +38,7 @@ class _WaveUnderWay:
     failed: int = 0
     last_told: int = 0
 
-    def end(self, result: NodeResult) -> None:
+    def end(self, result: NodeFinished) -> None:
         self.left.discard(result.node)
         self.ended += 1
         self.failed += result.outcome not in _NO_FAILURES
@@ -104,7 +103,7 @@ class Noteworthy:
             case PodBlocked():
                 yield from self._blocked(event)
             case NodeFinished():
-                yield from self._node(event.result)
+                yield from self._node(event)
             case VersionHeld():
                 yield _held_version(event)
             case RunFinished():
@@ -153,7 +152,7 @@ class Noteworthy:
             next=_look_at(event),
         )
 
-    def _node(self, result: NodeResult) -> Iterator[Note]:
+    def _node(self, result: NodeFinished) -> Iterator[Note]:
         self._ended += 1
         if result.outcome not in _NO_FAILURES:
             self._failed += 1
@@ -200,7 +199,7 @@ def _held_version(event: VersionHeld) -> Note:
     )
 
 
-def _failed(result: NodeResult) -> Note:
+def _failed(result: NodeFinished) -> Note:
     lines = [f"Phase {result.phase}: {printable(result.message)}"]
     lines += [f"Hint: {printable(result.hint)}"] if result.hint else []
     lines += ["It was left cordoned."] if result.left_cordoned else []

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Self
 
-from rollout.model.progress import NodeStep, Phase, PodBlocked, PodReleased, RunFinished, StepEvent
+from rollout.model.progress import NodeStep, Phase, PlanReady, PodBlocked, PodReleased, RunFinished, StepEvent
 from rollout.report.columns import wrapped
-from rollout.report.run_state import RunState
-from rollout.report.sentences import sentence
+from rollout.report.run_view import RunView
+from rollout.report.sentences import sentence, standing
 
 DETAIL_SECONDS = 30.0
 _HELD_SECONDS = 300.0
@@ -38,8 +38,7 @@ class PlainLines:
         self._monotonic = monotonic
         self._quiet = quiet
         self._lock = threading.Lock()
-        self._state = RunState()
-        self._phases: dict[str, Phase] = {}
+        self._view = RunView()
         self._told: dict[tuple[str, str], float] = {}
         self._waits: dict[str, str] = {}
         self._last = monotonic()
@@ -60,10 +59,14 @@ class PlainLines:
         """One line for one event, where it is worth one."""
         with self._lock:
             now = self._monotonic()
-            self._state.take(event, now)
+            if isinstance(event, PlanReady) and not self._view.in_flight:
+                # of a server that takes one host after another through its reboot nothing adds up
+                self._view = RunView()
+            is_told = self._is_worth_a_line(event, now)
+            self._view.take(event, now)
             if isinstance(event, RunFinished):
                 self._ended.set()
-            if self._is_worth_a_line(event, now):
+            if is_told:
                 self._write(event.at, sentence(event), now)
 
     def _is_worth_a_line(self, event: StepEvent, now: float) -> bool:
@@ -79,13 +82,13 @@ class PlainLines:
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
         """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""
-        if self._phases.get(event.node) is event.phase:
+        before = self._view.nodes.get(event.node)
+        if before and before.phase is event.phase:
             waits = event.phase in _BETWEEN and event.detail.startswith(_WAITS)
             if waits and self._waits.get(event.node) != event.detail:
                 self._waits[event.node], self._told[event.node, ""] = event.detail, now
                 return True
             return bool(event.detail) and self._is_due((event.node, ""), now, DETAIL_SECONDS)
-        self._phases[event.node] = event.phase
         self._told[event.node, ""] = now
         return event.phase not in _UNTOLD
 
@@ -101,8 +104,8 @@ class PlainLines:
             # whoever has closed the pipe wants to hear nothing more
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= self._quiet and self._state.planned:
-                    self._write(datetime.now(UTC), self._state.sentence(now), now)
+                if now - self._last >= self._quiet and self._view.planned:
+                    self._write(datetime.now(UTC), standing(self._view, now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now

@@ -1,6 +1,5 @@
 """The screen of `plan`: what differs from the ordinary, at a glance; and the few lines that `apply` shows of it."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -29,22 +28,6 @@ _MANY = 20
 _MOST_NAMED = 8
 # What the lines of apply come to at most, and those of them that tell what is wrong.
 _BRIEF, _BRIEF_FINDINGS = 10, 3
-# Of why a wave is as it is: what everybody expects is not told, and the rest in few words.
-_IN_SHORT = tuple(
-    (re.compile(pattern), short)
-    for pattern, short in (
-        (r"(^|: |, )(full wave: at most \d+ at once|the remaining nodes|one at a time)", ""),
-        (r"with more nodes, their pods would not fit on the others", "no room for the pods of more nodes"),
-        (r"with more nodes, drains would wait too long for (\S+), which .* go", r"kept small by \1"),
-        (
-            r"with more nodes, (\S+) would l.*?( at once| allows \(\d+\)( until nodes are back)?)?(?=;|$)",
-            r"kept small by \1",
-        ),
-        (r"shares (\S+), [^;]* at a time: (\+\S+)", r"waits for budget \1, \2"),
-        (r"drains gradually: the budget (\S+) allows \d+ at a time", r"waits for budget \1"),
-        (r"the budget (\S+) allows nothing now", r"budget \1 allows nothing now"),
-    )
-)
 
 
 def plan_text(
@@ -173,11 +156,11 @@ def wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Co
 
 def _equal(wave: Wave) -> tuple[object, ...]:
     own = 0 if len(wave.nodes) == 1 and not wave.rolling else wave.index
-    return own, _note(wave), _versions(wave.nodes), _pods(wave), roughly(wave.estimate.seconds)
+    return own, wave.note, _versions(wave.nodes), _pods(wave), roughly(wave.estimate.seconds)
 
 
 def _similar(wave: Wave) -> tuple[object, ...]:
-    return wave.index if wave.rolling else 0, len(wave.nodes), _note(wave).partition(";")[0], _versions(wave.nodes)
+    return wave.index if wave.rolling else 0, len(wave.nodes), wave.note.partition(";")[0], _versions(wave.nodes)
 
 
 def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], *, is_mixed: bool) -> Row:
@@ -192,7 +175,9 @@ def _row(group: Sequence[Wave], zones: Mapping[str, str], everywhere: set[str], 
         str(sum(map(_pods, group))),
         roughly(seconds) if seconds else "",
         "\n".join(_versions(nodes)) if is_mixed else "",
-        "; ".join(dict.fromkeys(filter(None, map(_note, group)))) if len(group) <= _MANY else _note(group[0]),
+        "; ".join(
+            dict.fromkeys(printable(wave.note) for wave in group[: 1 if len(group) > _MANY else None] if wave.note)
+        ),
     )
 
 
@@ -210,14 +195,6 @@ def _names(group: Sequence[Wave], nodes: Sequence[PlannedNode]) -> str:
     if size > 1 or len(names) > _MOST_NAMED:
         return f"{len(nodes)} nodes, {'one after another' if size == 1 else f'{size} a wave'}"
     return ", then ".join(names)
-
-
-def _note(wave: Wave) -> str:
-    """Why it is not as everybody expects; empty where it is."""
-    text = printable(wave.because)
-    for pattern, short in _IN_SHORT:
-        text = pattern.sub(short, text)
-    return "; ".join(filter(None, (part.strip() for part in text.split(";"))))
 
 
 def _pods(wave: Wave) -> int:

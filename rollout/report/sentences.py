@@ -1,6 +1,7 @@
 """Each event as one sentence: the same words on a terminal and in a CI log."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
@@ -10,6 +11,7 @@ from rollout.model.progress import (
     NodeStep,
     Notice,
     Outcome,
+    Phase,
     PlanReady,
     PodBlocked,
     PodReleased,
@@ -21,6 +23,7 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.model.text import counted, elapsed, printable, shortened
+from rollout.report.run_view import NodeView, RunView
 
 
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
@@ -30,7 +33,8 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
         case WaveStarted():
             names = shortened(event.nodes, most=8)
-            return f"{wave_title(event)}: {names} ({printable(event.because)})"
+            title = wave_title(event.index, event.waves, event.in_flight)
+            return f"{title}: {names} ({printable(event.because)})"
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
@@ -40,7 +44,7 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
         case PodReleased():
             return f"{printable(event.node)}: {printable(event.pod)} may go"
         case NodeFinished():
-            return finished(event.result)
+            return finished(event)
         case VersionHeld() | Notice():
             return printable(event.message)
         case RunFinished():
@@ -57,11 +61,28 @@ def extent(plan: RolloutPlan) -> str:
     return f"{counted(plan.summary.nodes, 'node')} in {' and '.join(filter(None, (waves, parts)))}"
 
 
-def wave_title(event: WaveStarted) -> str:
+def wave_title(index: int, waves: int, in_flight: int | None) -> str:
     """`wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
-    if event.in_flight is None:
-        return f"wave {event.index} of {event.waves}"
-    return f"part {event.index} of {event.waves}, {event.in_flight} in flight at most"
+    if in_flight is None:
+        return f"wave {index} of {waves}"
+    return f"part {index} of {waves}, {in_flight} in flight at most"
+
+
+def standing(view: RunView, now: float) -> str:
+    """How the whole stands, at a monotonic reading."""
+    failed = f", {view.failed} failed" if view.failed else ""
+    figures = f"{len(view.ended)} of {counted(view.planned, 'node')} ended{failed}"
+    longest = min(view.in_flight, key=lambda node: node.entered, default=None)
+    if longest is None:
+        return figures
+    slowest = f"{printable(longest.name)} is {longest.phase} for {elapsed(now - longest.entered)}"
+    return f"{figures}; {phases(view.in_flight)}; {slowest}{_detail(longest.detail)}"
+
+
+def phases(nodes: Iterable[NodeView]) -> str:
+    """How many nodes are in which phase, in the order of phases."""
+    counts = Counter(node.phase for node in nodes)
+    return ", ".join(f"{counts[phase]} {phase}" for phase in Phase if counts[phase])
 
 
 def _detail(detail: str) -> str:
@@ -104,7 +125,7 @@ def demand(needs: int, has: int) -> str:
     return f"needs {needs} healthy, has {has}{uncounted}"
 
 
-def finished(result: NodeResult) -> str:
+def finished(result: NodeFinished) -> str:
     """How a node's run ended."""
     if result.outcome is Outcome.ABORTED:
         return _undone(result)
@@ -115,7 +136,7 @@ def finished(result: NodeResult) -> str:
     return text + (f": {printable(result.message)}" if result.message else "")
 
 
-def briefly(result: NodeResult) -> str:
+def briefly(result: NodeFinished) -> str:
     """The same for a board, where each node's row stood: `worker-1  on 4152.2.0  3m20s`."""
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
@@ -123,13 +144,13 @@ def briefly(result: NodeResult) -> str:
     return "  ".join(printable(part) for part in parts if part)
 
 
-def what_failed(result: NodeResult) -> str:
+def what_failed(result: NodeResult | NodeFinished) -> str:
     """What is wrong with a node that did not succeed."""
     stays = "; it stays cordoned" if result.left_cordoned and result.outcome is not Outcome.STRANDED else ""
     return (printable(result.message) or result.outcome) + stays
 
 
-def _undone(result: NodeResult) -> str:
+def _undone(result: NodeFinished) -> str:
     """What an abort has made of a node, and how long that took: not how long the rollout had been at it."""
     if result.left_cordoned:
         return f"{printable(result.node)}: left as it is after {elapsed(result.seconds)}: {printable(result.message)}"

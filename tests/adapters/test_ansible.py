@@ -9,7 +9,7 @@ import pytest
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
-from rollout.errors import HostKeyError, SshError, SshTimeoutError
+from rollout.errors import HostKeyError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
@@ -120,18 +120,3 @@ def test_an_unchecked_key_still_has_to_stay_the_same(
     reboot(lab, host.name)
     with pytest.raises(HostKeyError, match="has changed"):
         trusting.run(host, "echo second", timeout=60)
-
-
-def test_what_cannot_be_an_address_is_not_given_to_ssh(lab: Lab, hosts: dict[str, Host]) -> None:
-    nodes = executor(lab, inventory=None)
-    bad = Host("worker-1", "{{ lookup('ansible.builtin.pipe', 'touch ' ~ '/tmp/never') }}")
-    with pytest.raises(SshError, match="cannot be given to ssh"):
-        nodes.run(bad, "true", timeout=5)
-
-
-def test_what_cannot_run_says_why(ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]) -> None:
-    (lab.directory / "ansible.cfg").write_text(
-        "[defaults]\nstrategy_plugins = nowhere\nvault_password_file = missing\n"
-    )
-    with pytest.raises(SshError, match="missing"):
-        executor(lab).run(hosts["worker-1"], "true", timeout=5)

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
-from rollout.adapters.ansible.inventory import TARGETS, is_reachable_by_name, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
+from rollout.adapters.ansible.inventory import is_reachable_by_name, write_inventory, write_variables
+from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.model.host import Host
 
@@ -52,13 +51,6 @@ def test_where_nothing_is_said_connections_do_not_outlive_a_boot(tmp_path: Path)
     assert "ANSIBLE_CONFIG" not in variables
 
 
-def test_the_environment_goes_before_preferences(tmp_path: Path) -> None:
-    given = {"HOME": str(tmp_path), "ANSIBLE_SSH_USETTY": "True", "ANSIBLE_SSH_ARGS": "-o Compression=yes"}
-    variables = settings(tmp_path, environment=given).variables()
-    assert "ANSIBLE_SSH_USETTY" not in variables
-    assert "Compression=yes" in variables["ANSIBLE_SSH_ARGS"]
-
-
 def test_the_usual_user_comes_after_the_client_configuration(tmp_path: Path) -> None:
     assert settings(tmp_path).ssh_config_text().splitlines() == [
         "Include ~/.ssh/config",
@@ -79,16 +71,7 @@ def test_nothing_from_the_cluster_is_taken_for_a_template(tmp_path: Path) -> Non
     assert (variables.stat().st_mode & 0o777) == 0o600
 
 
-def test_only_names_stand_beside_the_users_inventory(tmp_path: Path) -> None:
-    written = write_inventory(tmp_path, settings(tmp_path, inventory=Path("hosts.ini")), [Host("a", "192.0.2.1")])
-    assert yaml.safe_load(written.read_text()) == {TARGETS: {"hosts": {"a": {}}}}
-
-
 @pytest.mark.parametrize("address", ["-oProxyCommand=id", "a b", "$(id)", "a;b", "{{ a }}", ""])
 def test_no_address_becomes_an_option_of_ssh(address: str) -> None:
     assert not is_reachable_by_name(Host("worker-1", address))
     assert is_reachable_by_name(Host("worker-1", "fe80::1%eth0"))
-
-
-def test_the_playbooks_are_found() -> None:
-    assert {"probe.yml", "reboot.yml", "prepare.yml"} <= {path.name for path in playbooks().iterdir()}

@@ -98,7 +98,3 @@ def test_an_answer_without_an_end_is_read_to_a_bound_and_no_further(serve: Serve
     with pytest.raises(GateError, match="answers with more than 16 MB"):
         ask_prometheus(f"http://127.0.0.1:{stranger.host.port}")
     assert stranger.sent < 16_000_000 + BUFFERED
-
-
-def test_a_webhook_that_has_accepted_need_not_say_more(serve: Serve) -> None:
-    notify(f"http://127.0.0.1:{serve(drip_body).host.port}")

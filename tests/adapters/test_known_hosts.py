@@ -1,7 +1,6 @@
 """Host keys on file, against OpenSSH's own tool and asyncssh's reader."""
 
 import base64
-import hashlib
 import shutil
 import subprocess
 import threading
@@ -13,7 +12,7 @@ import pytest
 
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown
 from rollout.adapters.ssh.known_hosts_file import HostKey
-from rollout.errors import HostKeyError, InputError
+from rollout.errors import HostKeyError
 from rollout.model.host import Host, HostKeyFiles
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
@@ -55,30 +54,6 @@ UPPER.example {line(KEYS[2])}
 """
 
 
-@pytest.mark.parametrize(
-    ("address", "port", "expected"),
-    [
-        ("plain.example", 22, [KEYS[0]]),
-        ("192.0.2.1", 22, [KEYS[0], RSA]),
-        ("192.0.2.1", 2222, [KEYS[1]]),
-        ("192.0.2.1", 2223, []),
-        ("2001:db8::1", 22, [KEYS[0]]),
-        ("2001:DB8::1", 2222, [KEYS[2]]),
-        ("a.pool.example", 22, [KEYS[3]]),
-        ("bad.pool.example", 22, []),
-        ("node-1.example", 2222, [KEYS[3]]),
-        ("node-1.example", 22, []),
-        ("damaged.example", 22, []),
-        ("short.example", 22, []),
-        ("upper.example", 22, [KEYS[2]]),
-        ("other.example", 22, []),
-    ],
-)
-def test_look_up(tmp_path: Path, address: str, port: int, expected: list[asyncssh.SSHKey]) -> None:
-    found = known(tmp_path, FILE).keys(Host("h", address, port))
-    assert keys(found) == {key.public_data for key in expected}
-
-
 ADDRESSES = ["192.0.2.1", "2001:db8::1", "a.pool.example", "bad.pool.example", "node-1.example", "unknown.example"]
 
 
@@ -104,11 +79,6 @@ def test_hashed_by_openssh(tmp_path: Path) -> None:
     assert keys(read.keys(Host("h", "192.0.2.1"))) == {KEYS[0].public_data}
     assert keys(read.keys(Host("h", "192.0.2.1", 2222))) == {KEYS[1].public_data}
     assert read.keys(Host("h", "192.0.2.2")) == ()
-
-
-def test_fingerprint() -> None:
-    digest = base64.b64encode(hashlib.sha256(KEYS[0].public_data).digest()).decode().rstrip("=")
-    assert host_key(KEYS[0]).fingerprint == f"SHA256:{digest}" == KEYS[0].get_fingerprint()
 
 
 @pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
@@ -158,23 +128,3 @@ def test_file_that_cannot_be_written(tmp_path: Path) -> None:
     file.checking = HostKeyChecking.ACCEPT_NEW
     with pytest.raises(HostKeyError, match="cannot be written"):
         file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        KnownHosts(HostKeyFiles((str(tmp_path / "missing"),)), HostKeyChecking.STRICT)
-    with pytest.raises(InputError, match="Is a directory"):
-        KnownHosts(HostKeyFiles((str(tmp_path),)), HostKeyChecking.ACCEPT_NEW)
-    assert (
-        KnownHosts(HostKeyFiles((str(tmp_path / "missing"),)), HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1"))
-        == ()
-    )
-
-
-def test_openssh_files_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "known_hosts").write_text(f"192.0.2.1 {line(KEYS[0])}\n")
-    found = KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
-    assert keys(found) == {KEYS[0].public_data}

@@ -2,7 +2,6 @@
 
 import json
 import time
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -114,21 +113,6 @@ def seconds_until_given_up(asked: ClusterApi) -> float:
     return time.monotonic() - began
 
 
-def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> None:
-    def trickle(exchange: Exchange) -> None:
-        exchange.stream()
-        with suppress(OSError):
-            while True:
-                exchange.connection.sendall(b"1\r\n \r\n")
-                time.sleep(0.1)
-
-    with scripted(trickle) as server:
-        began = time.monotonic()
-        with pytest.raises(ApiUnavailableError, match="in time"):
-            client(tmp_path, server.url).within(0.3).get("/version")
-        assert time.monotonic() - began < 60  # whatever else this machine does: without a limit it would never end
-
-
 def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:
     dates = ["Sun, 01 Mar 2026 10:00:00 GMT", "Sun, 01 Mar 2026 09:00:00 GMT"]
 
@@ -158,20 +142,3 @@ def test_no_clock_is_told_by_an_answer_without_a_date_or_out_of_a_cache(headers:
     there = ServerTime(lambda: 0.0)
     there.hear(headers, 0.0)
     assert there.now() is None
-
-
-def test_the_clock_of_an_answer_that_is_not_believed_does_not_count(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.answer(200, b"<html>")) as server:
-        api = client(tmp_path, server.url)
-        with pytest.raises(ApiUnavailableError):
-            api.get("/version")
-        assert api.server_time() is None
-
-
-def test_an_earlier_answer_that_is_heard_late_sets_no_clock_back() -> None:
-    now = [5.0]
-    there = ServerTime(lambda: now[0])
-    there.hear({"Date": "Sun, 01 Mar 2026 10:00:05 GMT"}, 5.0)
-    there.hear({"Date": "Sun, 01 Mar 2026 10:00:00 GMT"}, 0.0)
-    now[0] = 7.0
-    assert there.now() == datetime(2026, 3, 1, 10, 0, 7, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
+from rollout.errors import ApiUnavailableError, KubeconfigError
 from rollout.execution.base.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
@@ -56,21 +56,9 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str, message: str
     assert error.hint
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_bytes(b"\xff\xfe\x00a")
-    assert "is not YAML" in refused(path).message
-
-
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     assert "there is no kubeconfig" in refused(tmp_path / "none").message
     assert "cannot be read" in refused(tmp_path).message
-
-
-def test_without_any_kubeconfig_the_default_one_is_named(tmp_path: Path) -> None:
-    error = refused(None)
-    assert str(tmp_path / "home/.kube/config") in error.message
-    assert "--kubeconfig" in error.hint
 
 
 def without(section: str) -> Callable[[Json], None]:
@@ -147,13 +135,6 @@ def authorization(exchange: Exchange) -> None:
     exchange.json({"authorization": exchange.headers["Authorization"]})
 
 
-def test_a_login_program_gives_the_token(tmp_path: Path) -> None:
-    with scripted(authorization) as server:
-        config = Kubeconfig(server.url, user=program(tmp_path, credential(token="from-program")))
-        api = connect(config.write(tmp_path / "kubeconfig"), None)
-        assert json.loads(api.get("/x")) == {"authorization": "Bearer from-program"}
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -197,16 +178,6 @@ def test_a_login_program_runs_again_when_its_token_is_refused(tmp_path: Path) ->
         ]
 
 
-def test_credentials_that_cannot_be_renewed_end_in_an_api_error(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.answer(401, b"")) as server:
-        path = Kubeconfig(server.url).write(tmp_path / "kubeconfig")
-        api = connect(path, None)
-        path.unlink()
-        with pytest.raises(ApiError, match="there is no kubeconfig") as caught:
-            api.get("/x")
-    assert caught.value.status == 401
-
-
 def failing_later(tmp_path: Path) -> tuple[Json, Path, Path]:
     """A program whose tokens are t1, t2, …; the file of its runs, and the one that makes it fail while it is there."""
     runs, down = tmp_path / "runs", tmp_path / "down"
@@ -241,20 +212,6 @@ def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monk
         assert server.exchanges[-1].headers["Authorization"] == "Bearer t3"
 
 
-def test_a_login_that_has_just_failed_is_not_repeated_for_every_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 600)
-    user, runs, down = failing_later(tmp_path)
-    with scripted(the_first_has_expired) as server:
-        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
-        down.touch()
-        for _ in range(5):
-            with pytest.raises(ApiUnavailableError, match="no such host"):
-                api.create("/x", {})
-    assert runs.read_text() == "2"
-
-
 def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,11 +228,6 @@ def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(
         assert json.loads(connect(None, "other").get("/x")) == {"authorization": "Bearer second"}
 
 
-def test_a_kubeconfig_list_of_which_nothing_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'a'}:{tmp_path / 'b'}")
-    assert str(tmp_path / "a") in refused(None).message
-
-
 def test_files_beside_the_kubeconfig_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "deep"
     folder.mkdir()
@@ -285,16 +237,6 @@ def test_files_beside_the_kubeconfig_are_found_from_anywhere(tmp_path: Path, mon
         monkeypatch.chdir(tmp_path)
         assert json.loads(connect(Path("deep/kubeconfig"), None).get("/x")) == {"authorization": "Bearer beside"}
         assert json.loads(connect(path, None).get("/x")) == {"authorization": "Bearer beside"}
-
-
-def test_basic_credentials_and_none_at_all(tmp_path: Path) -> None:
-    with scripted(authorization) as server:
-        basic = Kubeconfig(server.url, user={"username": "me", "password": "secret"})
-        anonymous = Kubeconfig(server.url, user={})
-        assert json.loads(connect(basic.write(tmp_path / "a"), None).get("/x")) == {
-            "authorization": "Basic bWU6c2VjcmV0"
-        }
-        assert json.loads(connect(anonymous.write(tmp_path / "b"), None).get("/x")) == {"authorization": None}
 
 
 def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,24 +249,6 @@ def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytes
     assert "the pod's service account cannot be used" in refused(None).message
 
 
-def test_a_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-    with scripted(authorization) as server:
-        assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
-        monkeypatch.setenv("NO_PROXY", "example.org")
-        assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
-
-
-def test_a_proxy_of_the_environment_may_lack_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As kubectl and curl take it: for HTTP's."""
-    with scripted(authorization) as proxy:
-        for variable in ("HTTPS_PROXY", "HTTP_PROXY"):
-            monkeypatch.setenv(variable, proxy.url.removeprefix("http://"))
-        assert connect(Kubeconfig("http://api.invalid").write(tmp_path / "kubeconfig"), None).get("/x")
-        assert [exchange.path for exchange in proxy.exchanges] == ["http://api.invalid/x"]
-
-
 @pytest.mark.parametrize("proxy", ["ftp://127.0.0.1:1", "::::", "socks5://127.0.0.1:1"])
 def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
     proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -335,22 +259,3 @@ def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
             "the proxy of the environment" in refused(Kubeconfig("https://api.invalid").write(tmp_path / "k")).message
         )
     assert not warned
-
-
-def test_the_environment_is_looked_through_for_a_proxy_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not at each request, where it took a fifth of the time: what it says later changes nothing."""
-    with scripted(authorization) as server:
-        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-
-        def asked_again() -> dict[str, str]:
-            raise AssertionError("the environment is asked again")
-
-        monkeypatch.setattr("kubernetes.client.configuration.getproxies", asked_again)
-        assert all(api.get("/x") for _ in range(2))
-
-
-def test_a_proxy_that_is_away_is_named(tmp_path: Path) -> None:
-    config = Kubeconfig("https://127.0.0.1:2", cluster={"proxy-url": "http://127.0.0.1:1"})
-    with pytest.raises(ApiError, match="through the proxy") as caught:
-        connect(config.write(tmp_path / "kubeconfig"), None).get("/x")
-    assert "proxy-url" in caught.value.hint

@@ -1,8 +1,6 @@
 """Servers that cannot be reached, break off, or are not who they should be."""
 
 import socket
-import ssl
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,12 +69,6 @@ def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None
     assert "urllib3" not in caught.value.message
 
 
-def test_a_name_that_does_not_resolve_is_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(ApiUnavailableError, match="cannot be resolved") as caught:
-        client(tmp_path, "https://api.does-not-exist.invalid:6443").get("/x")
-    assert "name resolution" in caught.value.hint
-
-
 def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_path: Path) -> None:
     authority, other = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
     context = server_context(authority, tmp_path)
@@ -109,41 +101,3 @@ def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.json({}), context) as server:
         config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
         assert connect(config.write(tmp_path / "kubeconfig"), None).get("/x") == b"{}"
-
-
-def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
-    with (
-        scripted(lambda exchange: exchange.json({})) as server,
-        pytest.raises(ApiError) as caught,
-    ):
-        client(tmp_path, server.url.replace("http:", "https:")).get("/x")
-    assert "https:// may have to be http://" in caught.value.hint
-
-
-def test_a_server_that_leaves_in_the_handshake_is_unavailable(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=_accept_and_leave, args=(listener,), daemon=True).start()
-        with pytest.raises(ApiUnavailableError):
-            client(tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}").get("/x")
-
-
-def _accept_and_leave(listener: socket.socket) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.recv(100)
-
-
-def test_a_refused_client_certificate_is_told_as_such(tmp_path: Path) -> None:
-    context = server_context(new_authority(datetime.now(UTC)), tmp_path)
-    context.verify_mode = ssl.CERT_REQUIRED
-    # With 1.3 the refusal follows the handshake and races with the connection's end.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with scripted(lambda exchange: exchange.json({}), context) as server:
-        config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
-        with pytest.raises(ApiError) as caught:
-            connect(config.write(tmp_path / "kubeconfig"), None, timeouts=QUICK).get("/x")
-    assert "client certificate" in caught.value.hint

@@ -96,31 +96,6 @@ def _collect(stream: AbstractContextManager[Iterator[bytes]], outcome: list[obje
         outcome.append(error)
 
 
-def test_leaving_with_the_stream_open_closes_the_connection(tmp_path: Path) -> None:
-    gone = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.stream()
-        exchange.line({"n": 1})
-        if not exchange.connection.recv(1):
-            gone.set()
-        exchange.close_connection = True
-
-    with scripted(script) as server:
-        with client(tmp_path, server).watch("/w", {}, seconds=600) as lines:
-            next(lines)
-        assert gone.wait(60)
-        assert list(lines) == []
-
-
-def test_a_watch_that_never_said_anything_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.kube.api._WATCH_SLACK", 0.2)
-    with scripted(Exchange.wait) as server:
-        watch = client(tmp_path, server).watch("/w", {}, seconds=0.1)
-        with pytest.raises(ApiUnavailableError, match="in time"), watch:
-            pass
-
-
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLContext | None, *, orderly: bool) -> None:
     def script(exchange: Exchange) -> None:

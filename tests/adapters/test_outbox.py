@@ -10,7 +10,6 @@ import pytest
 from rollout.adapters.notify import outbox as outbox_module
 from rollout.adapters.notify.destination import DeliveryError
 from rollout.adapters.notify.outbox import Outbox
-from rollout.adapters.notify.service import Service
 from rollout.model.notification import Note
 
 NOTE = Note(event="held", title="1", body="")
@@ -68,29 +67,6 @@ def test_what_fails_is_tried_again_and_its_trouble_told_once() -> None:
     assert warnings == ["warning: notifications to https://a: it answers 500"]
 
 
-def test_what_succeeds_at_the_second_attempt_is_no_trouble() -> None:
-    def refuse_first(attempt: int) -> None:
-        if attempt == 1:
-            refuse(attempt)
-
-    place, warnings = Place(refuse_first), list[str]()
-    outbox = Outbox([place], warnings.append)
-    outbox.post(NOTE)
-    outbox.close()
-    assert (place.attempts, place.notes, warnings) == (2, [NOTE], [])
-
-
-def test_a_refusal_for_good_is_not_tried_again() -> None:
-    def refuse_for_good(_attempt: int) -> None:
-        raise DeliveryError("it answers 404", final=True)
-
-    place = Place(refuse_for_good)
-    outbox = Outbox([place], lambda _text: None)
-    outbox.post(NOTE)
-    outbox.close()
-    assert place.attempts == 1
-
-
 def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_shown() -> None:
     def break_down(_attempt: int) -> None:
         raise RuntimeError("https://secret")
@@ -134,32 +110,5 @@ def test_what_is_left_at_the_end_is_told_and_nothing_after_it(hung: threading.Ev
     assert place.attempts == 1
 
 
-@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
-def test_a_service_is_not_made_to_wait_between_two_notifications() -> None:
-    """Apprise paces mail and many chats by 5.5 s a message: the last ones would be lost at the end of the run."""
-    plugin = Service("mailto://user:password@gmail.com", "mailto://")._plugin
-    assert type(plugin).request_rate_per_sec > 5
-    began = time.monotonic()
-    for _ in range(3):
-        plugin.throttle()
-    assert time.monotonic() - began < 5
-
-
 def void(_value: object) -> None:
     """What a callback returns is nothing."""
-
-
-def test_a_place_that_hangs_costs_a_few_threads_however_many_runs_there_are(hung: threading.Event) -> None:
-    """And whose notifications are not sent is told of."""
-
-    def hang(_attempt: int) -> None:
-        hung.wait()
-
-    warnings = list[str]()
-    for _run in range(10):
-        outbox = Outbox([Place(hang, "tgram://hangs")], warnings.append)
-        outbox.post(NOTE)
-        outbox.close(0.01)
-    assert sum(thread.name == "notify tgram://hangs" for thread in threading.enumerate()) == 3
-    assert len(warnings) == 10
-    assert warnings[-1].endswith("earlier ones have not been answered yet")

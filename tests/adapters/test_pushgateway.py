@@ -19,12 +19,6 @@ def test_a_login_is_sent_as_it_was_meant(written: str, sent: str) -> None:
     assert b64decode((login or "").removeprefix("Basic ")).decode() == sent
 
 
-def test_without_a_login_none_is_sent() -> None:
-    with gateway() as pushed:
-        push(pushed.url)
-    assert pushed.logins == {None}
-
-
 def test_an_answer_that_repeats_the_password_is_told_without_it() -> None:
     with gateway(400) as pushed, pytest.raises(PushgatewayError) as caught:
         push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
@@ -36,12 +30,6 @@ def test_a_redirect_takes_the_login_nowhere() -> None:
         with pytest.raises(PushgatewayError, match="it answers 307"):
             push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
         assert elsewhere.logins == set()
-
-
-def test_a_path_before_the_groups_is_kept() -> None:
-    with gateway() as pushed:
-        push(f"{pushed.url}/prefix/")
-    assert set(pushed.groups) == {"/prefix/metrics/job/node-rollout/instance/here"}
 
 
 def push(url: str) -> None:

@@ -7,16 +7,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
-import paramiko
 import pytest
-from paramiko.common import cMSG_USERAUTH_REQUEST
 
-from rollout.adapters.ssh.connection import Connection
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import (
     InputError,
@@ -25,7 +21,7 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.model.host import Host, Identities
+from rollout.model.host import Host
 from tests.adapters.conftest import Process, shell, trusting
 from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent
 
@@ -35,20 +31,6 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 def test_command_runs(server: Any, key_file: Path) -> None:
     result = shell(server, key_file).run(server.host(), "true; echo 'ä'", timeout=60)
     assert (result.exit_status, result.stdout, result.stderr) == (3, "you said: true; echo 'ä'\n", "complaint\n")
-
-
-def test_many_at_once(server: Any, key_file: Path) -> None:
-    one = shell(server, key_file)
-    with ThreadPoolExecutor(16) as pool:
-        commands = [f"command {number}" for number in range(60)]
-        results = list(pool.map(lambda command: one.run(server.host(), command, timeout=60), commands))
-    assert [result.stdout for result in results] == [f"you said: {command}\n" for command in commands]
-
-
-def test_host_has_its_own_key_file(server: Any, key_file: Path) -> None:
-    host = server.host(key_file=str(key_file))
-    known = server.known_hosts(key_file.parent)
-    assert ParamikoShell(known_hosts=known).run(host, "x", timeout=60).exit_status == 3
 
 
 def test_both_streams_are_read_to_their_ends(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
@@ -76,34 +58,6 @@ def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, ke
         shell(server, key_file).run(server.host(), "yes", timeout=60)
 
 
-def test_a_host_that_is_faster_than_we_read_waits_for_us(
-    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def flood(process: Process) -> None:
-        while True:
-            process.stdout.write(b"x" * 65536)
-            await process.stdout.drain()
-
-    read = paramiko.Channel.recv
-
-    def read_slowly(channel: paramiko.Channel, size: int) -> bytes:
-        time.sleep(0.1)
-        return read(channel, size)
-
-    close, flooded = Connection.close, list[bool]()
-
-    def close_and_tell(connection: Connection) -> None:
-        flooded.append(connection.is_flooded)
-        close(connection)
-
-    monkeypatch.setattr(paramiko.Channel, "recv", read_slowly)
-    monkeypatch.setattr(Connection, "close", close_and_tell)
-    server = servers.serve(flood, authorized=[client_key])
-    with pytest.raises(SshError, match=r"worker-1 .* printed more than 1048576 bytes"):
-        shell(server, key_file).run(server.host(), "yes", timeout=60)
-    assert flooded == [False]
-
-
 def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
     async def reboot(process: Process) -> None:
         process.stdout.write(b"going down")
@@ -114,16 +68,6 @@ def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyn
     server = servers.serve(reboot, authorized=[client_key])
     result = shell(server, key_file).run(server.host(), "reboot", timeout=60)
     assert (result.exit_status, result.stdout) == (None, "going down")
-
-
-def test_command_killed_by_a_signal_has_no_exit_status(
-    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
-) -> None:
-    async def killed(process: Process) -> None:
-        process.exit_with_signal("KILL")
-
-    server = servers.serve(killed, authorized=[client_key])
-    assert shell(server, key_file).run(server.host(), "x", timeout=60).exit_status is None
 
 
 def test_command_has_a_deadline(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
@@ -151,12 +95,6 @@ def test_silent_host(said: bytes, stranger: MakeStranger, key_file: Path) -> Non
     assert time.monotonic() - started < 20
 
 
-def test_dribbling_banner_has_a_deadline(stranger: MakeStranger, key_file: Path) -> None:
-    dribbling = stranger(lambda it, connection: it.send_for_ever(connection, b"welcome\r\n", pause=0.05))
-    with pytest.raises(SshTimeoutError):
-        trusting(key_file).run(dribbling.host, "x", timeout=0.5)
-
-
 def test_not_ssh(stranger: MakeStranger, key_file: Path) -> None:
     web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     with pytest.raises(SshUnreachableError, match="does not speak SSH"):
@@ -176,11 +114,6 @@ def test_name_that_does_not_resolve(key_file: Path) -> None:
     one = trusting(key_file)
     with pytest.raises(SshUnreachableError, match="does not resolve"):
         one.run(Host("worker-9", "worker-9.invalid"), "x", timeout=60)
-
-
-def test_user_refused(server: Any, key_file: Path) -> None:
-    with pytest.raises(SshAuthError, match=r"refuses user admin with key SHA256:"):
-        shell(server, key_file).run(server.host(user="admin"), "x", timeout=60)
 
 
 def test_key_refused(servers: Any, key_file: Path) -> None:
@@ -205,26 +138,6 @@ def test_default_keys_are_tried_in_turn(
     client_key.write_private_key(folder / "id_ecdsa")
     (folder / "id_ecdsa").chmod(0o600)
     assert ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=60).exit_status == 3
-
-
-def test_an_answer_that_comes_before_it_is_waited_for_is_not_missed(
-    servers: Any, client_key: asyncssh.SSHKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = [tmp_path / name for name in ("other", "right")]
-    write_key(asyncssh.generate_private_key("ssh-ed25519"), keys[0])
-    write_key(client_key, keys[1])
-    server = servers.serve(authorized=[client_key])
-    known = server.known_hosts(tmp_path)
-    send = paramiko.Transport._send_message  # type: ignore[attr-defined]
-
-    def send_and_pause(transport: paramiko.Transport, message: paramiko.Message) -> None:
-        send(transport, message)
-        if message.asbytes()[:1] == cMSG_USERAUTH_REQUEST:
-            time.sleep(0.5)
-
-    monkeypatch.setattr(paramiko.Transport, "_send_message", send_and_pause)
-    host = replace(server.host(), identities=Identities(tuple(map(str, keys)), only=True))
-    assert ParamikoShell(known_hosts=known).run(host, "x", timeout=60).exit_status == 3
 
 
 @pytest.fixture
@@ -255,13 +168,6 @@ def test_agents_keys_are_tried_in_turn(server: Any, agent: None, tmp_path: Path)
     assert {result.exit_status for result in results} == {3}
 
 
-def test_agent_that_is_none(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "nothing"))
-    with pytest.raises(SshAuthError, match="there is no key to log in with"):
-        ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=60)
-
-
 def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollout.adapters.ssh.agent._PATIENCE", 0.3)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -277,23 +183,6 @@ def write_key(key: asyncssh.SSHKey, path: Path, passphrase: str | None = None) -
     key.write_private_key(path, passphrase=passphrase, rounds=1, ignore_few_rounds=True)
     path.chmod(0o600)
     return path
-
-
-@pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
-@pytest.mark.parametrize("passphrase", [None, "open sesame ä"])
-def test_key_types(servers: Any, tmp_path: Path, algorithm: str, passphrase: str | None) -> None:
-    key = asyncssh.generate_private_key(algorithm)
-    server = servers.serve(authorized=[key])
-    file = write_key(key, tmp_path / "id", passphrase)
-    one = shell(server, file, passphrases=[passphrase] if passphrase else [])
-    assert one.run(server.host(), "x", timeout=60).exit_status == 3
-
-
-@pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-rsa"])
-def test_keys_without_comment_and_padding(tmp_path: Path, algorithm: str) -> None:
-    for length in range(8):
-        key = asyncssh.generate_private_key(algorithm, comment="c" * length or None)
-        ParamikoShell(key_file=write_key(key, tmp_path / f"id-{length}"))
 
 
 def break_key(kind: str, path: Path) -> None:
@@ -348,28 +237,3 @@ def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message) as caught:
             ParamikoShell(key_file=file, passphrases=[passphrase] if passphrase else [])
         assert "ROLLOUT_SSH_KEY_PASSPHRASE" in caught.value.hint
-
-
-def test_passphrase_for_an_open_key_is_not_needed(server: Any, key_file: Path) -> None:
-    assert shell(server, key_file, passphrases=["unused"]).run(server.host(), "x", timeout=60).exit_status == 3
-
-
-def test_no_algorithm_in_common(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    server = servers.serve(authorized=[client_key], kex_algs=["diffie-hellman-group1-sha1"])
-    with pytest.raises(SshUnreachableError, match="no SSH algorithm in common"):
-        shell(server, key_file).run(server.host(), "x", timeout=60)
-
-
-def test_slow_algorithms_are_the_fallback(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    server = servers.serve(authorized=[client_key], kex_algs=["ecdh-sha2-nistp384"], encryption_algs=["aes256-ctr"])
-    assert shell(server, key_file).run(server.host(), "x", timeout=60).exit_status == 3
-
-
-def test_rest_of_the_deadline_is_the_commands(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    async def slow(process: Process) -> None:
-        await asyncio.sleep(0.8)
-        process.exit(0)
-
-    server = servers.serve(slow, authorized=[client_key])
-    one = shell(server, key_file, connect_timeout=0.6)
-    assert one.run(server.host(), "x", timeout=60).exit_status == 0

@@ -58,11 +58,6 @@ def test_a_name_leads_to_its_address(tmp_path: Path) -> None:
     assert configured(untold("a", "node-1"), tmp_path).address == "192.0.2.1"
 
 
-def test_a_host_the_file_does_not_know_stays_as_it_is(tmp_path: Path) -> None:
-    assert configured(untold("a", "10.9.9.9"), tmp_path) == Host("a", "10.9.9.9")
-    assert configured(untold("a", "near"), tmp_path) == Host("a", "near")
-
-
 def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
     text = "Host far\n  User admin\n  ProxyJump me@a:2200,b\n"
     config = str(tmp_path / "config")
@@ -117,11 +112,6 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, home: Path, 
     assert configured(untold("a", "10.0.0.2"), tmp_path, f"Host 10.0.0.1\n  {line}\n") == Host("a", "10.0.0.2")
 
 
-def test_an_include_of_nothing_is_nothing(tmp_path: Path) -> None:
-    text = f"Host 10.0.0.1\n  Include {tmp_path}/none/*\n  User admin\n"
-    assert configured(untold("a", "10.0.0.1"), tmp_path, text).user == "admin"
-
-
 @pytest.mark.parametrize("condition", ["exec true", 'host 10.0.* exec "test %h = 10.0.0.1"', "exec true !host other"])
 def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, condition: str) -> None:
     text = f"Match {condition}\n  User admin\nMatch exec false\n  Port 2222\n"
@@ -168,22 +158,6 @@ def test_a_block_of_the_nodes_name_goes_before_its_address(tmp_path: Path) -> No
     assert configured(untold("other", "10.0.0.3"), tmp_path, text) == Host("other", "10.0.0.3", 22, "admin")
 
 
-def test_match_by_host(tmp_path: Path) -> None:
-    assert configured(untold("a", "10.0.0.1"), tmp_path, "Match host 10.0.*\n  User admin\n").user == "admin"
-
-
-def test_included_files_come_first_and_end_with_themselves(tmp_path: Path) -> None:
-    (tmp_path / "one.conf").write_text("Host other\n  Port 2200\n")
-    (tmp_path / "two.conf").write_text("Host 10.0.0.1\n  Port 2222\n")
-    found = configured(untold("a", "10.0.0.1"), tmp_path, f"Include {tmp_path}/*.conf\nUser admin\n")
-    assert (found.port, found.user) == (2222, "admin")
-
-
-def test_files_that_include_each_other(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"include each other|ecursive|Too many"):
-        configured(untold("a", "10.0.0.1"), tmp_path, f"Include {tmp_path}/config\n")
-
-
 @pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"])
 @pytest.mark.parametrize("line", ["ProxyJump a", "ProxyCommand nc %h %p", "Port 2222", "Match exec 'true %h'"])
 def test_what_is_no_name_of_a_host_is_not_asked_about(tmp_path: Path, address: str, line: str) -> None:
@@ -197,11 +171,6 @@ def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> 
         configured(Host("a", "b", 22, user), tmp_path, "Match exec 'true %r'\n  User me\n")
 
 
-def test_ordinary_users_are_not(tmp_path: Path) -> None:
-    for user in ("bob@corp.example", "CORP\\bob", "bob smith", "bob.smith-2"):
-        assert configured(Host("a", "b", 22, user), tmp_path, "Port 2222\n") == Host("a", "b", 22, user)
-
-
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "99999999999999999999"])
 def test_ports_that_are_none(tmp_path: Path, port: str) -> None:
     with pytest.raises(InputError, match=f"Bad port '{port}'"):
@@ -213,105 +182,6 @@ def test_a_proxy_command_is_told_what_counts(tmp_path: Path) -> None:
     assert configured(untold("a", "b"), tmp_path, text).proxy[-1] == "exec relay admin b 22"
     assert configured(untold("a", "b"), tmp_path, text.replace("User admin", "")).proxy[-1] == "exec relay core b 22"
     assert configured(Host("a", "b", 2222, "me"), tmp_path, text).proxy[-1] == "exec relay me b 2222"
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        with_ssh_config({}, tmp_path / "missing")
-
-
-def test_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 1: Bad configuration option: nonsense"):
-        configured(untold("a", "b"), tmp_path, "nonsense a\n")
-
-
-def test_comments_at_the_ends_of_lines(tmp_path: Path) -> None:
-    text = "Host 10.0.0.1 # node-9\n  Port 2222 # not 22\n  User admin\t# me\n  HostName 192.0.2.9  # moved\n"
-    text += "  IdentityFile /keys/#1 # mine\n  IdentityFile \"/keys/a #2\"\n  ProxyCommand relay '#' # %h\n"
-    found = configured(untold("node-9", "10.0.0.1"), tmp_path, text)
-    assert (found.port, found.user, found.address) == (2222, "admin", "192.0.2.9")
-    assert found.identities.files == ("/keys/#1", "/keys/a #2")
-    assert found.proxy == ("/bin/sh", "-c", "exec relay '#' # 192.0.2.9")
-
-
-WAYS = [
-    ("ProxyCommand none", "", ""),
-    ("ProxyCommand none", "ProxyJump b", ""),
-    ("ProxyJump b", "ProxyCommand relay", "ssh://b"),
-    ("ProxyCommand relay", "ProxyJump b", "exec relay"),
-    ("ProxyJump none", "ProxyCommand relay", "exec relay"),
-    ("ProxyJump none", "ProxyJump b", ""),
-    ("ProxyJump none", "ProxyCommand none", ""),
-]
-
-
-@pytest.mark.parametrize(("first", "second", "leads"), WAYS)
-def test_of_jump_host_and_command_the_first_one_counts(tmp_path: Path, first: str, second: str, leads: str) -> None:
-    text = f"Host 10.0.0.1\n  {first}\nHost *\n  {second or 'User me'}\n"
-    assert configured(untold("a", "10.0.0.1"), tmp_path, text).proxy[-1:] == ((leads,) if leads else ())
-
-
-def test_all_certificates(tmp_path: Path) -> None:
-    text = 'Host 10.0.0.1\n  CertificateFile /a # first\n  CertificateFile "/b c"\nHost *\n  CertificateFile none\n'
-    found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  CertificateFile ~/d\n").identities
-    assert found == Identities(certificates=("/a", "/b c", str(Path("~/d").expanduser())))
-    assert configured(untold("a", "b"), tmp_path, "IdentityFile none\n").identities == Identities(("none",))
-
-
-def test_tokens_and_variables(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEYS", "/keys")
-    text = "User me\nPort 2222\nHostKeyAlias known\nIdentityFile ${KEYS}/%n\nIdentityFile ~/%r-%p-%%\n"
-    text += "CertificateFile %d/%r-cert.pub\nIdentityAgent ${KEYS}/agent\n"
-    text += f'UserKnownHostsFile "{home}/of %h" ${{KEYS}}/%k\nGlobalKnownHostsFile none\n'
-    text += "ProxyCommand relay %n ${KEYS} %%\n"
-    found = configured(untold("a", "10.0.0.1"), tmp_path, text)
-    assert found.identities == Identities(
-        ("/keys/10.0.0.1", f"{home}/me-2222-%"), (f"{home}/me-cert.pub",), agent="/keys/agent"
-    )
-    assert found.known_hosts == HostKeyFiles((f"{home}/of 10.0.0.1", "/keys/known"), ())
-    assert found.proxy == ("/bin/sh", "-c", "exec relay 10.0.0.1 ${KEYS} %")
-    monkeypatch.delenv("KEYS")
-    with pytest.raises(InputError, match="KEYS"):
-        configured(untold("a", "10.0.0.1"), tmp_path, text)
-
-
-@pytest.mark.parametrize(
-    ("word", "only"), [("yes", True), ("True", True), ("YES", True), ("no", False), ("false", False)]
-)
-def test_switches(tmp_path: Path, word: str, only: bool) -> None:  # noqa: FBT001 - a row of the table
-    assert configured(untold("a", "10.0.0.1"), tmp_path, f"IdentitiesOnly {word}\n").identities.only is only
-
-
-@pytest.mark.parametrize(("text", "expected"), [("90", 90), ("1m", 60), ("1M30s", 90), ("1h2", 3602), ("none", None)])
-def test_times(tmp_path: Path, text: str, expected: int | None) -> None:
-    assert configured(untold("a", "10.0.0.1"), tmp_path, f"ConnectTimeout {text}\n").connect_timeout == expected
-
-
-@pytest.mark.parametrize("criterion", ["host node-*", "originalhost node-1", "host=other,node-1", 'host "node-1"'])
-def test_a_match_that_names_the_node(tmp_path: Path, criterion: str) -> None:
-    text = f"Match {criterion}\n  Port 2222\n  HostName 192.0.2.7\n"
-    found = configured(untold("node-1", "10.0.0.1"), tmp_path, text)
-    assert (found.port, found.address) == (2222, "192.0.2.7")
-    assert configured(untold("other-1", "10.0.0.1"), tmp_path, text) == Host("other-1", "10.0.0.1")
-
-
-def test_names_are_completed_as_openssh_does(tmp_path: Path) -> None:
-    text = "CanonicalizeHostname yes\nCanonicalDomains invalid\nCanonicalizeFallbackLocal no\n"
-    with pytest.raises(InputError, match="Could not resolve host"):
-        configured(untold("node-1", "short"), tmp_path, text)
-    for address in ("10.0.0.1", "2001:db8::1"):
-        assert configured(untold("node-3", address), tmp_path, f"{text}Port 2222\n") == Host("node-3", address, 2222)
-
-
-def test_included_files_in_quotes(tmp_path: Path) -> None:
-    (tmp_path / "more of it").write_text("User admin # me\n")
-    assert configured(untold("a", "10.0.0.1"), tmp_path, f'Include "{tmp_path}/more of it" # all\n').user == "admin"
-
-
-@pytest.mark.parametrize("line", ['UserKnownHostsFile "/a', "Host 'a", 'Include "/a'])
-def test_quotes_that_do_not_pair(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError, match=r"invalid quotes|quote is not closed"):
-        configured(untold("a", "10.0.0.1"), tmp_path, f"{line}\nPort 2222\n")
 
 
 def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path) -> None:

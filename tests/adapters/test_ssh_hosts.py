@@ -90,45 +90,9 @@ def facts_of(site: Site, host: Host) -> HostFacts:
     return observation
 
 
-def test_healthy_host(site: Site) -> None:
-    facts = facts_of(site, site.add("worker-1"))
-    assert facts.update.operation is UpdateOperation.NEED_REBOOT
-    assert facts.update.new_version == STAGED
-    assert (facts.os_id, facts.running_version, facts.group) == ("flatcar", RUNNING, "stable")
-    assert len(facts.boot_id) == 36
-    assert len(facts.machine_id) == 32
-    assert facts.may_reboot
-    assert not facts.locksmithd_active
-
-
-def test_restarted_engine_knows_no_version(site: Site) -> None:
-    facts = facts_of(site, site.add("worker-1", prepare=lambda machine: machine.engine.restart()))
-    assert facts.update.needs_reboot
-    assert facts.update.new_version == ""
-
-
-def test_missing_client(site: Site) -> None:
-    facts = facts_of(site, site.add("worker-1", HostFaults(client_missing=True)))
-    assert (facts.update.needs_reboot, facts.update.new_version) == (True, STAGED)
-
-
 def test_denied_bus_is_asked_as_root(site: Site) -> None:
     facts = facts_of(site, site.add("worker-1", HostFaults(bus=BusFault.DENIED)))
     assert facts.update.needs_reboot
-
-
-def test_denied_bus_without_sudo(site: Site) -> None:
-    facts = facts_of(site, site.add("worker-1", HostFaults(bus=BusFault.DENIED, sudo=SudoFault.REFUSED)))
-    assert facts.update.operation is UpdateOperation.UNKNOWN
-    assert "refused to answer" in facts.update.message
-    assert not facts.may_reboot
-    assert "sudo" in facts.reboot_refusal
-
-
-def test_absent_bus(site: Site) -> None:
-    facts = facts_of(site, site.add("worker-1", HostFaults(bus=BusFault.ABSENT)))
-    assert facts.update.operation is UpdateOperation.UNKNOWN
-    assert facts.update.message.startswith("update_engine did not answer")
 
 
 def test_password_for_sudo(site: Site) -> None:

@@ -17,7 +17,7 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.connection import Patience
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError
 from rollout.model.host import Host, Identities
 from tests.adapters.openssh import (
     MISSING,
@@ -71,12 +71,6 @@ def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: 
     assert greeted(shell, certified.host())
 
 
-def test_certificate_of_the_default_key(certified: Sshd, authority: Path, home: Path) -> None:
-    (home / ".ssh").mkdir()
-    certify(authority, new_key(home / ".ssh" / "id_ecdsa", "ecdsa"), "-n", certified.user)
-    assert greeted(ParamikoShell(known_hosts=certified.known_hosts()), certified.host())
-
-
 def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path, key: Path, tmp_path: Path) -> None:
     certificate = certify(authority, key, "-n", certified.user).rename(tmp_path / "elsewhere.pub")
     config = tmp_path / "config"
@@ -87,13 +81,6 @@ def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path,
     certificate.write_text("nothing")
     with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is not a certificate"):
         shell.run(host, "true", timeout=30)
-
-
-def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Path) -> None:
-    certify(authority, key, "-n", certified.user, "-V", "20200101:20200102")
-    shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
-    with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
-        shell.run(certified.host(), "true", timeout=30)
 
 
 @pytest.fixture
@@ -173,15 +160,6 @@ def test_hosts_that_an_authority_does_not_speak_for(
         ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
 
 
-def test_authority_of_a_hashed_name(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"HOST {public(authority)}")
-    keygen("-H", "-f", known)
-    known.write_text(f"@cert-authority {known.read_text()}")
-    assert "127.0.0.1" not in known.read_text()
-    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
-
-
 def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], authority: Path) -> None:
     server, key = certified_host
     trusted = f"@cert-authority HOST {public(authority)}"
@@ -227,24 +205,6 @@ def test_certificate_that_is_not_for_this_host_now(
             assert greeted(ParamikoShell(known_hosts=known, key_file=key), alias)
 
 
-def test_known_type_is_asked_for_first(tmp_path: Path, key: Path) -> None:
-    keys = tuple(new_key(tmp_path / kind, kind) for kind in ("ecdsa", "rsa", "ed25519"))
-    with trusting(tmp_path, key, host_keys=keys) as server:
-        for host_key in keys:
-            known = server.known_hosts(f"HOST {public(host_key)}")
-            assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
-
-
-def test_server_that_is_too_old(tmp_path: Path, key: Path) -> None:
-    rsa = new_key(tmp_path / "rsa", "rsa")
-    with trusting(tmp_path, key, "HostKeyAlgorithms ssh-rsa", host_keys=(rsa,)) as server:
-        with pytest.raises(
-            SshUnreachableError, match=r"in common with 'SSH-2.0-OpenSSH_\S+.*': no acceptable host key"
-        ) as caught:
-            ParamikoShell(known_hosts=server.known_hosts(), key_file=key).run(server.host(), "true", timeout=30)
-        assert "SHA-1" in caught.value.hint
-
-
 def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
     with trusting(tmp_path, key, "MaxStartups 3") as server, ThreadPoolExecutor(8) as pool:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=30)
@@ -276,12 +236,6 @@ def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
         thread.join()
 
 
-def test_quiet_host_that_is_there_is_not_given_up(tmp_path: Path, key: Path) -> None:
-    with trusting(tmp_path, key) as server:
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.2, 20))
-        assert shell.run(server.host(), "sleep 1.5; echo done", timeout=60).stdout == "done\n"
-
-
 def ssh_children() -> list[str]:
     told = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True)
     return [name for name in told.stdout.split() if name != "ps" and not name.startswith("sshd")]
@@ -308,19 +262,6 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
     assert "-J" in host.proxy or chain == "jump"
     shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
     assert greeted(shell, host)
-    assert ssh_children() == before
-
-
-def test_what_the_jump_host_refuses_is_told(jump: tuple[Sshd, Path], key: Path, tmp_path: Path) -> None:
-    server, config = jump
-    before = ssh_children()
-    config.write_text(config.read_text().replace(f"IdentityFile {key}", f"IdentityFile {new_key(tmp_path / 'other')}"))
-    host = with_ssh_config({"a": server.host()}, config)["a"]
-    with pytest.raises(
-        SshUnreachableError, match=r"jump host or proxy ended the connection: .*Permission denied"
-    ) as caught:
-        ParamikoShell(known_hosts=server.known_hosts(), key_file=key).run(host, "true", timeout=30)
-    assert "ssh -F" in caught.value.hint
     assert ssh_children() == before
 
 

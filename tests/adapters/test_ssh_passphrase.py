@@ -6,17 +6,13 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.passphrase import ask_on_terminal
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import InputError, SshAuthError
-from rollout.model.host import Identities
 
 # Four hosts in twice as many threads, whose configuration names one encrypted key.
 PROGRAM = """
@@ -98,12 +94,6 @@ def test_is_asked_for_once(server: Any, key: Path, options: tuple[str, ...]) -> 
     assert ("unlocked" in screen) == bool(options)
 
 
-def test_may_be_mistyped_twice(server: Any, key: Path) -> None:
-    screen = on_a_terminal(program(server, key), ["open sesam", "opensesame", "open sesame"])
-    assert screen.count("Passphrase for") == 3
-    assert screen.count("you said: hello") == 8, screen
-
-
 @pytest.mark.parametrize("entered", [["a", "b", "c"], [""]])
 def test_is_not_asked_for_again_by_each_host(server: Any, key: Path, entered: list[str]) -> None:
     screen = on_a_terminal(program(server, key), entered)
@@ -136,18 +126,6 @@ def test_nobody_is_asked_without_a_terminal(server: Any, key: Path) -> None:
     assert "Passphrase" not in done.stdout + done.stderr
 
 
-def test_nobody_is_asked_by_a_job_that_has_a_terminal_but_no_input(server: Any, key: Path) -> None:
-    screen = on_a_terminal(["sh", "-c", 'exec "$@" </dev/null', "-", *program(server, key)], [])
-    assert screen.count("SshAuthError") == 8, screen
-    assert "Passphrase" not in screen
-
-
-def test_what_is_piped_in_is_no_answer(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with key.open() as pipe:
-        monkeypatch.setattr(sys, "stdin", pipe)
-        assert ask_on_terminal(key) is None
-
-
 def test_one_passphrase_opens_all_keys_that_have_it(server: Any, key: Path, tmp_path: Path) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519")
     other.write_private_key(tmp_path / "other", passphrase="open sesame", rounds=1, ignore_few_rounds=True)
@@ -161,31 +139,3 @@ def test_one_passphrase_opens_all_keys_that_have_it(server: Any, key: Path, tmp_
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=tmp_path / "other", ask=answer)
     assert shell.run(server.host(key_file=str(key)), "x", timeout=30).exit_status == 3
     assert asked == [tmp_path / "other"]
-
-
-def test_key_that_is_open_goes_before_a_question(
-    server: Any, key: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    known = server.known_hosts(key.parent)
-    shell = ParamikoShell(known_hosts=known, ask=lambda file: pytest.fail(f"asked for {file}"))
-    host = replace(server.host(), identities=Identities((str(key), str(key_file))))
-    assert shell.run(host, "x", timeout=30).exit_status == 3
-
-
-def test_named_key_is_asked_for_at_once(key: Path) -> None:
-    with pytest.raises(InputError, match="the passphrase does not open it"):
-        ParamikoShell(key_file=key, ask=lambda _: "guess")
-    with pytest.raises(InputError, match="it is encrypted"):
-        ParamikoShell(key_file=key, ask=lambda _: None)
-
-
-def test_encrypted_default_key_is_named(
-    server: Any, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    (tmp_path / ".ssh").mkdir()
-    key.rename(tmp_path / ".ssh" / "id_ed25519")
-    with pytest.raises(SshAuthError, match=r"id_ed25519: it is encrypted"):
-        ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=30)

@@ -14,7 +14,7 @@ from tests.apply.conftest import Rollout, command
 from tests.apply.test_soft_taint import run_of
 
 Started = Callable[[Scenario | str, int], Lab]
-ALONE = "control plane, one at a time"
+ALONE = "control plane: one at a time"
 TYPHOON = "node.kubernetes.io/controller"
 
 

@@ -16,7 +16,6 @@ from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
-from tests.apply.test_fencing import steal
 from tests.ended import Ended, end_of
 
 Started = Callable[[Scenario | str, int], Lab]
@@ -92,14 +91,6 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
     assert lab.scoreboard().clean
 
 
-def test_a_wait_ends_with_the_lock(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.delay=1h", "--set", "lock.duration=3s")
-    heard(process, "before its reboot")
-    steal(lab)
-    (end,) = [line for line in end_of(process, 60).lines if line["type"] == "node_finished"]
-    assert (end["outcome"], rebooted(lab), is_cordoned(lab)) == ("fenced", 0, True), end
-
-
 def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:
     log_in(lab, "core pts/0")
     began = time.monotonic()
@@ -108,18 +99,6 @@ def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) ->
     assert time.monotonic() - began > 4
     assert details(ended, "drained")[-1] == "going on after reboot.wait-for-users 4s: core (pts/0) still logged in"
     assert lab.machines[NODE].told == []
-
-
-def test_the_message_is_the_operators_and_says_no_more(lab: Lab, rollout: Rollout) -> None:
-    log_in(lab, "core pts/0")
-    message = 'it\'s "$(reboot)" at `noon` \\n'
-    ended = rollout(lab, "apply", *ALONE, "--set", f"reboot.wall-message={message}")
-    assert ended.code == 0, ended.stderr
-    assert lab.machines[NODE].told == [f"root: {message.strip()}"]
-    assert message not in ended.stdout
-    record = rollout(lab, "plan", "-o", "json", "--set", f"reboot.wall-message={message}").stdout
-    assert "noon" not in record
-    assert json.loads(record)["policy"]["courtesy"]["wall"] is True
 
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:

@@ -49,14 +49,6 @@ def annotations(lab: Lab, node: str) -> dict[str, str]:
     return dict(stored["metadata"].get("annotations") or {})
 
 
-def change(lab: Lab, node: str, **words: dict[str, str]) -> None:
-    """Write labels and annotations on a Node."""
-    stored = lab.store.get(NODES, node)
-    assert stored is not None
-    written = {kind: {**(stored["metadata"].get(kind) or {}), **added} for kind, added in words.items()}
-    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], **written}})
-
-
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lab for all that only look."""
@@ -116,16 +108,6 @@ def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Start,
         "node-rollout.dev/last-result"
     }
     assert lab.scoreboard().clean
-
-
-def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, rollout: Rollout) -> None:
-    """Its host fell back to the deployment from before."""
-    lab = started("sources", 12)
-
-    lab.call(lambda: change(lab, "worker-7", annotations={OWN: "true"}))
-    ended = rollout(lab, "apply", "--set", "detect.sources=annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
-    assert ended.outcomes == {"worker-7": "rolled-back"}
-    assert annotations(lab, "worker-7")[OWN] == "true"
 
 
 def again(lab: Lab, node: str) -> None:
@@ -190,19 +172,6 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     text = rollout(untouched, "plan", "--max-unavailable", "9", *EVERY).stdout
     for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "Needed by", "inhibited"):
         assert said in text
-
-
-def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab, rollout: Rollout) -> None:
-    flags = ("--set", "detect.sources=rpm-ostree,reboot-required", *nodes("worker-4", "worker-6", "worker-8"))
-    plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
-    assert {node["name"] for wave in plan["waves"] for node in wave["nodes"]} == {"worker-4", "worker-6"}
-    assert [(item["node"], item["reason"]) for item in plan["excluded"]] == [("worker-8", "no-update")]
-    alone = json.loads(
-        rollout(untouched, "plan", "-o", "json", "--set", "detect.sources=rpm-ostree", *nodes("worker-4")).stdout
-    )
-    (left,) = alone["excluded"]
-    hint = "it has reboot-required: --set detect.sources=rpm-ostree,reboot-required"
-    assert (left["reason"], left["message"]) == ("unknown-status", f"rpm-ostree is not on this host; {hint}")
 
 
 def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, rollout: Rollout, tmp_path: Path) -> None:

@@ -187,15 +187,6 @@ def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
         assert found == expected
 
 
-def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(started: Started, rollout: Rollout) -> None:
-    lab = started("budget-never", 7)
-    ended = rollout(lab, "apply", *QUICK)
-    assert ended.code == 6
-    assert "budget shop/ledger" in ended.stderr
-    assert "--skip blocked" in ended.stderr
-    assert_untouched(lab)
-
-
 def test_without_the_rights_nothing_is_touched(started: Started, rollout: Rollout) -> None:
     lab = started("no-rights", 7)
     ended = rollout(lab, "apply", *QUICK)
@@ -226,31 +217,6 @@ def test_the_first_failure_stops_the_start_of_further_nodes(started: Started, ro
     assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
     assert ended.summary["not_started"] == ["worker-3"]
     assert lab.scoreboard().cordons_left == ()
-
-
-def test_twelve_nodes_three_at_a_time(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 12)
-    ended = rollout(lab, "apply", "--yes", "--max-unavailable", "3")
-    assert ended.code == 0, ended.stderr
-    score = lab.scoreboard()
-    assert score.clean
-    assert set(score.reboots.values()) == {1}
-    assert score.most_unavailable <= 3
-    assert {versions.now for versions in score.versions.values()} == {"4152.2.0"}
-    assert score.annotations_left == {}
-    again = rollout(lab, "apply", "--yes")
-    assert again.code == 0
-    assert set(lab.scoreboard().reboots.values()) == {1}
-
-
-def test_idle_hosts_are_rebooted_on_request_only(started: Started, rollout: Rollout) -> None:
-    lab = started("idle", 7)
-    assert rollout(lab, "apply", *QUICK).code == 0
-    assert set(lab.scoreboard().reboots.values()) == {0}
-    ended = rollout(lab, "apply", *QUICK, "--allow", "idle", "--node", "worker-1")
-    assert ended.code == 0
-    assert ended.summary["succeeded"] == ["worker-1"]
-    assert lab.scoreboard().reboots["worker-1"] == 1
 
 
 def assert_untouched(lab: Lab) -> None:

@@ -124,17 +124,6 @@ def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Star
     assert lab.scoreboard().clean
 
 
-def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(
-        untouched, *ONE, "--set", f"gates.before-reboot-annotations={BEFORE}", "--set", "gates.hook-timeout=2s"
-    )
-    assert ended.code == 4
-    assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
-    assert BEFORE in ended.summary["failed"][0]["message"]
-    assert untouched.scoreboard().evictions == 0
-    assert_untouched(untouched, "worker-1")
-
-
 def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     prefix = ("--set", "gates.hook-prefix=checks.example/")
@@ -179,13 +168,6 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
     of_nodes = [environment for environment in asked if environment["ROLLOUT_GATE_STAGE"] == "node"]
     assert {environment["ROLLOUT_GATE_NODE"] for environment in of_nodes} == {"worker-1", "worker-2"}
     assert {environment.get("ROLLOUT_GATE_STAGED_VERSION") for environment in of_nodes} == {"4152.2.0"}
-
-
-@pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
-def test_the_gate_command_stops_all(refuses: str, code: int, untouched: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    command, _told = gate(tmp_path, refuses)
-    assert rollout(untouched, *QUICK, "--set", f"gates.command={command}").code == code
-    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
 def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
@@ -308,19 +290,6 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
     assert_untouched(lab, "worker-1")
     ended = rollout(lab, *ONE, "--allow", "fluo", "--allow", "kured")
     assert ended.code == 0, ended.stderr
-
-
-@pytest.mark.exhaustive
-def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
-    ended = rollout(lab, *QUICK, *nodes, "--max-unavailable", "3", "--set", "waves.ramp=1,2", "--set", "waves.soak=3s")
-    assert ended.code == 0, ended.stderr
-    waves = [line for line in ended.lines if line["type"] == "wave_started"]
-    assert [len(wave["nodes"]) for wave in waves] in ([1, 2], [1, 1, 1])
-    first_done = next(line["at"] for line in ended.lines if line["type"] == "node_finished")
-    passed = datetime.fromisoformat(waves[1]["at"]) - datetime.fromisoformat(first_done)
-    assert passed >= timedelta(seconds=3)
 
 
 def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:

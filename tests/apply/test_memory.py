@@ -1,24 +1,19 @@
 """What one rollout leaves for the next: versions that are held, nodes that rest; on a lab whose nights pass."""
 
 import json
-import os
-import pty
-import select
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.lab.api.access import Denial
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.ended import start_on_terminal
 from tests.waiting import wait_until
 
 APPLY = (
@@ -133,28 +128,6 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert remembered(lab)["versions"] == {}
 
 
-def test_a_host_that_is_back_after_all_ends_the_hold_when_it_is_tried_again(started: Started, rollout: Rollout) -> None:
-    """It was left cordoned, and goes on from where it stands; the others of its rollout may be taken then."""
-    lab = started("default", 6)
-    inflict_everywhere(lab, HostFaults(reboot=RebootFault.SLOW))
-    before = boot_ids(lab)
-    (gone,) = rollout(lab, *APPLY, "--reboot-timeout", "3s").failures.values()
-    assert gone["outcome"] == "not-back"
-    mend(lab)
-    wait_until(lambda: boot_ids(lab)[gone["node"]] != before[gone["node"]])
-    tried = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
-    assert (tried.code, tried.outcomes) == (4, {gone["node"]: "succeeded"})
-    assert remembered(lab)["versions"] == {}
-    assert rollout(lab, "resume", "--yes").code == 0
-    assert lab.scoreboard().clean
-
-
-def boot_ids(lab: Lab) -> dict[str, str]:
-    """As the kubelets report them."""
-    nodes = lab.call(lambda: list(lab.store.items(NODES)))
-    return {node["metadata"]["name"]: node["status"]["nodeInfo"]["bootID"] for node in nodes}
-
-
 def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
     lab = started("default", 6)
     hold(lab, rollout)
@@ -231,44 +204,6 @@ def test_a_memory_that_is_not_understood_counts_as_nothing(
     assert rollout(lab, "release", BAD).code == (1 if is_newer else 0)
     assert rollout(lab, "release", "--all").code == 0
     assert remembered(lab)["versions"] == {}
-
-
-def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Started, rollout: Rollout) -> None:
-    """By hand it is tried again at once: whoever starts a rollout has decided to."""
-    lab = started("budget-never", 5)
-    flags = ("--allow", "blocked", "--drain-timeout", "1s", "--max-failures", "1")
-    for times in (1, 2, 3, 4):
-        (node,) = rollout(lab, *APPLY, *flags).failures
-        assert remembered(lab)["nodes"][node]["failures"] == times
-    (node,) = remembered(lab)["nodes"]
-    assert remembered(lab)["versions"] == {}
-    row = next(row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"] if row["node"] == node)
-    assert row["failures"] == 4
-    rests = datetime.fromisoformat(row["retry_after"]) - datetime.fromisoformat(remembered(lab)["nodes"][node]["at"])
-    assert rests == timedelta(days=1)
-    plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
-    assert "failed-recently" in {warning["kind"] for warning in plan["warnings"] if warning["node"] == node}
-    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
-    assert remembered(lab)["nodes"] == {}
-
-
-def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:
-    """What `rollout apply` says on a terminal of 200 columns to somebody who answers its question so."""
-    leader, follower = pty.openpty()
-    environment = {"TERM": "dumb", "COLUMNS": "200", **lab.environment}
-    process = start_on_terminal(home, environment, ("apply", *flags), follower)
-    os.close(follower)
-    os.write(leader, f"{answer}\n".encode())
-    said = b""
-    while process.poll() is None or select.select([leader], [], [], 0)[0]:
-        if select.select([leader], [], [], 0.1)[0]:
-            with suppress(OSError):
-                said += os.read(leader, 1 << 16)
-                continue
-            break
-    assert process.wait(60) == 3
-    os.close(leader)
-    return " ".join(said.decode().split())
 
 
 def test_what_a_killed_process_saw_is_remembered_and_counts_once(

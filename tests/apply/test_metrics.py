@@ -12,7 +12,7 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout
 from tests.apply.scrapes import Scrape, complaints
 from tests.ended import end_of, invoked, start
 
@@ -74,16 +74,6 @@ def scraped(file: Path) -> Scrape:
     return Scrape(file.read_text(encoding="utf-8"))
 
 
-def scraped_once(file: Path, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scrape:
-    """What stands in the file as soon as it fits."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if file.exists() and fits(scrape := scraped(file)):
-            return scrape
-        time.sleep(0.05)
-    raise AssertionError(file.read_text() if file.exists() else f"{file} never came")
-
-
 def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     file = tmp_path / "rollout.prom"
     began = time.time()
@@ -124,25 +114,6 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     assert scrape.values("node_rollout_last_pass_result", "result") == {"partial": 1}
     assert scrape.value("node_rollout_last_success_timestamp_seconds") == 1.5e9
     assert scrape.values("node_rollout_version_held", "version") == {"4152.2.0": 1}
-
-
-def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("--yes", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
-    process = command(lab, tmp_path, "apply", *arguments, "--set", "lock.duration=1s")
-    scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
-    process.kill()
-    end_of(process)
-    ended = rollout(lab, "resume", *arguments)
-    assert ended.code == 0, ended
-    scrape = scraped(file)
-    assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
-    assert scrape.values("node_rollout_node_phase_start_timestamp_seconds", "node") == {}
-    assert scrape.values("node_rollout_nodes", "phase") == {"done": len(ended.summary["succeeded"])}
-    assert rollout(lab, "resume", *arguments).code == 0
-    assert scraped(file).text == scrape.text
 
 
 def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path) -> None:

@@ -72,14 +72,6 @@ def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, ro
     assert metadata(lab, "labels")["maintenance"] == "false"
 
 
-def test_a_value_of_somebody_else_is_put_back(lab: Lab, rollout: Rollout) -> None:
-    write(lab, "labels", team="db")
-    ended = rollout(lab, "apply", *ALONE, *LABELS)
-    assert ended.code == 0, ended.stderr
-    assert metadata(lab, "labels")["team"] == "db"
-    assert ("cordoned", "label team=db is team= now") in ended.steps(NODE)
-
-
 @pytest.mark.parametrize("way_out", ["abort", "revert"])
 def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
@@ -99,18 +91,6 @@ def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     assert metadata(lab, "labels") == labels
     left = metadata(lab, "annotations")
     assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
-
-
-def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
-    heard(process, "before its reboot")
-    process.kill()
-    process.communicate()
-    resumed = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-    assert resumed.code == 0, resumed.stderr
-    left = metadata(lab, "labels")
-    assert (left["maintenance"], "team" in left) == ("false", False)
-    assert lab.scoreboard().clean
 
 
 def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, rollout: Rollout) -> None:

@@ -101,12 +101,6 @@ def test_a_node_has_not_succeeded_without_its_own_pods(lab: Lab, rollout: Rollou
     assert is_cordoned(lab, node)
 
 
-def test_what_was_not_ready_before_is_not_waited_for(lab: Lab, rollout: Rollout) -> None:
-    lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
-    ended = rollout(lab, *APPLY, *node_names("worker-1"))
-    assert ended.code == 0, ended.stderr
-
-
 @pytest.mark.parametrize("selector", [None, {"pool": "elsewhere"}])
 def test_a_daemon_set_that_wants_the_node_no_more_is_not_waited_for(
     lab: Lab, rollout: Rollout, selector: dict[str, str] | None

@@ -62,25 +62,6 @@ def test_resume_wants_a_command_too_and_never_reads_it_from_the_cluster(
         assert reboots_by(lab, node, "systemctl reboot") == 0
 
 
-def test_a_command_that_fails_is_a_refusal(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    ended = rollout(
-        lab, "apply", "--yes", *WORKER_1, "--set", "reboot.command=echo not today >&2; exit 3", "-o", "json"
-    )
-    assert ended.code == 4
-    (failed,) = ended.summary["failed"]
-    assert failed["outcome"] == "reboot-refused"
-    assert "not today" in failed["message"]
-    assert not lab.scoreboard().cordons_left
-
-
-def test_what_is_no_command_is_refused_before_anything_is_asked(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    ended = rollout(lab, "plan", "--set", "reboot.command=" + "a\nb")
-    assert ended.code == 64
-    assert "one line" in ended.stderr
-
-
 OBSTACLES = {
     "worker-1": (HostFaults(inhibited=True), "inhibited", "backup (nightly backup)"),
     "worker-2": (

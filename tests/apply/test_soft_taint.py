@@ -113,19 +113,6 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
     assert lab.scoreboard().annotations_left == {}
 
 
-def test_one_that_stands_alone_is_found_by_its_name(started: Started, rollout: Rollout) -> None:
-    lab = started("default", NUMBER)
-    left, *_ = names(lab)
-    put(lab, left, [TIMED, TAINT])
-    examined = rollout(lab, "doctor")
-    assert f"nothing is left of a rollout but its soft taint, on 1 node: {left}" in examined.stdout
-    assert f"but its soft taint, on 1 node: {left}" in rollout(lab, "resume", "--yes").stdout
-    undone = rollout(lab, "abort", "--yes")
-    assert (undone.code, f"removed from 1 node: {left}" in undone.stdout) == (0, True)
-    assert taints(lab, left) == [TIMED]
-    assert "Nothing to undo" in rollout(lab, "abort", "--yes").stdout
-
-
 def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:

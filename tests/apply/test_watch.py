@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
-from tests.apply.test_resume import APPLY, holder_of, marks, record, run_of
+from tests.apply.test_resume import APPLY, marks, record, run_of
 from tests.cli.screens import shown
 from tests.ended import end_of
 from tests.waiting import wait_until
@@ -179,15 +179,6 @@ def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tm
     assert "last seen" not in screen.text
 
 
-def test_where_there_is_none_it_says_so(started: Start, rollout: Rollout) -> None:
-    lab = started("default", 3)
-    said = rollout(lab, "status", "--watch")
-    assert (said.code, said.stdout) == (0, "No rollout is running or interrupted.\n")
-    as_json = rollout(lab, "status", "--watch", "-o", "json")
-    assert (as_json.code, as_json.stdout) == (0, "null\n")
-    assert rollout(lab, "status", "--watch", "-o", "name").code == 64
-
-
 def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
@@ -247,13 +238,6 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path
     assert len(applying.objects[-1]["succeeded"]) == 3
 
 
-def held_by_one_that_hangs(lab: Lab, home: Path, *flags: str) -> subprocess.Popen[str]:
-    """A rollout that has a node in hand, and takes long."""
-    process = command(lab, home, *APPLY, *flags)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
-    return process
-
-
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
@@ -265,82 +249,3 @@ def elsewhere(tmp_path: Path) -> Path:
     home = tmp_path / "elsewhere"
     home.mkdir()
     return home
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("last", ["its process is alive", "no process is working on it"])
-def test_status_of_a_run_has_one_word_at_once_and_confirms_it(
-    started: Start, tmp_path: Path, elsewhere: Path, last: str
-) -> None:
-    """The first lines come from one look at the lock; the last from having watched it, ten seconds later."""
-    lab = started("drain-hangs", 5)
-    process = held_by_one_that_hangs(lab, tmp_path)
-    if last == "no process is working on it":
-        kill(process)
-    looking = command(lab, elsewhere, "status", "--run")
-    assert looking.stdout is not None
-    first = looking.stdout.readline()
-    # of one that was killed elsewhere just now, its last sign is all that is known
-    assert re.search(r" is (running|unfinished|interrupted)(, wave \d of \d)?: ", first)
-    assert looking.poll() is None
-    assert looking.stderr is not None
-    rest = looking.stdout.read()
-    assert re.search(
-        r"\S+ renewed the lock \d+s ago(; it does so every 10s, or loses the lock after|, and lost it) 30s", rest
-    )
-    assert last in rest
-    assert "watching up to 12s for" in looking.stderr.read()
-    looking.communicate()
-    assert looking.returncode == 0
-    kill(process)
-
-
-def test_of_a_process_that_has_ended_on_this_machine_nothing_is_watched(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Its journal and its id say so for certain: whoever looks is told at once, in every place where it is named."""
-    lab = started("drain-hangs", 5)
-    process = held_by_one_that_hangs(lab, tmp_path)
-    holder = holder_of(lab)
-    with heard(lab, tmp_path, "status", "--watch") as watching:
-        watching.until(lambda line: " is running" in line)
-        kill(process)
-        watching.until(lambda line: "no process is working on it: `rollout resume`" in line)
-    seen = rollout(lab, "status", "--run")
-    text = " ".join(seen.stdout.split())
-    assert re.search(r" is interrupted, wave \d of \d: ", text)
-    assert f"{holder} held the lock, and has ended: it was a process on this machine" in text
-    assert "no process is working on it: `rollout resume` continues it" in text
-    assert "watching" not in seen.stderr
-    assert json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)["state"] == "interrupted"
-    assert re.search(r" is interrupted, wave \d of \d: ", rollout(lab, "status").stdout)
-    assert rollout(lab, "history").stdout.rstrip().endswith("interrupted")
-    assert holder_of(lab) == holder
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("change", ["process", "machine", "living"])
-def test_what_only_looks_like_a_dead_process_of_this_machine_is_none(
-    started: Start, rollout: Rollout, tmp_path: Path, change: str
-) -> None:
-    """The same user, machine, process id and run in two containers are two processes; and one that lives is alive."""
-    lab = started("drain-hangs", 5)
-    process = held_by_one_that_hangs(lab, tmp_path)
-    if change != "living":
-        kill(process)
-
-    def take_over() -> None:
-        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-        assert lease is not None
-        spec, metadata = dict(lease["spec"]), dict(lease["metadata"])
-        if change == "process":
-            metadata["annotations"] = {**metadata["annotations"], "node-rollout.dev/process": "0123456789abcdef"}
-        if change == "machine":
-            spec["holderIdentity"] = f"root@elsewhere/{process.pid}"
-        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": spec})
-
-    lab.call(take_over)
-    text = rollout(lab, "status", "--run").stdout
-    assert "it was a process on this machine" not in text
-    assert " renewed the lock " in text
-    kill(process)

@@ -108,22 +108,3 @@ def test_a_page_asks_for_nothing_and_runs_nothing(browser: Any, page_file: Path)
         page.goto(page_file.as_uri())
         page.wait_for_load_state("networkidle")
         assert (said, asked) == ([], [page_file.as_uri()])
-
-
-def test_the_keyboard_leads_past_the_head(browser: Any, page_file: Path) -> None:
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(page_file.as_uri())
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip"
-        page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.id") == "content"
-
-
-def test_paper_has_all_of_it(browser: Any, page_file: Path, tmp_path: Path) -> None:
-    """What is folded on a screen is unfolded; a thousand nodes take a few dozen pages."""
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.goto(page_file.as_uri())
-        paper = page.pdf(path=tmp_path / "page.pdf", format="A4")
-        assert paper.startswith(b"%PDF")

@@ -124,28 +124,6 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
     assert nothing_changed(lab)
 
 
-def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=4)
-    ended = command("plan", "--exclude", "wroker-1", "--spread-by", "topology.kubernetes.io/zoen", lab=lab)
-    assert ended.code == ExitCode.OK
-    assert "warning: --exclude names no node of the cluster: wroker-1" in ended.stderr
-    assert "warning: --spread-by has no effect: " in ended.stderr
-    assert "topology.kubernetes.io/zone" in ended.stderr
-
-
-def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=4)
-    idle = ("--set", "alerts.filter-regexp=Watchdog", "--set", "gates.wait-window=true")
-    ended = command("plan", *idle, lab=lab)
-    assert ended.code == ExitCode.OK
-    assert "alerts.filter-regexp has no effect without alerts.prometheus-url" in ended.stderr
-    assert "gates.wait-window has no effect without --window" in ended.stderr
-    ended = command(
-        "plan", *idle, "--set", "alerts.prometheus-url=http://127.0.0.1:1", "--window", "Mon 02:00 4h", lab=lab
-    )
-    assert "does nothing" not in ended.stderr
-
-
 def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: StartLab, command: Command) -> None:
     lab = start_lab(nodes=4)
     for asked in ("--yes", "--dry-run"):

@@ -20,19 +20,6 @@ Complete = Callable[..., Sequence[str]]
 # Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
 SECONDS = 12
 PATIENT = {"_ROLLOUT_COMPLETE_SECONDS": "60"}
-HANGING = """
-contexts: [{name: a, context: {cluster: a, user: a}}]
-current-context: a
-clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]
-users:
-- name: a
-  user:
-    exec:
-      apiVersion: client.authentication.k8s.io/v1
-      command: sh
-      args: ['-c', 'echo noise >&2; sleep 60']
-      interactiveMode: Never
-"""
 
 
 def asked(home: Path, line: str, lab: Lab | None, shell: str = "bash", **variables: str) -> Ended:
@@ -103,29 +90,6 @@ def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Com
         assert complete(f"rollout {line} plans/w") == ["plans/web.plan"]
 
 
-def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
-    ended = asked(home, "rollout status --node worker-2", lab, "zsh", **PATIENT)
-    assert (ended.stderr, ended.stdout.strip()) == ("", """_arguments '*: :(("worker-2"))'""")
-
-
-def test_other_shells_are_told_a_groups_commands_too(home: Path) -> None:
-    zsh = asked(home, "rollout fleetlock ", None, "zsh", **PATIENT).stdout
-    fish = end_of(
-        start(
-            home,
-            {
-                "_ROLLOUT_COMPLETE": "complete_fish",
-                "_TYPER_COMPLETE_ARGS": "rollout fleetlock ",
-                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-            },
-            (),
-        )
-    ).stdout
-    for name in ("serve", "status", "release", "zincati"):
-        assert f'"{name}"' in zsh
-        assert name in {line.split("\t")[0] for line in fish.splitlines()}
-
-
 @pytest.mark.parametrize("line", ["status --node ", "release ", "resume --force-unlock "])
 def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
     line: str, complete: Complete, lab: Lab
@@ -133,17 +97,6 @@ def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
     lab.inflict(ApiFault(answer=FaultAnswer.HANG))
     began = time.monotonic()
     assert complete(f"rollout {line}", lab, hasty=True) == []
-    assert time.monotonic() - began < SECONDS
-
-
-@pytest.mark.parametrize(
-    "kubeconfig",
-    ["nonsense: [", "", HANGING],
-)
-def test_nothing_is_said_into_the_line(kubeconfig: str, complete: Complete, home: Path) -> None:
-    (home / "kubeconfig").write_text(kubeconfig)
-    began = time.monotonic()
-    assert complete("rollout status --node ", hasty=True, KUBECONFIG=str(home / "kubeconfig")) == []
     assert time.monotonic() - began < SECONDS
 
 
@@ -178,19 +131,3 @@ def test_the_script_names_the_program(shell: str, command: Command) -> None:
     printed = command("completion", shell)
     assert printed.code == 0
     assert "_ROLLOUT_COMPLETE" in printed.stdout
-
-
-def test_what_is_installed_is_what_is_printed(command: Command, home: Path) -> None:
-    """Into files of the shell that it is started from, whose own stay as they are."""
-    (home / ".bashrc").write_text("alias k=kubectl\n")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    shown = ""
-    for flag in ("--install-completion", "--show-completion"):
-        line = f"{sys.executable} -m rollout {flag}; true"
-        words = ["bash", "--norc", "-c", line]
-        shown = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, check=True).stdout
-    script = command("completion", "bash").stdout
-    installed = home / ".bash_completions" / "rollout.sh"
-    assert (installed.read_text(), shown) == (script, script)
-    assert "alias k=kubectl" in (home / ".bashrc").read_text()
-    assert str(installed) in (home / ".bashrc").read_text()

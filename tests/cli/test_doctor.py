@@ -1,26 +1,20 @@
 """`rollout doctor` on clusters that lack one thing or another."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
-from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS
-from rollout.lab.hostplan import scale
-from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.hosts.machine import Unit
 from rollout.lab.hosts.release import System
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, NodeGroup, Scenario, Selection, load_scenario
+from rollout.lab.scenario import NodeGroup, Scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import start
@@ -107,36 +101,6 @@ def test_units_that_are_wrong_on_a_host(start_lab: StartLab, command: Command) -
     assert by["update-engine", "worker-2"] == "pass"
 
 
-def test_rivals_fail(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("rivals", nodes=7)
-    _, checks = findings(command, lab)
-    failed = {(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"}
-    assert ("locksmithd", "worker-2") in failed
-    assert ("rival", "worker-2") in failed
-
-
-def test_a_zincati_that_asks_nobody_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("default", nodes=4)
-    strategies = {"worker-1": "immediate", "worker-2": "fleet_lock"}
-
-    def install() -> None:
-        for name, strategy in strategies.items():
-            machine = lab.machines[name]
-            machine.units._units["zincati.service"] = Unit("zincati.service", active=True, enabled=True)
-            machine.files["/usr/lib/zincati/config.d/50-updates-strategy.toml"] = '[updates]\nstrategy = "immediate"\n'
-            machine.files["/etc/zincati/config.d/55-updates-strategy.toml"] = f'updates.strategy = "{strategy}"\n'
-
-    lab.call(install)
-    _, checks = findings(command, lab)
-    found = {check["subject"]: check["verdict"] for check in checks if check["check"] == "zincati"}
-    assert found == {"worker-1": "fail", "worker-2": "pass"}
-    planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)
-    (left,) = planned["excluded"]
-    assert (left["node"], left["reason"]) == ("worker-1", "rival")
-    assert "strategy immediate" in left["message"]
-    assert "--allow zincati" in left["message"]
-
-
 def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
     """bootc's on one host, unattended-upgrades with Automatic-Reboot on another, without it on a third."""
     files = {
@@ -188,31 +152,6 @@ def test_a_coordinator_in_the_cluster_fails_with_the_way_to_pause_it(start_lab: 
     assert "--replicas=0" in found["fix"]
 
 
-def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
-    start_lab: StartLab, command: Command
-) -> None:
-    lab = start_lab("default", nodes=6)
-    for name in ("reboot-manager", "reboot-controller", "fleetlock"):
-        lab.call(partial(lab.store.create, DEPLOYMENTS, with_defaults(DEPLOYMENTS, deployment(name))))
-    api = connect(lab.kubeconfig, None)
-    api.patch(node_path("worker-1"), {"metadata": {"annotations": {"rebootmanager/status": "Rebooting"}}})
-    api.patch(node_path("worker-2"), {"metadata": {"annotations": {"reboot-agent.v1.demo.local/reboot": ""}}})
-    planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)
-    rivals = {blocker["object"].rpartition("/")[2]: blocker["message"] for blocker in planned["blockers"]}
-    assert set(rivals) == {"reboot-manager", "reboot-controller", "fleetlock"}
-    assert all("--allow" in message for message in rivals.values())
-    left = {entry["node"]: (entry["reason"], entry["message"]) for entry in planned["excluded"]}
-    assert {node: reason for node, (reason, _) in left.items()} == {"worker-1": "rival", "worker-2": "rival"}
-    assert all(f"kubectl annotate node {node} " in message for node, (_, message) in left.items())
-    _, checks = findings(command, lab)
-    failed = {check["subject"] for check in checks if (check["check"], check["verdict"]) == ("rival", "fail")}
-    assert {"worker-1", "worker-2"} < failed
-    assert len(failed) == 5
-    assert command("apply", "--yes", lab=lab).code == ExitCode.BLOCKED
-    ignored = ("--allow", "krm", "--allow", "cro", "--allow", "fleetlock")
-    assert json.loads(command("plan", "-o", "json", *ignored, lab=lab).stdout)["summary"]["nodes"] == 6
-
-
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
@@ -262,16 +201,6 @@ def test_what_the_server_would_not_store_is_named(
     standing = lab.call(lambda: lab.store.get(CONFIGMAPS, name, "kube-system"))
     assert standing is not None
     assert "data" not in standing
-
-
-def test_hundreds_of_hosts_take_few_lines(start_lab: StartLab, command: Command) -> None:
-    scenario = scale(load_scenario("no-sudo"), 60)
-    everywhere = HostOverride(select=Selection(), faults=HostFaults(sudo=SudoFault.PASSWORD))
-    lab = start_lab(msgspec.structs.replace(scenario, hosts=(everywhere,)))
-    shown = command("doctor", lab=lab)
-    assert shown.code == ExitCode.ERROR
-    assert len(shown.stdout.splitlines()) < 40
-    assert "and 55 more: core may not run `sudo -n systemctl reboot`" in shown.stdout
 
 
 def test_an_unreachable_server_is_one_failed_check(command: Command, start_lab: StartLab) -> None:

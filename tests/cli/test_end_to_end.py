@@ -153,14 +153,6 @@ def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> No
     assert untouched(lab)
 
 
-def test_yes_is_consent(start_lab: StartLab, home: Path) -> None:
-    lab = start_lab(TINY, nodes=2)
-    ended = answered(lab, home, "yes\n")
-    assert ended.code == ExitCode.OK
-    assert "2 of 2 nodes done in " in ended.stdout
-    assert set(lab.scoreboard().reboots.values()) == {1}
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=3)
@@ -209,18 +201,3 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(100) == ExitCode.ERROR
-
-
-def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
-    lab = start_lab(TINY, nodes=3, speed=1)
-    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
-    assert first.stdout is not None
-    while '"draining"' not in (line := first.stdout.readline()):
-        assert line, first.communicate()
-    second = command("apply", "--yes", "--node", "worker-3", lab=lab)
-    assert second.code == ExitCode.BLOCKED
-    assert second.stderr.startswith("rollout: error: ")
-    first.send_signal(signal.SIGINT)
-    first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=100)
-    assert lab.scoreboard().reboots["worker-3"] == 0

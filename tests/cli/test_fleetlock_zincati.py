@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from rollout.errors import ExitCode
-from rollout.lab.hosts.zincati import Settings, settings_of
 from tests.cli.conftest import Command
 
 PATH = "/etc/zincati/config.d/55-rollout-fleetlock.toml"
@@ -39,11 +38,6 @@ def test_the_last_part_of_a_path_is_not_lost(url: str, asked: str, command: Comm
     assert urljoin(base, "v1/pre-reboot") == asked
 
 
-def test_the_labs_zincati_asks_by_it(command: Command) -> None:
-    text = command("fleetlock", "zincati", "--url", "http://10.96.0.15").stdout
-    assert settings_of({PATH: text}) == Settings("http://10.96.0.15/", "default", 300)
-
-
 def test_butane_has_the_same_file(command: Command) -> None:
     arguments = ("fleetlock", "zincati", "--url", "https://10.96.0.15/", "--group", "workers")
     document = yaml.safe_load(command(*arguments, "--format", "butane").stdout)
@@ -51,12 +45,6 @@ def test_butane_has_the_same_file(command: Command) -> None:
     (file,) = document["storage"]["files"]
     assert (file["path"], file["mode"]) == (PATH, 0o644)
     assert file["contents"]["inline"] == command(*arguments).stdout
-
-
-def test_plain_http_is_warned_of(command: Command) -> None:
-    ended = command("fleetlock", "zincati", "--url", "http://10.96.0.15/")
-    assert ended.code == ExitCode.OK
-    assert ended.stderr.startswith("warning: plain HTTP")
 
 
 @pytest.mark.parametrize(

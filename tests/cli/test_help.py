@@ -32,13 +32,6 @@ def test_help_of_a_command_lists_each_of_its_flags(name: str, command: Command) 
     assert set(flags) <= shown
 
 
-def test_without_words_the_help_is_shown(command: Command) -> None:
-    ended = command()
-    assert ended.code == ExitCode.OK
-    assert "Usage: rollout" in ended.stdout
-    assert all(name in ended.stdout for name in ("status", "plan", "apply", "demo", "lab"))
-
-
 def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
     listed = command("--help", variables={"COLUMNS": "80"}).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
     shown = [line.strip().split(maxsplit=1) for line in listed.splitlines()]
@@ -55,28 +48,10 @@ def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> N
     assert "rollout demo" in last
 
 
-def test_no_line_of_any_help_is_broken_by_a_terminal() -> None:
-    assert {path: lines for path, lines in broken(program(), "rollout") if lines} == {}
-
-
-def broken(command: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    context = typer.Context(command, info_name=path, terminal_width=80, max_content_width=80)
-    yield path, [line for line in command.get_help(context).splitlines() if len(line) > 80]
-    for name, member in getattr(command, "commands", {}).items():
-        yield from broken(member, f"{path} {name}")
-
-
 def test_the_longest_help_is_a_screen_with_a_line_a_flag(command: Command) -> None:
     lines = command("apply", "--help", variables={"COLUMNS": "80"}).stdout.splitlines()
     assert len(lines) < 75
     assert [line for line in lines if line.startswith(" " * 20)] == []
-
-
-def test_the_lab_alone_says_what_there_is(command: Command) -> None:
-    ended = command("lab")
-    assert (ended.code, ended.stderr) == (ExitCode.OK, "")
-    assert "rollout lab up" in ended.stdout
-    assert "scenarios" in ended.stdout
 
 
 def test_version(command: Command) -> None:
@@ -111,21 +86,6 @@ def loaded(file: Path, *words: str, **variables: str) -> set[str]:
 def commands_among(modules: set[str]) -> set[str]:
     begin = "rollout.cli.commands."
     return {module.removeprefix(begin) for module in modules if module.startswith(begin)}
-
-
-@pytest.mark.parametrize(
-    ("words", "commands"),
-    [(("--help",), set()), (("--version",), set()), (("plan", "--help"), {"plan"}), (("statsu",), set())],
-)
-def test_a_command_is_loaded_when_it_is_asked_for(words: tuple[str, ...], commands: set[str], tmp_path: Path) -> None:
-    assert commands_among(loaded(tmp_path / "modules", *words)) == commands
-
-
-def test_a_command_line_loads_nothing_to_read_plain_values(tmp_path: Path) -> None:
-    """What judges all others takes longer to import than a command that asks one thing of the cluster takes."""
-    modules = loaded(tmp_path / "modules", "status", "--run", "--ssh-port", "22", KUBECONFIG=str(tmp_path / "none"))
-    assert "rollout.cli.commands.status" in modules
-    assert modules & {"pydantic", "requests", "paramiko", "rollout.execution.drain.drain"} == set()
 
 
 COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"demo"}}

@@ -111,22 +111,6 @@ def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: 
     assert name not in file.read_text()
 
 
-def test_a_host_that_is_away_is_told_of_and_costs_no_other_its_key(lab: Lab, command: Command, tmp_path: Path) -> None:
-    file = tmp_path / "known_hosts"
-    lab.call(lab.machines["worker-1"].cut_power)
-    ended = command("known-hosts", "--out", str(file), "--yes", "--set", "ssh.probe-timeout=5s", lab=lab)
-    assert ended.code == 4
-    assert "unreachable" in ended.stdout
-    assert len(file.read_text().splitlines()) == 2
-
-
-def test_without_a_file_it_is_the_output(lab: Lab, command: Command) -> None:
-    ended = command("known-hosts", "--yes", lab=lab, variables={"ROLLOUT_KNOWN_HOSTS": ""})
-    assert ended.code == 0, ended.stderr
-    assert sorted(ended.stdout.splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
-    assert "FINGERPRINT" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("flag", "content", "complaint"),
     [

@@ -17,7 +17,6 @@ from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
-from tests.cli.screens import shown
 from tests.conftest import StartLab
 from tests.scripted_api import Exchange, scripted
 
@@ -92,24 +91,11 @@ def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, c
     assert "said: rollout " in grown[len(lines)]
 
 
-def test_an_error_and_its_causes_stand_in_the_file(home: Path, command: Command) -> None:
-    command("plan", "--kubeconfig", "nowhere", "--set", "output.log-file=all.log")
-    text = (home / "all.log").read_text(encoding="utf-8")
-    assert re.search(r"ERROR said: KubeconfigError: .*nowhere", text)
-    assert f"stage: plan ended with {ExitCode.ERROR.value}" in text
-
-
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(home: Path, command: Command) -> None:
     ended = command("plan", "--kubeconfig", "nowhere", "--set", "output.log-file=no/such/folder")
     assert ended.code == ExitCode.ERROR
     assert "cannot write the log no/such/folder" in ended.stderr
     assert "hint: Name another: --set output.log-file=FILE." in ended.stderr
-
-
-def test_a_disk_that_is_full_ends_the_log_and_not_the_command(untouched: Lab, command: Command) -> None:
-    ended = command("status", "--set", "output.log-file=/dev/full", lab=untouched)
-    assert ended.code == 0
-    assert ended.stderr.count("can no longer be written") == 1
 
 
 def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, home: Path) -> None:
@@ -142,17 +128,6 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, h
     for text in (ended.stdout, ended.stderr, log):
         assert CANARY not in text
         assert token not in text
-
-
-@pytest.mark.exhaustive
-def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, home: Path) -> None:
-    lab = start_lab("default", nodes=4, speed=20)
-    screen = shown(home, lab.environment, ("apply", "--yes", "-vv"), 120, heed=lambda _lines, _process: None)
-    assert screen.code == 0
-    assert len([line for line in screen.lines if re.match(r"\d\d:\d\d:\d\d api: ", line)]) > 10
-    totals = [sum("nodes" in line and "of about" in line for line in lines) for lines in screen.moments]
-    assert max(totals) == 1
-    assert all(not re.search(r"\d+ of \d+ nodes .*of about", line) for line in screen.lines)
 
 
 def test_without_a_word_of_it_nothing_is_logged(tmp_path: Path) -> None:

@@ -128,30 +128,6 @@ def test_settings_that_cannot_be_a_pods_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("settings", "variable"),
-    [
-        ("[metrics]\npushgateway = 'https://me:hunter22@gateway'", "ROLLOUT_METRICS_PUSHGATEWAY"),
-        ("[notify]\nurl = [\n'https://hooks.example/?token=abc',\n]", "ROLLOUT_NOTIFY"),
-    ],
-)
-def test_what_is_told_of_a_secret_names_its_own_variable(
-    settings: str, variable: str, command: Command, known_hosts: Path, home: Path
-) -> None:
-    (home / "cluster.toml").write_text(settings)
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
-    assert f"give a Secret the key {variable}, name that Secret with --env-secret" in refused(ended)
-
-
-def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts: Path, home: Path) -> None:
-    (home / "cluster.toml").write_text("[drain]\ntimeout = 'soon'")
-    ended = command(
-        *("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml"),
-        variables={"ROLLOUT_DRAIN_TIMEOUT": "5m"},
-    )
-    assert "drain.timeout: 'soon'" in refused(ended)
-
-
-@pytest.mark.parametrize(
     ("content", "reason"),
     [
         ("", "has no host in it"),
@@ -164,11 +140,6 @@ def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts
 def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, command: Command, home: Path) -> None:
     (home / "known_hosts").write_text(content)
     assert reason in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
-
-
-def test_an_authority_is_enough(command: Command, home: Path) -> None:
-    (home / "known_hosts").write_text(f"@cert-authority *.example ssh-ed25519 {KEY}\n")
-    assert "CronJob" in printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
 def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) -> None:
@@ -229,18 +200,6 @@ def test_what_cannot_be_is_refused(
     arguments: tuple[str, ...], reason: str, command: Command, known_hosts: Path
 ) -> None:
     assert reason in refused(command("manifests", *arguments))
-
-
-@pytest.mark.parametrize("schedule", ["@daily", "*/15 1-4 * JAN-mar sun,WED", "0 1 ? * 1-5", "5,35 2/4 1 * *"])
-def test_schedules_that_the_api_server_takes(schedule: str, command: Command, known_hosts: Path) -> None:
-    documents = printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--schedule", schedule))
-    assert documents["CronJob"]["spec"]["schedule"] == schedule
-
-
-def test_an_image_of_the_nodes_own_is_warned_of(command: Command, known_hosts: Path) -> None:
-    ended = command("manifests", "--image", "node-rollout:1", "--known-hosts", "known_hosts")
-    assert pod(printed(ended)["CronJob"])["containers"][0]["imagePullPolicy"] == "Never"
-    assert "warning: node-rollout:1 names no registry: load it on every node" in ended.stderr
 
 
 def test_what_a_cluster_asks_of_the_pod_is_read(command: Command, known_hosts: Path) -> None:
@@ -326,24 +285,6 @@ def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts
     assert sorted(map(_written, documents)) == sorted(map(_written, expected))
     for document in documents:
         kubernetes_validate.validate(document, "1.36", strict=True)
-
-
-@pytest.mark.kubectl
-@pytest.mark.parametrize(("name", "namespace"), [("y", "12e4"), ("12e4", "n"), ("0o17", "1-2"), ("null", "0x1f")])
-def test_words_that_go_reads_as_numbers_stay_words(
-    name: str, namespace: str, command: Command, known_hosts: Path, home: Path
-) -> None:
-    """YAML has more than one idea of what a number is; settings have the ends of lines of their system."""
-    settings = "  # {{ .Values.image }} $HOME `id`\r\nwaves.canary = 1\r\nreboot.command = \"a 'b' {{ 1 }} $(c)\"\r\n"
-    (home / "cluster.toml").write_bytes(settings.encode())
-    named = ("--name", name, "--namespace", namespace, "--ssh-secret", "1e3", "--env-secret", "n")
-    arguments = (*arguments_of("cronjob"), *named, "--config", "cluster.toml")
-    expected = json.loads(command(*arguments, "-o", "json").stdout)["items"]
-    assert {item["kind"]: item for item in expected}["ConfigMap"]["data"]["rollout.toml"] == settings
-    ended = command(*arguments, "--format", "kustomize", "--out", "kustomize")
-    assert ended.code == ExitCode.OK, ended.stderr
-    made = subprocess.run(["kubectl", "kustomize", home / "kustomize"], capture_output=True, text=True, check=True)
-    assert sorted(map(_written, yaml.safe_load_all(made.stdout))) == sorted(map(_written, expected))
 
 
 def arguments_of(kind: str) -> tuple[str, ...]:

@@ -52,10 +52,6 @@ def reported(command: Command, *arguments: str) -> str:
     return str(json.loads(command("report", "-o", "json", *arguments).stdout)["run"])
 
 
-def listed(command: Command, *arguments: str) -> list[str]:
-    return [run["run"] for run in json.loads(command("history", "-o", "json", *arguments).stdout)]
-
-
 @pytest.mark.usefixtures("kept")
 def test_the_last_run_is_that_of_the_contexts_cluster(command: Command) -> None:
     ended = command("report")
@@ -64,23 +60,6 @@ def test_the_last_run_is_that_of_the_contexts_cluster(command: Command) -> None:
     assert reported(command, "--context", "test") == TEST
     assert reported(command, "--all-clusters") == TEST
     assert f"The last run on https://test.example:6443: {TEST}." in command("report", "--all-clusters").stderr
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_run_that_is_named_may_be_of_any_cluster(command: Command) -> None:
-    assert reported(command, "bbb") == TEST
-    assert command("history", "bbb").stdout.startswith(f"Run {TEST} on https://test.example:6443")
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_cluster_without_a_run_has_none_of_anothers(command: Command) -> None:
-    ended = command("report", "--context", "new")
-    assert (ended.code, ended.stdout) == (ExitCode.ERROR, "")
-    assert "no run on https://new.example:6443 (context new) is recorded here, only 2 runs on other" in ended.stderr
-    assert "--all-clusters" in ended.stderr
-    ended = command("history", "--context", "new")
-    assert (ended.code, ended.stdout) == (ExitCode.OK, "No run is recorded here.\n")
-    assert "left out: 2 runs on other clusters (--all-clusters)" in ended.stderr
 
 
 def test_without_a_kubeconfig_any_cluster_counts_and_that_is_said(command: Command, kept: Path) -> None:

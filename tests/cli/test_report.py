@@ -1,7 +1,6 @@
 """`rollout report` as a user runs it: of a real run in which much went wrong, of one under way, and of what is none."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -103,28 +102,6 @@ def test_the_ending_of_the_file_says_the_format(
     assert (home / name).read_text(encoding="utf-8").startswith("{")
 
 
-def test_the_last_run_is_the_one_that_was_written_last(command: Command, home: Path, journal: Path) -> None:
-    other = kept(home, Night((("worker-7",),)), "fedcba9876543210")
-    now = journal.stat().st_mtime
-    os.utime(other, (now + 60, now + 60))
-    assert run_of(command("report", "-o", "json").stdout) == "fedcba9876543210"
-    os.utime(other, (now - 60, now - 60))
-    assert run_of(command("report", "-o", "json").stdout) == "0123456789abcdef"
-    assert run_of(command("report", "fed", "-o", "json").stdout) == "fedcba9876543210"
-
-
-def run_of(text: str) -> str:
-    return str(json.loads(text)["run"])
-
-
-def test_a_file_of_several_runs_has_each_of_them(command: Command, home: Path, journal: Path) -> None:
-    other = kept(home, Night((("worker-7",),)), "fedcba9876543210")
-    (home / "all.jsonl").write_bytes(journal.read_bytes() + other.read_bytes())
-    assert run_of(command("report", "all.jsonl", "-o", "json").stdout) == "fedcba9876543210"
-    first = json.loads(command("report", "012", "--journal", "all.jsonl", "-o", "json").stdout)
-    assert (first["run"], len(first["nodes"])) == ("0123456789abcdef", 3)
-
-
 def test_a_journal_that_was_cut_off_says_so(command: Command, home: Path, journal: Path) -> None:
     (home / "torn.jsonl").write_bytes(journal.read_bytes()[:-700])
     told = command("report", "torn.jsonl")
@@ -189,13 +166,6 @@ def test_what_cannot_be_reported_is_said(
     ended = command("report", *arguments)
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr
-
-
-def test_without_any_run_it_says_where_it_looked(command: Command) -> None:
-    ended = command("report")
-    assert ended.code == ExitCode.ERROR
-    assert ".local/state/rollout/runs" in ended.stderr
-    assert "A path is taken, too" in ended.stderr
 
 
 def test_a_plan_as_a_page(start_lab: StartLab, command: Command, home: Path) -> None:

@@ -2,8 +2,7 @@ import pytest
 
 from rollout.cli.settings.reading import SettingsFile, assignments, given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.stages.gather import chosen, useless_exclusions
-from rollout.cli.stages.plan import useless_spreading
+from rollout.cli.stages.gather import chosen
 from rollout.errors import InputError
 from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
 from rollout.model.policy import Selection
@@ -55,25 +54,6 @@ def test_a_choice_of_nothing_says_what_comes_close(
         chosen(NODES, matching, selection)
     assert message in caught.value.message
     assert hint in caught.value.hint
-
-
-def test_exclusions_that_exclude_nothing_are_named() -> None:
-    assert not useless_exclusions(NODES, Selection())
-    assert not useless_exclusions(NODES, Selection(exclude=("web-*", "db-1")))
-    told = useless_exclusions(NODES, Selection(exclude=("wbe-1", "db-1", "cp-*")))
-    assert told == "--exclude names no node of the cluster: wbe-1, cp-*"
-
-
-def test_a_label_that_spreads_nothing_is_told_of() -> None:
-    assert not useless_spreading(NODES, "")
-    assert not useless_spreading(NODES, "pool")
-    told = useless_spreading(NODES, "pol")
-    assert told == "--spread-by has no effect: No node has the label pol; labels are: pool"
-
-
-def test_a_cluster_without_nodes() -> None:
-    with pytest.raises(InputError, match="has no nodes"):
-        chosen((), (), Selection())
 
 
 CLOUD = tuple(node(f"ip-10-0-0-{n}.ec2.internal", address=f"10.0.0.{n}") for n in range(10, 20))

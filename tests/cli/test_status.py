@@ -108,33 +108,3 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
     assert text == "12 nodes: 12 unreachable\nNext:\n    rollout doctor\n"
-
-
-def test_what_all_hosts_have_in_common_is_told_once(command: Command, mixed: Lab) -> None:
-    """Neither their names nor the fingerprints of their keys make causes of one; `-o wide` has them."""
-    unknown = ("status", "--known-hosts", "/dev/null")
-    assert command(*unknown, lab=mixed).stdout == (
-        "12 of 12 hosts: its host key is unknown\nNext:\n    rollout doctor\n"
-    )
-    assert command(*unknown, "-o", "wide", lab=mixed).stdout.count("SHA256:") == 12
-    alone = command(*unknown, "--node", "worker-2", lab=mixed).stdout
-    assert [line.split(maxsplit=2) for line in alone.splitlines()[:2]] == [
-        ["NODE", "STATE", "NOTE"],
-        ["worker-2", "unreachable", "its host key is unknown"],
-    ]
-
-
-def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Path) -> None:
-    file = tmp_path / "web.plan"
-    as_json = json.loads(command("plan", "--out", str(file), "-o", "json", lab=mixed).stdout)
-    planned = [f"node/{node['name']}" for wave in as_json["waves"] for node in wave["nodes"]]
-    for words in (("plan", str(file)), ("plan",)):
-        assert command(*words, "-o", "name", lab=mixed).stdout.splitlines() == planned
-        assert yaml.safe_load(command(*words, "-o", "yaml", lab=mixed).stdout)["summary"] == as_json["summary"]
-
-
-@pytest.mark.parametrize("words", [("doctor", "-o", "yaml"), ("history", "-o", "name")])
-def test_where_a_format_has_no_meaning_it_is_refused(command: Command, mixed: Lab, words: tuple[str, ...]) -> None:
-    refused = command(*words, lab=mixed)
-    assert refused.code == 64
-    assert f"--output {words[-1]}: rollout {words[0]} prints text, json, wide" in refused.stderr

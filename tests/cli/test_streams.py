@@ -1,6 +1,5 @@
 """The program at the ends of the standard streams: closed, full, or of an encoding that lacks what is said."""
 
-import io
 import os
 import subprocess
 import sys
@@ -8,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.cli.failures import report
-from rollout.errors import ExitCode, LockedError
+from rollout.errors import ExitCode
 
 ROLLOUT = f"{sys.executable} -m rollout"
 
@@ -72,34 +70,3 @@ def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.ERROR
     assert ended.stdout.startswith("x kubeconfig")
     assert "bug" not in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("encoding", "written"), [("ascii", r"+ x > - . - * \u20ac"), ("latin-1", r"+ x > · . - * \u20ac")]
-)
-def test_signs_that_an_encoding_lacks_are_written_by_others_as_wide(
-    encoding: str, written: str, tmp_path: Path
-) -> None:
-    code = "from rollout.cli.streams import prepare_streams as p; p(); print('✔ ✘ → · … ━ ⠋ €')"
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "PYTHONIOENCODING": encoding}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, cwd=tmp_path)
-    assert ended.stdout.decode(encoding) == f"{written}\n"
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_command_at_the_end_of_a_hint_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr, command = _Terminal(), "kubectl -n kube-system delete lease node-rollout-lock"
-    monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setenv("COLUMNS", "60")
-    hint = f"If its process is gone: the lock ends by itself in 24s, or at once with: {command}"
-    assert report(LockedError("a rollout is running on root@laptop", hint=hint), verbose=False) == ExitCode.BLOCKED
-    assert stderr.getvalue().splitlines() == [
-        "rollout: error: a rollout is running on root@laptop",
-        "hint: If its process is gone: the lock ends by itself in",
-        "  24s, or at once with:",
-        f"    {command}",
-    ]

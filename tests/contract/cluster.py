@@ -102,11 +102,6 @@ class Cluster:
     def get(self, path: str, **query: Any) -> Answer:
         return self.send("GET", path, **query)
 
-    def get_with_token(self, path: str, token: str) -> Answer:
-        """Ask as somebody else: a token beside a valid client certificate would not be looked at."""
-        answer = self._anonymous.request("GET", f"{self.url}{path}", headers={"Authorization": f"Bearer {token}"})
-        return Answer(answer.status, answer.headers, answer.json())
-
     @cached_property
     def release(self) -> tuple[int, int]:
         """Major and minor version: clusters of many ages are held to what their version has."""

@@ -94,41 +94,11 @@ def test_configmaps_of_the_wrong_form(cluster: Cluster, content: Json, expected:
     assert (answer.status, answer.causes) == expected
 
 
-def test_an_immutable_configmap_keeps_what_it_holds(cluster: Cluster) -> None:
-    """As somebody may make the record of a rollout."""
-    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
-    cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}, "immutable": True})
-    for change in ({"data": {"a": "y"}}, {"binaryData": {"b": "aGk="}}, {"immutable": False}):
-        refused = cluster.patch(f"{path}/c", change, MERGE)
-        assert (refused.status, refused.causes) == (422, ["FieldValueForbidden"])
-    assert cluster.patch(f"{path}/c", {"metadata": {"annotations": {"a/b": "c"}}}, MERGE).status == 200
-    assert cluster.send("DELETE", f"{path}/c").status == 200
-
-
 def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> None:
     path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
     cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}})
     assert cluster.send("PUT", f"{path}/c", {"data": {"a": "y"}}).status == 400
     assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status == 200
-
-
-def test_a_review_asks_one_thing(cluster: Cluster) -> None:
-    nodes = {"resourceAttributes": {"verb": "get", "resource": "nodes"}}
-    version = {"nonResourceAttributes": {"verb": "get", "path": "/version"}}
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    statuses = [cluster.send("POST", path, {"spec": spec}).status for spec in ({}, {**nodes, **version}, nodes)]
-    assert statuses == [422, 422, 201]
-
-
-def test_events_lie_beside_their_objects(cluster: Cluster) -> None:
-    namespace = cluster.namespace()
-    name = cluster.name("contract")
-    elsewhere = cluster.send("POST", f"/api/v1/namespaces/{namespace}/events", {**EVENT, "metadata": {"name": name}})
-    assert (elsewhere.status, elsewhere.causes) == (422, ["FieldValueInvalid"])
-    wrong = {**EVENT, "involvedObject": {**EVENT["involvedObject"], "namespace": "kube-system"}}  # type: ignore[dict-item]
-    assert (
-        cluster.send("POST", "/api/v1/namespaces/default/events", {**wrong, "metadata": {"name": name}}).status == 422
-    )
 
 
 def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) -> None:

@@ -22,21 +22,6 @@ def test_without_a_budget(cluster: Cluster) -> None:
     assert "DisruptionTarget" in {condition["type"] for condition in evicted["status"]["conditions"]}
 
 
-def test_of_the_wrong_pod(cluster: Cluster) -> None:
-    pod = cluster.pod(cluster.namespace(), cluster.node())
-    assert cluster.evict(f"{pod}-none").status == 404
-    body = {"apiVersion": cluster.policy, "kind": "Eviction", "metadata": {"name": "other"}}
-    assert cluster.send("POST", f"{pod}/eviction", body).status == 400
-    assert not _terminating(cluster, pod)
-
-
-def test_old_bodies_are_understood(cluster: Cluster) -> None:
-    pod = cluster.pod(cluster.namespace(), cluster.node())
-    name = pod.rpartition("/")[2]
-    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name}}
-    assert cluster.send("POST", f"{pod}/eviction", body).status == 201
-
-
 def test_an_exhausted_budget_refuses(cluster: Cluster) -> None:
     namespace, node = cluster.namespace(), cluster.node()
     pods = [cluster.pod(namespace, node) for _ in range(2)]

@@ -87,22 +87,6 @@ def test_a_patch_may_insist_on_a_version(cluster: Cluster) -> None:
     assert (stale.status, stale.reason) == (409, "Conflict")
 
 
-def test_an_unchanged_object_keeps_its_version(cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
-    made = cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "b"}})
-    again = cluster.patch(f"{path}/c", {"data": {"a": "b"}}, MERGE)
-    assert again.body["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-
-
-def test_generations_count_changes_of_the_spec(cluster: Cluster) -> None:
-    path = cluster.budgets(cluster.namespace())
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
-    assert cluster.make(path, {"metadata": {"name": "b"}, "spec": spec})["metadata"]["generation"] == 1
-    labelled = cluster.patch(f"{path}/b", {"metadata": {"labels": {"x": "y"}}}, MERGE)
-    assert labelled.body["metadata"]["generation"] == 1
-    assert cluster.patch(f"{path}/b", {"spec": {"minAvailable": 2}}, MERGE).body["metadata"]["generation"] == 2
-
-
 def test_a_pod_terminates_within_its_grace(cluster: Cluster) -> None:
     pod = cluster.pod(cluster.namespace(), cluster.node())
     first = cluster.send("DELETE", pod)
@@ -136,14 +120,6 @@ def test_finalizers_hold_an_object_back(cluster: Cluster) -> None:
     assert cluster.get(f"{path}/c").status == 404
 
 
-def test_an_update_without_its_finalizers_ends_what_they_held(cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
-    cluster.make(path, {"metadata": {"name": "c", "finalizers": ["contract.node-rollout.dev/hold"]}})
-    assert cluster.send("DELETE", f"{path}/c").status == 200
-    assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c"}, "data": {"a": "b"}}).status == 200
-    assert cluster.get(f"{path}/c").status == 404
-
-
 def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:
     """And who wrote what of it, by which a renewal is told from others' writes."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
@@ -166,8 +142,3 @@ def test_nothing_new_in_a_namespace_that_goes_away(cluster: Cluster) -> None:
     refused = cluster.send("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "late"}})
     assert (refused.status, refused.reason, refused.causes) == (403, "Forbidden", ["NamespaceTerminating"])
     assert cluster.evict(pod).causes == ["NamespaceTerminating"]
-
-
-def test_nothing_in_a_namespace_that_is_not_there(cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/{cluster.name('none')}/configmaps"
-    assert cluster.send("POST", path, {"metadata": {"name": "c"}}).status == 404

@@ -136,6 +136,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "index": "from 1",
         "nodes": "taken side by side, or one after another where `rolling` says how",
         "because": "why these nodes are together",
+        "note": "of that what nobody would expect, in a few words; empty where there is nothing of that",
         "estimate": "how long it is likely to take",
         "rolling": "how its nodes follow one another; null: side by side",
     },

@@ -37,7 +37,8 @@ def variables(tmp_path: Path) -> Mapping[str, str]:
 
 
 def furnish(folder: Path, lab: Lab) -> None:
-    """What a reader has there: a clone's folders, an inventory, and what the hosts' consoles have shown."""
+    """What a reader has there: a clone's folders, an inventory, keys for ssh, what the hosts' consoles have shown."""
+    (folder / ".ssh").mkdir()
     for name in ("inventory", "playbooks"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "hosts.yaml").symlink_to(lab.inventory)

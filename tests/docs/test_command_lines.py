@@ -103,20 +103,6 @@ def test_the_program_takes_each_line_of_the_documents(page: Path, parse: Parse) 
     assert refused == []
 
 
-def test_there_are_lines_to_be_read(parse: Parse) -> None:
-    """And one that is wrong is refused."""
-    lines = [line for page in PAGES for line in of_page(page)]
-    assert len(lines) > 200
-    for wrong in (
-        ("paln",),
-        ("plan", "--max-unavailble", "3"),
-        ("plan", "--set", "waves.soak=soon"),
-        ("history", "a", "b"),
-    ):
-        with pytest.raises((typer.TyperException, UsageError)):
-            parse(wrong)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_flag_in_a_text_is_one(page: Path, whole: Any) -> None:
     known = {flag for _, command in commands(whole) for flag in flags_of(command)} | flags_of(whole)

@@ -12,7 +12,7 @@ from rollout.errors import ExitCode
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome, Phase
 from tests.docs import reference, schemas
-from tests.docs.pages import DOCS, PLACES, ROOT, SCHEMAS, TABLES, block, rewritten
+from tests.docs.pages import DOCS, ROOT, SCHEMAS, TABLES, block
 
 LARGEST_README = 5120
 MOST_WORDS = 2000
@@ -77,18 +77,6 @@ def test_links_lead_to_pages_and_headings(page: Path) -> None:
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_each_table_is_that_of_this_code(name: str) -> None:
     assert block(name) == TABLES[name]().strip(), ANEW
-
-
-def test_each_table_stands_in_one_page() -> None:
-    for name, place in PLACES.items():
-        holders = [page.name for page in PAGES if f"<!-- begin {name} -->" in text_of(page)]
-        assert holders == [place]
-    assert set(PLACES) == set(TABLES)
-
-
-def test_a_page_that_is_written_anew_says_the_same() -> None:
-    for page in DOCS.glob("*.md"):
-        assert rewritten(text_of(page)) == text_of(page), ANEW
 
 
 def test_every_fixed_word_is_explained() -> None:

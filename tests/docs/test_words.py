@@ -1,13 +1,11 @@
 """Names in the code name the thing, and sentences for operators keep to the words of the glossary."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rollout.cli.settings.schema import settings
 from tests.docs.pages import DOCS, ROOT
 
 # Say nothing about the value that they are bound to.
@@ -86,11 +84,3 @@ def test_no_sentence_sounds_translated() -> None:
 def test_no_page_sounds_translated(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not [phrase for phrase in PHRASES if phrase in text]
-
-
-def test_every_setting_that_is_named_behind_set_exists() -> None:
-    files = [*SOURCES, *DOCS.glob("*.md"), ROOT / "README.md"]
-    named = {
-        (file.name, key) for file in files for key in re.findall(r"--set ([a-z]+\.[a-z-]+)", file.read_text("utf-8"))
-    }
-    assert not {(file, key) for file, key in named if key not in settings()}

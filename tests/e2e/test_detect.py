@@ -25,14 +25,3 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
     assert not machine.has(MARKER)
     assert cluster.scoreboard().clean
     assert rollout("plan", *flags, "--detailed-exitcode").code == 0
-
-
-def test_an_own_command_decides_before_and_after(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
-    for name, path in (("worker-1", SENTINEL), ("worker-2", STAYS)):
-        machines[name].put(path)
-    command = ("--set", "detect.sources=command", "--set", f"detect.command=test -e {SENTINEL} -o -e {STAYS}")
-    ended = rollout("apply", "--yes", "--max-failures", "9", *command, *JSON)
-    machines["worker-2"].remove(STAYS)
-    assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "rolled-back"}
-    assert "not proven by command" in ended.failures["worker-2"]["message"]
-    assert cluster.scoreboard().clean

@@ -49,10 +49,6 @@ def test_failures_of_this_run_count_until_they_have_stopped_it(limit: int, count
     assert counted_failures(FOUND, limit, retry_failed=False) == counted
 
 
-def test_those_that_are_tried_again_do_not_count() -> None:
-    assert counted_failures(FOUND, 9, retry_failed=True) == 0
-
-
 def test_what_failed_before_is_told_with_where_to_look() -> None:
     situation = Situation(inputs([node("a")]).snapshot, {}, {}, NOW, NO_PAST)
     inherited = continuation(FOUND, situation, retry_failed=False, skip_blocked=False).inherited
@@ -103,20 +99,6 @@ def test_an_operating_process_goes_on_by_the_stricter_rules_with_what_is_meant_t
     assert (rules_of(rest).max_unavailable, rules_of(rest).canary) == (Count(2), 1)
     assert names(rest) == {"w-3", "w-4"} - {left.begun[0].node.name}
     assert rest.begun == left.begun
-
-
-def test_as_many_failures_as_today_allows_leave_only_begun_nodes() -> None:
-    left = recorded(Policy(max_failures=Count(9)), ended=False, begun=True, failed_nodes=2)
-    everything = {f"w-{number}" for number in range(8)}
-    assert names(restricted(left, Policy(max_failures=Count(3)), everything))
-    rest = restricted(left, Policy(max_failures=Count(2)), everything)
-    assert (names(rest), rest.begun) == (set(), left.begun)
-
-
-def test_nodes_that_are_in_other_pools_today_are_left_for_a_new_plan() -> None:
-    left = recorded(Policy(), ended=False, begun=True)
-    rest = restricted(left, Policy(pools=(Pool("web", "a=b"),)), {"w-3"})
-    assert (names(rest), rest.begun) == (set(), left.begun)
 
 
 def test_the_gates_of_a_rollout_with_nothing_under_way_are_todays() -> None:

@@ -5,7 +5,6 @@ import pytest
 from rollout.errors import DrainError
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
-from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
 from rollout.model.policy import DrainPolicy
@@ -120,16 +119,6 @@ def test_a_budget_that_many_change_at_once_puts_off_its_pod_alone(server: Standa
     assert log[-1].at - log[-2].at > 0.3
 
 
-def test_a_lost_answer_is_recognized_as_done(server: StandaloneApi, drained: Drain) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_budget(server, "p", allowed=1)
-    fault(server, FaultAnswer.LOSE_ANSWER)
-    drained()
-    assert pods_on(server, NODE) == set()
-    assert len(statuses(server)) == 1
-    assert set(disrupted(server, "p")) == {"p"}
-
-
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
 def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi, drained: Drain) -> None:
     add_pod(server, NODE, "p", owned=RS)
@@ -137,23 +126,6 @@ def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi
     with pytest.raises(DrainError, match="will not evict default/p"):
         drained()
     assert len(statuses(server)) == 1
-
-
-def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: ClusterApi) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_budget(server, "one", allowed=1, app="p")
-    add_budget(server, "two", allowed=1, app="p")
-    (pod,) = read_node_pods(api, NODE).pods
-    assert request_removal(api, pod, PATIENT).answer is Answer.REFUSED
-    assert statuses(server) == [500]
-
-
-def test_a_pod_that_is_gone_is_a_success(server: StandaloneApi, api: ClusterApi) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    (pod,) = read_node_pods(api, NODE).pods
-    server.call(lambda: server.store.remove(PODS, "p", "default"))
-    assert request_removal(api, pod, PATIENT).answer is Answer.GONE
-    assert statuses(server) == [404]
 
 
 def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: ClusterApi) -> None:
@@ -167,15 +139,6 @@ def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: Stand
     assert statuses(server) == []
     assert disrupted(server, "db-0") == {}
     assert pods_on(server, "n2") == {"db-0"}
-
-
-def test_the_right_that_is_missing_is_told(server: StandaloneApi, drained: Drain) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_pod(server, NODE, "q", owned=RS)
-    server.call(lambda: server.server.access.denials.add(Denial("create", "pods/eviction")))
-    with pytest.raises(DrainError, match=r"will not evict default/[pq]: .*forbidden") as caught:
-        drained()
-    assert "rollout doctor" in caught.value.hint
 
 
 @pytest.mark.parametrize("deleting", [False, True])

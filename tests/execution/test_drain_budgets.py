@@ -1,8 +1,6 @@
 """Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
 
 import threading
-import time
-from itertools import pairwise
 
 import pytest
 
@@ -21,7 +19,6 @@ from tests.execution.drains import (
     asked,
     fill,
     later,
-    once,
     owner,
     pods_on,
     remove_pod,
@@ -60,38 +57,6 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     thread.join()
     assert statuses(server) == [201] * 5
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
-
-
-def test_figures_that_flap_are_told_of_now_and_then(
-    server: StandaloneApi, draining: Draining, recorder: Recorder
-) -> None:
-    """Several times within a drain's second, as where other nodes share the budget."""
-    add_pod(server, NODE, "web", owned=RS)
-    add_budget(server, "web", allowed=0, needs=4, has=4)
-    thread = draining(speed=20)
-    wait_until(lambda: bool(blocked(recorder)))
-    for number in range(100):
-        allow(server, "web", 0, has=3 + number % 2)
-        time.sleep(0.0125)
-    told = blocked(recorder)
-    spans = [(later.at - sooner.at).total_seconds() for sooner, later in pairwise(told)]
-    assert {event.has for event in told} <= {3, 4}
-    assert len(told) > 1
-    assert min(spans) >= 0.45  # real seconds, of which a drain's ten take half a one
-    allow(server, "web", 1)
-    thread.join()
-
-
-def test_a_budget_still_being_processed_is_waited_for(server: StandaloneApi, draining: Draining) -> None:
-    """Its status allows the eviction, but is older than its specification: the answer says so, and once is enough."""
-    add_pod(server, NODE, "p", owned=RS)
-    add_budget(server, "p", allowed=1, stale=True)
-    thread = draining()
-    wait_until(lambda: statuses(server) == [429])
-    later(0.7, lambda: allow(server, "p", 1))
-    thread.join()
-    # Fourteen seconds have passed by the drain's clock, which is longer than the server asked it to wait.
-    assert statuses(server) == [429, 201]
 
 
 def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: Drain) -> None:
@@ -139,27 +104,6 @@ def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, 
     assert statuses(server) == []
 
 
-def test_two_budgets_hold_unready_pods_too(server: StandaloneApi, drained: Drain) -> None:
-    """Either of them would let it go, but a server that finds two looks no further."""
-    add_pod(server, NODE, "p", owned=RS, ready=False)
-    for name in ("one", "two"):
-        add_budget(server, name, allowed=0, app="p", spec={"unhealthyPodEvictionPolicy": "AlwaysAllow"})
-    with pytest.raises(DrainError, match="more than one budget"):
-        drained()
-    assert statuses(server) == []
-
-
-def test_a_second_budget_is_made_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_budget(server, "p", allowed=0)
-    made = once(lambda: bool(blocked(recorder)), lambda: add_budget(server, "two", allowed=1, app="p"))
-    with pytest.raises(DrainError, match=r"held back by default/p, default/two: .*more than one budget"):
-        drained(60)
-    made.join()
-    assert statuses(server) == []
-    assert blocked(recorder)[-1].budget == "default/p, default/two"
-
-
 def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """As where their names change in an upgrade: for a moment, there are both."""
     fill(server, 4)
@@ -204,18 +148,6 @@ def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Drai
     server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
     thread.join()
     assert statuses(server) == [201] * 4
-
-
-def test_a_budget_that_cannot_count_its_pods_is_told_as_such(
-    server: StandaloneApi, drained: Drain, recorder: Recorder
-) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    why = "no controllers found for pod default/p"
-    failed = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why}
-    add_budget(server, "p", allowed=0, needs=0, has=0, expected=0, conditions=[failed])
-    with pytest.raises(DrainError, match=f"held back by default/p: cannot count its pods: {why}"):
-        drained(20)
-    assert (blocked(recorder)[0].needs, blocked(recorder)[0].message) == (None, f"cannot count its pods: {why}")
 
 
 @pytest.mark.parametrize(

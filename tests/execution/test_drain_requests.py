@@ -1,8 +1,6 @@
 """How many requests a drain costs: the pods' number and a small constant, however long it takes and whatever breaks."""
 
-import threading
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -54,15 +52,6 @@ def test_a_pod_costs_one_request(
     assert costs(server) <= 20 + CONSTANT
 
 
-def test_eight_evictions_are_under_way_at_a_time(server: StandaloneApi, drained: Drain) -> None:
-    fill(server, 12)
-    slow = ApiFault(answer=FaultAnswer.SLOW, resource="pods/eviction", delay=1)
-    server.call(lambda: server.server.faults.add(slow))
-    drained(300, speed=1)
-    at = sorted(record.at for record in asked(server, "create", "pods/eviction"))
-    assert len([moment for moment in at if moment - at[0] < 0.7]) == 8
-
-
 def test_whoever_may_have_a_namesake_is_read_again_once_time_has_passed(
     server: StandaloneApi, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,19 +94,6 @@ def test_an_outage_in_the_middle_costs_a_request_or_two(server: StandaloneApi, d
     # Eight were under way when it went.
     assert costs(server) <= 60 + CONSTANT + 3 * 8
     assert len(asked(server, "list", "pods")) <= 2
-
-
-def test_a_server_that_is_back_is_asked_at_once(server: StandaloneApi, drained: Drain) -> None:
-    """Whatever it was heard of by: the pause before the next eviction is over then, long as it may have been."""
-    fill(server, 20)
-    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=1)
-    server.call(lambda: server.server.faults.add(rule))
-    # The first pause is half a second by its clock, and twenty-five by the wall's.
-    drained(60, speed=0.02)
-    log = server.call(lambda: list(server.server.requests))
-    away = max(second.at - first.at for first, second in pairwise(log))
-    assert away < 10
-    assert pods_on(server, NODE) == set()
 
 
 def test_an_outage_while_it_waits_costs_two_watches(
@@ -167,20 +143,6 @@ def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     assert [event for event in recorder.events if isinstance(event, Notice)] == []
 
 
-def test_a_watch_that_ends_by_itself_goes_on(
-    server: StandaloneApi, draining: Draining, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rollout.execution.base.live_view._WATCH_SECONDS", 1.0)
-    fill(server, 5)
-    add_budget(server, "web", allowed=0, needs=5, has=5)
-    thread = draining(600, speed=1)
-    wait_until(lambda: watches(server) >= 6)
-    allow(server, "web", 5)
-    thread.join()
-    assert len(asked(server, "list", "pods")) == 1
-    assert pods_on(server, NODE) == set()
-
-
 @pytest.mark.parametrize("history", [20])
 def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, draining: Draining) -> None:
     """The connection breaks, and the server has forgotten by then what happened in between: 410."""
@@ -198,22 +160,3 @@ def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, drai
     assert pods_on(server, NODE) == set()
     assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 2
     assert costs(server) <= 5 + CONSTANT + 2 * 3
-
-
-def test_a_silent_watch_of_pods_is_doubted(
-    server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are long gone, and nobody has said so: after a minute by its clock the drain looks for itself."""
-    fill(server, 5)
-    monkeypatch.setattr("rollout.lab.api.watching.Watch._event", lambda _watch, _change: None)
-    began = time.monotonic()
-    drained(6000, speed=100)
-    assert time.monotonic() - began < 30
-    assert len(asked(server, "list", "pods")) == 2
-    assert len(asked(server, "create", "pods/eviction")) <= 10
-
-
-def test_views_end_with_the_drain(server: StandaloneApi, drained: Drain) -> None:
-    fill(server, 1)
-    drained(600)
-    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "live-view"])

@@ -14,7 +14,6 @@ from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
 from rollout.execution.events.writer import EventWriter
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import NODES
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
 from rollout.model.quantity import Duration
@@ -60,15 +59,6 @@ def test_what_another_party_removes_is_gone(server: StandaloneApi, drained: Drai
     assert asked(server, "create", "pods/eviction") == []
 
 
-def test_what_another_party_deletes_is_only_waited_for(server: StandaloneApi, drained: Drain) -> None:
-    add_node(server, "n1")
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
-    add_pod(server, "n1", "p", owned=RS, metadata=going)
-    later(0.3, lambda: remove_pod(server, "p"))
-    drained(400)
-    assert asked(server, "create", "pods/eviction") == []
-
-
 def test_a_finalizer_is_named_while_it_holds_and_at_the_deadline(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
@@ -81,25 +71,6 @@ def test_a_finalizer_is_named_while_it_holds_and_at_the_deadline(
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
-
-
-def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
-    add_node(server, "n1", ready=False)
-    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
-    with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting"):
-        drained(20)
-
-
-def test_a_node_that_is_gone_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
-    add_node(server, "n1")
-    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
-    gone = once(
-        lambda: bool(asked(server, "create", "pods/eviction")),
-        lambda: server.call(lambda: server.store.remove(NODES, "n1")),
-    )
-    with pytest.raises(DrainError, match="the Node is gone"):
-        drained(60)
-    gone.join()
 
 
 def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
@@ -155,17 +126,6 @@ def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, drained: D
     assert answers in ([201, 201], [201, 201, 429])
 
 
-def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, drained: Drain) -> None:
-    add_node(server, "n1")
-    add_pod(server, "n1", "p", owned=RS)
-    add_budget(server, "p", allowed=0)
-    rule = ApiFault(answer=FaultAnswer.INTERNAL_ERROR, resource="events")
-    server.call(lambda: server.server.faults.add(rule))
-    threading.Thread(target=lambda: end_once_told(server)).start()
-    drained(400)
-    assert [record.status for record in asked(server, "create", "events")] == [500]
-
-
 def test_the_last_words_of_a_drain_are_written_at_the_end_of_its_run(
     server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
@@ -188,11 +148,6 @@ def test_the_last_words_of_a_drain_are_written_at_the_end_of_its_run(
     letting_go.join()
     assert [record.status for record in patches] == [503, 200]
     assert "is no longer held back by" in patches[-1].body
-
-
-def end_once_told(server: StandaloneApi) -> None:
-    wait_until(lambda: len(asked(server, "create", "events")) == 1)
-    remove_pod(server, "p")
 
 
 def come_back(

@@ -11,7 +11,6 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import RolloutError
 from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import EVENTS as STORED
 from rollout.ports import ClusterApi
 from tests.standalone_api import StandaloneApi
 
@@ -70,16 +69,6 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: ClusterApi
     assert second["count"] == 1
 
 
-def test_one_that_has_expired_is_made_anew(api: ClusterApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=10) as writer:
-        writer.tell(note())
-        (event,) = wait_for(api, 1)
-        server.call(lambda: server.store.remove(STORED, event["metadata"]["name"], "default"))
-        writer.tell(note())
-    (event,) = written(api)
-    assert event["count"] == 1
-
-
 @pytest.mark.wire
 def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> None:
     with EventWriter(api, "run-1", SystemClock(), closing_seconds=20) as writer:
@@ -116,22 +105,3 @@ def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterAp
         writer.tell(note())
         began = time.monotonic()
     assert time.monotonic() - began < 3
-
-
-def test_last_words_are_tried_again_while_there_is_time(api: ClusterApi, server: StandaloneApi) -> None:
-    failing = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="events", requests=4)
-    server.call(lambda: server.server.faults.add(failing))
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=20) as writer:
-        for reason in ("Booted", "Ready"):
-            writer.tell(note(reason))
-    assert {event["reason"] for event in written(api)} == {"Booted", "Ready"}
-
-
-@pytest.mark.wire
-def test_far_too_many_are_dropped_rather_than_kept(api: ClusterApi, server: StandaloneApi) -> None:
-    server.outage(None)
-    with EventWriter(api, "run-1", SystemClock()) as writer:
-        for number in range(5000):
-            writer.tell(note(f"Reason{number}"))
-        assert writer._waiting.qsize() <= 2000
-    server.come_back()

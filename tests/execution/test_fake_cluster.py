@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollout.errors import ApiConflictError, ApiError, ApiGoneError, ApiNotFoundError, TooManyRequestsError
-from rollout.lab.api.access import Denial
+from rollout.errors import ApiConflictError, ApiError, ApiGoneError, TooManyRequestsError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import PODS
 from rollout.ports import ClusterApi
@@ -58,16 +57,6 @@ def test_a_patch_may_ask_for_a_version(api: ClusterApi) -> None:
     assert json.loads(api.patch(f"{LEASES}/a", change))["spec"]["holderIdentity"] == "c"
 
 
-def test_there_is_one_of_a_name_or_none(api: ClusterApi) -> None:
-    lease(api)
-    again = refusal(lambda: lease(api))
-    assert (again.status, again.reason) == (409, "AlreadyExists")
-    api.delete(f"{LEASES}/a")
-    gone = refusal(lambda: api.get(f"{LEASES}/a"))
-    assert (type(gone), gone.message) == (ApiNotFoundError, refusal(lambda: api.delete(f"{LEASES}/a")).message)
-    assert '"a" not found' in gone.message
-
-
 def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server: StandaloneApi) -> None:
     fill(server, 2)
     add_budget(server, "web", allowed=1, needs=1, has=2)
@@ -83,13 +72,6 @@ def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server
     assert [record.status for record in asked(server, "create", "pods/eviction")] == [409, 201, 429]
     add_budget(server, "second", allowed=1, app="web")
     assert refusal(lambda: evict(api, "p1")).status == 500
-
-
-def test_rights_that_are_taken_away_are_missing(api: ClusterApi, server: StandaloneApi) -> None:
-    server.call(lambda: server.server.access.denials.add(Denial("list", "pods")))
-    refused = refusal(lambda: api.get(POD_LIST))
-    assert (refused.status, refused.reason) == (403, "Forbidden")
-    assert [record.status for record in asked(server, "list", "pods")] == [403]
 
 
 def test_lists_come_in_pages_of_one_moment(api: ClusterApi, server: StandaloneApi) -> None:
@@ -124,14 +106,6 @@ def test_a_watch_tells_of_all_since_a_version_and_ends_with_its_time(api: Cluste
         ("ADDED", "new"),
     ]
     assert time.monotonic() - began >= 1
-
-
-def test_a_watch_from_a_forgotten_version_says_so(api: ClusterApi, server: StandaloneApi) -> None:
-    fill(server, 2)
-    server.call(server.store.compact)
-    with api.watch(POD_LIST, {"resourceVersion": "1"}, seconds=30) as lines:
-        told = [json.loads(line) for line in lines]
-    assert [(event["type"], event["object"]["code"]) for event in told] == [("ERROR", 410)]
 
 
 def test_whoever_leaves_a_watch_wakes_who_reads_it(api: ClusterApi) -> None:

@@ -15,7 +15,7 @@ from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
 from rollout.execution.gates.gates import GatePorts, Later
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, _fitting
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -179,31 +179,6 @@ def test_alerts_hold_until_they_end_or_time_is_up() -> None:
     assert not gates.hold(second).final
     clock.forward(seconds=61)
     assert gates.hold(second).final
-
-
-def test_without_anybody_to_ask_for_alerts_nothing_begins() -> None:
-    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9")))
-    gates, _notes = gates_of(plan, MovedClock(), GatePorts())
-    assert gates.hold(plan.nodes[0]).why
-
-
-def test_a_ramp_makes_waves_grow_up_to_the_limit() -> None:
-    nodes = [node(f"worker-{number}") for number in range(20)]
-    policy = Policy(max_unavailable=Count(4), ramp=(Count(1), Count(10, percent=True), Count(50, percent=True)))
-    plan = build_plan(inputs(nodes, policy=policy))
-    sizes = [len(wave.nodes) for wave in plan.waves]
-    assert sizes[:3] == [1, 2, 4]
-    assert sum(sizes) == 20
-    assert max(sizes) == 4
-    assert len(sizes) == plan.summary.waves_lower_bound == 2 + 5
-
-
-def test_the_nodes_of_a_wave_fit_into_a_variable_in_whole_names() -> None:
-    names = [f"ip-10-0-{number}.eu-west-1.compute.internal" for number in range(5000)]
-    told = _fitting(" ".join(names)).split(" ")
-    assert told == names[: len(told)]
-    assert len(told) > 2000
-    assert _fitting("a b") == "a b"
 
 
 def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:

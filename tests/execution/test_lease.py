@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
@@ -21,7 +20,7 @@ from rollout.errors import (
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import StandingLease, read_lease
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.lock_holder import LeaseWatch, locked
+from rollout.execution.lock_holder import LeaseWatch
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -132,18 +131,6 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
     assert lease(api)["holderIdentity"] == "ann"
 
 
-def test_a_stop_ends_the_wait_for_a_server_that_is_away(api: KubeApi, server: StandaloneApi) -> None:
-    server.outage(None)
-    stop = StopRequest()
-    terms = LeaseTerms("kube-system", "bob", "run-of-bob", patience=600)
-    with (
-        pytest.raises(InterruptedRunError),
-        LeaseLock(api, SystemClock(), terms, lambda _error: stop.request(), stop=stop),
-    ):
-        pass
-    server.come_back()
-
-
 def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the longest way."""
     stop = StopRequest()
@@ -208,14 +195,6 @@ def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: K
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
     assert {type(error) for error in told} == {ApiUnavailableError}
-
-
-def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10, unlock="run-of-ann")
-    with lock(api, "ann", seconds=1) as first, LeaseLock(api, SystemClock(), terms) as second:
-        with pytest.raises(FencedError):
-            wait_for_a_fence(first)
-        second.check()
 
 
 def wait_for_a_fence(held: LeaseLock) -> None:
@@ -333,19 +312,3 @@ class Ahead(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + self.seconds
-
-
-def test_a_holder_that_names_no_run_is_passed_over_by_deleting_its_lease(api: KubeApi) -> None:
-    """As other tools write Leases: no --force-unlock could name its run."""
-    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "node-rollout"}}
-    api.create(PATH.rpartition("/")[0], {**body, "spec": {"holderIdentity": "eve", "leaseDurationSeconds": 1}})
-    deletion, notices = "kubectl -n kube-system delete lease node-rollout", list[str]()
-    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
-    with pytest.raises(BlockedError) as named, LeaseLock(api, SystemClock(), replace(terms, unlock="some-run")):
-        pass
-    assert "eve holds the lock and names no run" in named.value.message
-    assert deletion in named.value.hint
-    assert deletion in locked(read_lease(api, "kube-system"), "kube-system").hint
-    with LeaseLock(api, SystemClock(), terms, notice=notices.append):
-        assert lease(api)["holderIdentity"] == "ann"
-    assert deletion in notices[0]

@@ -85,18 +85,6 @@ def test_a_living_one_is_seen_at_its_next_renewal(seconds: int, renewed_at: floa
     assert looked(api, renewed_at) == (True, renewed_at)
 
 
-def test_a_released_one_is_not_watched(api: KubeApi) -> None:
-    hold(api, 30, holder="")
-    assert looked(api) == (False, 0.0)
-
-
-def test_that_it_takes_long_is_said(api: KubeApi) -> None:
-    hold(api, 600)
-    notices: list[str] = []
-    looked(api, 5, notices.append)
-    assert notices == ["watching up to 3m22s for ann to renew the lock"]
-
-
 class SetClock(SystemClock):
     """Shows what a test sets."""
 
@@ -176,12 +164,3 @@ def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here(
     assert glance(StandingLease("", "1", 0.0), NOW).alive is False
     assert glanced(0, one_clock=True, has_ended=True).alive is False
     assert glance(StandingLease("ann", "1", 10.0), NOW).alive is None
-
-
-def test_the_server_says_when_it_was_renewed_by_its_own_clock(api: KubeApi) -> None:
-    """The holder's says the year 2001."""
-    hold(api, 30)
-    seen = glance(read_lease(api, "kube-system"), api.server_time())
-    assert (seen.alive, seen.one_clock) == (True, True)
-    assert seen.age is not None
-    assert seen.age < 60

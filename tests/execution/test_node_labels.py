@@ -11,11 +11,6 @@ from tests.planning.builders import NEW, OLD, facts
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 
 
-def test_nothing_is_written_unless_it_is_asked_for() -> None:
-    assert not lasting_labels(CourtesyPolicy(), facts("w-1"))
-    assert not labels_when_proven(CourtesyPolicy(), NEW)
-
-
 def test_fluos_labels_say_what_the_host_says_as_far_as_a_label_can_hold_it() -> None:
     rules = CourtesyPolicy(fluo_labels=True)
     assert lasting_labels(rules, facts("w-1")) == {

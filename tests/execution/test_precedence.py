@@ -15,7 +15,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
-from tests.execution.drains import add_budget, add_node, add_pod, allow, asked, owner, pods_on, task_of
+from tests.execution.drains import add_budget, add_node, add_pod, allow, asked, owner, task_of
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
@@ -37,14 +37,6 @@ def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> Non
     assert drains.ahead("far", "shop/else", 1, 0.0) == ""
     drains.leave("near")
     assert drains.ahead("far", "shop/web", 1, 0.0) == ""
-
-
-def test_nobody_waits_for_a_drain_that_lets_a_permit_lie() -> None:
-    drains = Precedence()
-    update(drains, near=(1, 1), far=(5, 5))
-    assert [drains.ahead("far", "shop/web", 1, now) for now in (0.0, 2.9, 3.1)] == ["near", "near", ""]
-    drains.closed("far", "shop/web")
-    assert drains.ahead("far", "shop/web", 1, 10.0) == "near"
 
 
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
@@ -89,16 +81,6 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
     assert [name.rpartition("-")[0] for name in evicted(server)] == ["b-near", *["c-mid"] * 2, *["a-far"] * 4]
     told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
     assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
-
-
-def test_two_permits_empty_two_nodes(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
-    add_budget(server, "web", allowed=0, needs=8, has=8)
-    with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
-        wait_until(lambda: len(waiting(recorder)) == 3)
-        allow(server, "web", 3)
-        wait_until(lambda: not pods_on(server, "b-near") | pods_on(server, "c-mid"))
-        assert len(pods_on(server, "a-far")) == 4
-        allow(server, "web", 4)
 
 
 @pytest.mark.sample

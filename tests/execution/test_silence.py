@@ -37,14 +37,3 @@ def test_any_answer_ends_it_for_its_asker() -> None:
     with silence.heard("lock"):
         pass
     assert silence.remaining == 100
-
-
-def test_a_failure_long_ago_says_nothing_about_now() -> None:
-    """Between two steps nobody may have asked for an hour."""
-    clock = SetClock()
-    silence = Silence(clock, 100)
-    fail(silence, clock)
-    clock.seconds += 3600
-    assert silence.remaining == 100
-    fail(silence, clock, seconds=5)
-    assert silence.remaining == 95

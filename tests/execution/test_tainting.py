@@ -95,12 +95,6 @@ def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
     assert recorder.events == []
 
 
-def test_taking_it_away_meets_a_change_as_well(server: FakeServer, tainting: Callable[[int], Tainting]) -> None:
-    with tainting(0).while_waiting(NAMES, ()):
-        assert tainting(1).clear(NAMES) == {}
-        assert {name: taints(server, name) for name in NAMES} == {name: others(1) for name in NAMES}
-
-
 def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:

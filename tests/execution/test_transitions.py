@@ -2,7 +2,6 @@ from itertools import pairwise
 
 import pytest
 
-from rollout.execution.node.steps import _STEPS
 from rollout.execution.node.transitions import NEXT, IllegalTransitionError, advance, is_final
 from rollout.model.progress import Phase
 
@@ -11,10 +10,6 @@ def test_every_phase_is_in_the_table_and_can_end() -> None:
     assert set(NEXT) == set(Phase)
     for phase in Phase:
         assert is_final(phase) or Phase.FAILED in NEXT[phase]
-
-
-def test_every_phase_that_is_not_final_has_a_step() -> None:
-    assert set(_STEPS) == {phase for phase in Phase if not is_final(phase)}
 
 
 def test_done_is_reached_only_through_every_proof() -> None:

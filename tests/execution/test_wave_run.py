@@ -140,12 +140,6 @@ def test_those_that_go_away_while_nodes_are_under_way_count_at_the_next_beginnin
     played.assert_as_expected()
 
 
-def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
-    played = Played([Stage({"x", "y"}, 1), Stage({"x", "node-1"}, 2), Stage({"node-1", "node-2"}, 3)], 3)
-    played.run(limit=3)
-    played.assert_as_expected()
-
-
 @pytest.mark.parametrize("left_before", [frozenset[str](), frozenset({"old"})])
 def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_before: frozenset[str]) -> None:
     limit = 1 + len(left_before)

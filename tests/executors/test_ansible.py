@@ -107,26 +107,6 @@ while True:
 """
 
 
-def test_an_inventory_that_is_a_program(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(3)
-    program = ansible.home / "nodes.py"
-    hosts = hosts_of(lab)
-    document = {"all": {"hosts": list(hosts)}, "_meta": {"hostvars": hosts}}
-    program.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(document))})\n")
-    program.chmod(0o700)
-    found = statuses(ansible.run(lab, "status", "-o", "json", "-i", str(program)))
-    assert found == dict.fromkeys(hosts, "UPDATE_STATUS_UPDATED_NEED_REBOOT")
-
-
-def test_an_inventory_that_ansible_cannot_read(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(3)
-    (ansible.home / "hosts.yml").write_text("all: {hosts: {worker-1: {ansible_host: ")
-    ended = ansible.run(lab, "status", "-i", "hosts.yml")
-    assert ended.code == 1
-    assert "hosts.yml" in ended.stderr
-    assert "YAML" in ended.stderr
-
-
 AROUND = """
 - name: Around
   hosts: all
@@ -177,13 +157,6 @@ def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -
     assert score.cordons_left == ("worker-3",)
     assert ("drained", "pre-reboot playbook: Look at the node itself") in ended.steps("worker-1")
     assert ("ready", "post-reboot playbook: Look at the node itself") in ended.steps("worker-1")
-
-
-def test_a_playbook_that_is_not_there_is_told_of_before_anything(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(3)
-    ended = ansible.run(lab, *APPLY, "--set", "reboot.pre-playbook=nowhere.yml")
-    assert ended.code == 1
-    assert "reboot.pre-playbook nowhere.yml: no such file" in ended.stderr
 
 
 def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, with_faults: StartLab) -> None:

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES
+from rollout.lab.api.resources import LEASES
 from rollout.lab.hosts.faults import (
     BusFault,
     HostFaults,
@@ -143,19 +143,6 @@ def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: Sta
     assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
 
 
-def test_what_was_killed_is_undone(program: Program, with_faults: StartLab) -> None:
-    # Down for long enough to be killed meanwhile, however late the signal comes.
-    lab = with_faults(5, {"worker-1": HostFaults(boot_seconds=240)})
-    with program.ended_at(lab, "rebooting", signal.SIGKILL, *TWO, "--exclude", "worker-2") as node:
-        pass
-    ended = program.run(lab, "abort", "--yes", "-o", "json", "--wait", "30s", "--force-unlock", run_of(lab))
-    assert ended.code == 0, ended.stdout + ended.stderr
-    assert json.loads(ended.stdout)["reverted"] == [node]
-    score = lab.scoreboard()
-    assert (score.cordons_left, score.annotations_left) == ((), {})
-    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
-
-
 def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: Program, with_faults: StartLab) -> None:
     lab = with_faults(6)
     with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
@@ -163,19 +150,6 @@ def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: 
         assert {name for name, count in score.reboots.items() if count} == {node}
         assert (score.cordons_left, score.annotations_left) == ((), {})
         assert ansible_processes(program.home) == []
-
-
-def test_doctor_and_plan_ask_the_same_way(program: Program, with_faults: StartLab) -> None:
-    lab = with_faults(5, {"worker-2": HostFaults(sudo=SudoFault.REFUSED)})
-    checks = json.loads(program.run(lab, "doctor", "-o", "json").stdout)["checks"]
-    failed = [(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"]
-    assert failed == [("sudo", "worker-2")]
-    units = [check["verdict"] for check in checks if check["check"] == "update-engine"]
-    assert units == ["pass"] * 5
-    ended = program.run(lab, "plan", "--node", "worker-1,worker-2", "-i", str(lab.inventory))
-    assert ended.code == 0, ended.stderr
-    assert "no-sudo" in ended.stdout
-    assert "worker-1" in ended.stdout
 
 
 def test_every_source_is_asked_in_the_same_way(program: Program, with_faults: StartLab) -> None:

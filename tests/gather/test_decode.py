@@ -7,7 +7,6 @@ import pytest
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import Listing, read_page
 from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
@@ -178,12 +177,6 @@ def test_how_long_a_pod_took_from_its_node_to_being_ready(
     assert pod({**made, "status": {"phase": "Running", "conditions": unready}}).start_seconds is None
 
 
-def test_an_ephemeral_volume_binds_nobody_to_a_node() -> None:
-    """Its claim is deleted with the pod, and the pod that takes its place is given another."""
-    spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}
-    assert pod({"metadata": {"name": "p"}, "spec": spec}).claims == ()
-
-
 def test_a_pod_of_which_next_to_nothing_is_known() -> None:
     bare = pod({"metadata": {"name": "p"}})
     assert (bare.phase, bare.ready, bare.owner, bare.node, bare.grace_period) == (
@@ -197,16 +190,6 @@ def test_a_pod_of_which_next_to_nothing_is_known() -> None:
     spec = {"containers": None, "initContainers": None, "volumes": None, "nodeSelector": None}
     status = {"phase": "Melting", "conditions": None}
     assert pod({"metadata": {"name": "p", **nulls}, "spec": spec, "status": status}) == bare
-
-
-def test_equal_labels_owners_and_requests_are_kept_once() -> None:
-    shared = decode.Shared()
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
-    document = {"metadata": {"name": "p", "labels": {"app": "x"}, "ownerReferences": [owner]}}
-    first, second = pod(document, shared), pod(document, shared)
-    assert first.labels is second.labels
-    assert first.owner is second.owner
-    assert first.requests is second.requests
 
 
 def test_a_node_in_full() -> None:
@@ -301,11 +284,6 @@ def test_a_budget_in_full() -> None:
     )
 
 
-def test_zero_is_a_number_of_pods_and_not_an_absence() -> None:
-    assert budget({"maxUnavailable": 0}).max_unavailable == "0"
-    assert budget({}).max_unavailable == ""
-
-
 @pytest.mark.parametrize(
     ("selector", "covers"),
     [
@@ -342,16 +320,6 @@ def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
         decode.one(body, wire.WirePod, project, "/api/v1/pods")
 
 
-def test_an_unknown_selector_operator_is_refused_not_ignored() -> None:
-    with pytest.raises(ApiError, match="Near"):
-        budget({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})
-
-
-def test_a_page_without_items() -> None:
-    body = b'{"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": null}'
-    assert read_page(body, wire.WireNode, decode.node, "/x") == Listing((), "9")
-
-
 def line(kind: str, /, **body: Any) -> bytes:
     return json.dumps({"type": kind, "object": body}).encode()
 
@@ -362,12 +330,6 @@ def test_a_line_about_a_pod(kind: str) -> None:
     assert event.type is WatchEventType(kind)
     assert event.object is not None
     assert (event.object.name, event.resource_version, event.error) == ("p", "8", None)
-
-
-def test_a_line_about_a_node() -> None:
-    event = decode_watch_line(line("ADDED", metadata={"name": "n", "resourceVersion": "8"}), Node)
-    assert event.object is not None
-    assert event.object.ready is ReadyState.UNKNOWN
 
 
 def test_a_bookmark_only_moves_the_version_on() -> None:

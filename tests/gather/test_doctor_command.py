@@ -3,11 +3,9 @@
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
-from rollout.gather.doctor.cluster import server_checks
 from rollout.gather.doctor.examination import HostHealth, UnitState, parse_health
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe_command import MARKER
-from rollout.model.cluster import ClusterIdentity
 from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult
 
@@ -33,14 +31,6 @@ def answer(engine: str, locksmithd: str) -> str:
 def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
     examined = HostHealth(engine, locksmithd)
     return {check.check: check for check in host_checks("worker-1", FACTS, examined, keys_checked=True)}
-
-
-def test_units_are_read_in_any_order() -> None:
-    text = answer(
-        "ActiveState=active\r\nLoadState=loaded\r\nUnitFileState=enabled\r",
-        "UnitFileState=masked\nLoadState=masked\nActiveState=inactive\nnoise",
-    )
-    assert parse_health(CommandResult(0, text, "")) == HostHealth(GOOD_ENGINE, GOOD_LOCKSMITH)
 
 
 @pytest.mark.parametrize(
@@ -95,17 +85,3 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
 )
 def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
     assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("version", "verdict"),
-    [
-        ("v1.21.14", Verdict.FAIL),
-        ("v1.22.0", Verdict.PASS),
-        ("v1.36.2+k3s1", Verdict.PASS),
-        ("dev", Verdict.WARN),
-    ],
-)
-def test_the_server_has_to_know_evictions(version: str, verdict: Verdict) -> None:
-    checks = {check.check: check for check in server_checks(ClusterIdentity("uid", "https://192.0.2.1", version))}
-    assert checks[CheckName.SERVER_VERSION].verdict is verdict

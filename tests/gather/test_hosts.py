@@ -72,17 +72,6 @@ def test_by_name_then_address_then_label() -> None:
     assert found.nodes_without_host == ("n4",)
 
 
-def test_short_names_are_no_match() -> None:
-    found = match([node("n1.example", hostname="n1.example")], Host("n1", "203.0.113.1"))
-    assert found.nodes_without_host == ("n1.example",)
-
-
-def test_a_sign_that_nodes_share_tells_nothing() -> None:
-    nodes = [node(name, ("ExternalIP", "198.51.100.1"), hostname="same") for name in ("n1", "n2")]
-    host = Host("same", "198.51.100.1")
-    assert match(nodes, host).hosts_without_node == (host,)
-
-
 @pytest.mark.parametrize("second", [Host("b", "192.0.2.1"), Host("b", "b.example")], ids=["by address", "by label"])
 def test_two_hosts_claim_one_node(second: Host) -> None:
     nodes = [node("n1", ("InternalIP", "192.0.2.1"), hostname="b")]

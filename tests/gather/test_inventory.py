@@ -66,21 +66,6 @@ def test_a_port_that_is_none_is_refused(port: object, by_ansible: bool) -> None:
         of({"ansible_port": port}, by_ansible=by_ansible)
 
 
-def test_a_name_may_not_steer_the_terminal() -> None:
-    with pytest.raises(InventoryError, match="cannot be printed"):
-        of({}, name="a\x1b[2J")
-
-
-def test_what_is_ignored_is_told() -> None:
-    ignored = of({"ansible_ssh_pass": "secret", "ansible_ssh_common_args": "-o StrictHostKeyChecking=no"})
-    assert ignored.warnings == (
-        "inventory: ansible_ssh_common_args is ignored",
-        "inventory: ansible_ssh_pass is ignored: only keys are used",
-    )
-    local = of({"ansible_connection": "local"})
-    assert local == Inventory((), ("host a is this machine (ansible_connection=local); left out",))
-
-
 def read(path: Path) -> Inventory:
     settings = AnsibleSettings(folder=path.parent, environment={"HOME": str(path.parent), "PATH": "/bin"})
     return read_inventory(path, settings, SshDefaults(), by_ansible=False)
@@ -113,13 +98,3 @@ def test_what_ansible_cannot_read(tmp_path: Path, name: str, text: str, message:
     assert message in caught.value.message
     assert "\n" not in caught.value.message
     assert len(caught.value.message) < 600
-
-
-@pytest.mark.slow
-def test_half_a_folder_is_no_inventory(tmp_path: Path) -> None:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    (folder / "good.yaml").write_text("all: {hosts: {a: }}\n")
-    (folder / "broken.yaml").write_text("all: [x\n")
-    with pytest.raises(InventoryError, match="YAML parsing failed"):
-        read(folder)

@@ -30,12 +30,6 @@ def required(kind: str, *terms: Json) -> Json:
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
 
 
-def test_nothing_demanded_is_anywhere() -> None:
-    preferred = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
-    assert read() is ANYWHERE
-    assert read(preferred, [], []) is ANYWHERE
-
-
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
@@ -51,10 +45,6 @@ def test_terms_of_both_affinities(more: Json, expected: Json) -> None:
     term = {"topologyKey": ZONE, "labelSelector": WEB, **more}
     assert read(required("podAntiAffinity", term)).repulsions == (PodTerm(ZONE, SELECTS_WEB, **expected),)
     assert read(required("podAffinity", term)).attractions == (PodTerm(ZONE, SELECTS_WEB, **expected),)
-
-
-def test_a_term_without_a_selector_selects_nothing() -> None:
-    assert read(required("podAntiAffinity", {"topologyKey": ZONE})) is ANYWHERE
 
 
 @pytest.mark.parametrize(

@@ -85,14 +85,6 @@ def test_ssh_errors_become_failures(error: SshError, kind: ProbeFailureKind) -> 
     assert observe(host, ScriptedShell({"h0": fail(error)}), timeout=1) == ProbeFailure(host, kind, "said", "do")
 
 
-def test_host_without_address_is_not_asked() -> None:
-    shell = ScriptedShell()
-    observation = observe(Host("h0", ""), shell, timeout=1)
-    assert isinstance(observation, ProbeFailure)
-    assert observation.kind is ProbeFailureKind.NO_ADDRESS
-    assert shell.asked == []
-
-
 def test_every_host_gets_exactly_one_observation() -> None:
     shell = ScriptedShell(
         {
@@ -125,10 +117,6 @@ def test_hosts_are_asked_side_by_side() -> None:
 
     found = poll(hosts(5), ScriptedShell({f"h{n}": together for n in range(5)}), timeout=1, concurrency=5)
     assert all(isinstance(answer, HostFacts) for answer in found.values())
-
-
-def test_nothing_to_ask() -> None:
-    assert poll({}, ScriptedShell(), timeout=1, concurrency=4) == {}
 
 
 def test_interrupt_ends_it_at_once() -> None:

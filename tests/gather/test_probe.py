@@ -10,12 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure
-from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
@@ -97,28 +95,3 @@ def test_commands_are_constant_text() -> None:
     for command in (PROBE_COMMAND, REBOOT_COMMAND):
         assert command.isascii()
         assert "{" not in command.replace("() {", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain", "plain"),
-        ("a\x1b[31mb\x1b[0m", "ab"),
-        ("\x1b]0;title\x07x", "x"),
-        ("one\r\n two\ttab", "one two tab"),
-        ("right\u202eleft", "right left"),
-        ("x" * 500, "x" * 159 + "…"),
-    ],
-)
-def test_an_excerpt_of_what_a_host_says(text: str, shown: str) -> None:
-    assert excerpt(text) == shown
-
-
-def test_complaint_prefers_logged_errors_over_chatter() -> None:
-    log = (
-        "I0214 10:22:03.1  12 a.cc:1] asking",
-        "E0214 10:22:03.2  12 a.cc:2] denied",
-        "I0214 10:22:03.3  12 a.cc:3] bye",
-    )
-    assert complaint("\n".join(log)) == "denied"
-    assert complaint("") == ""

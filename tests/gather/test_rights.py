@@ -45,15 +45,6 @@ def test_a_right_is_asked_for_in_full(tmp_path: Path) -> None:
     }
 
 
-def test_missing_rights_keep_their_order_and_read_well(tmp_path: Path) -> None:
-    with scripted(reviewing) as server:
-        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-        missing = missing_rights(api, apply_rights("kube-system"))
-        assert [str(right) for right in missing] == ["patch nodes", "create pods/eviction"]
-        assert missing_rights(api, apply_rights("kube-system", disable_eviction=True))[-1].verb == "patch"
-        assert missing_rights(api, plan_rights()) == ()
-
-
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.answer(403, b"no")) as server, pytest.raises(ApiError):
         missing_rights(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None), status_rights())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
-from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
+from rollout.errors import ApiError
 from rollout.gather.cluster import snapshot
 from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
@@ -14,7 +14,6 @@ from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
 Json = dict[str, Any]
 Script = Callable[[Exchange], None]
 
-EMPTY: Json = {"metadata": {"resourceVersion": "5"}, "items": []}
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "The provided continue parameter is too old"}
 
 
@@ -103,13 +102,6 @@ def test_namespaces_are_read_only_where_an_affinity_chooses_them_by_labels(
     assert read.warnings == ()
 
 
-def test_namespaces_that_may_not_be_seen_are_a_warning(tmp_path: Path) -> None:
-    with scripted(serving({**choosing(BY_TEAM), snapshot.NAMESPACES: 403})) as server:
-        read = snapshot.read_snapshot(client(tmp_path, server))
-    assert read.namespaces == {}
-    assert [warning.startswith("namespaces cannot be seen") for warning in read.warnings] == [True]
-
-
 @pytest.mark.parametrize(
     "path", [snapshot.NODES, snapshot.PODS, snapshot.BUDGETS, snapshot.DAEMON_SETS, snapshot.KUBE_SYSTEM]
 )
@@ -130,29 +122,9 @@ def test_attachments_of_one_node_and_of_a_server_without_the_kind(tmp_path: Path
         assert snapshot.read_attachments(client(tmp_path, server)) == ()
 
 
-def test_one_pod_or_none(tmp_path: Path) -> None:
-    with scripted(serving({"/api/v1/namespaces/a/pods/p": named("p")})) as server:
-        api = client(tmp_path, server)
-        found = snapshot.read_pod(api, "a", "p")
-        assert found is not None
-        assert found.uid == "uid-p"
-        assert snapshot.read_pod(api, "a", "q") is None
-        with pytest.raises(ApiNotFoundError):
-            snapshot.read_node(api, "none")
-
-
 def test_names_never_leave_their_place_in_the_path() -> None:
     assert snapshot.node_path("../pods") == "/api/v1/nodes/..%2Fpods"
     assert snapshot.pod_path("a", "b?c") == "/api/v1/namespaces/a/pods/b%3Fc"
-
-
-def test_nodes_by_selector(tmp_path: Path) -> None:
-    with scripted(serving(CLUSTER)) as server:
-        api = client(tmp_path, server)
-        snapshot.read_nodes(api, "zone in (a,b)")
-        snapshot.read_nodes(api)
-        asked = [exchange.query.get("labelSelector") for exchange in server.exchanges]
-    assert asked == ["zone in (a,b)", None]
 
 
 def test_pods_of_a_node_come_with_the_version_to_watch_from(tmp_path: Path) -> None:
@@ -197,11 +169,6 @@ def test_a_list_that_expires_between_pages_is_begun_afresh_and_holds_nothing_twi
         pods = snapshot.read_node_pods(client(tmp_path, server), "n1").pods
     assert [pod.name for pod in pods] == ["p1", "p2"]
     assert seen == asked
-
-
-def test_a_list_that_is_always_gone_ends_in_an_error(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.json(EXPIRED, 410)) as server, pytest.raises(ApiGoneError):
-        snapshot.read_nodes(client(tmp_path, server))
 
 
 def test_a_garbled_page_names_its_path(tmp_path: Path) -> None:

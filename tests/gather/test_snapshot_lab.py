@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
-from rollout.errors import ApiGoneError
 from rollout.gather.cluster import snapshot
-from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import Node
 
 pytestmark = pytest.mark.slow  # reads a lab
 
@@ -90,23 +88,6 @@ def test_the_snapshot_says_what_kubectl_says(lab: Lab, api: KubeApi) -> None:
     assert read.daemon_sets
 
 
-def test_one_nodes_pods_are_those_of_the_whole(api: KubeApi) -> None:
-    read = snapshot.read_snapshot(api)
-    for node in read.nodes[:3]:
-        pods = snapshot.read_node_pods(api, node.name)
-        assert {pod.uid for pod in pods.pods} == {pod.uid for pod in read.pods if pod.node == node.name}
-        assert pods.resource_version
-
-
-def test_small_pages_give_the_same_list(api: KubeApi) -> None:
-    pages = list(api.pages(snapshot.PODS, {"limit": "7"}))
-    whole = list(api.pages(snapshot.PODS, {"limit": "0"}))
-    assert len(whole) == 1
-    assert len(pages) > 1
-    names = [pod["metadata"]["name"] for page in pages for pod in json.loads(page)["items"]]
-    assert names == [pod["metadata"]["name"] for pod in json.loads(whole[0])["items"]]
-
-
 def test_a_watch_sees_a_cordon_and_ends_when_left(api: KubeApi) -> None:
     name = snapshot.read_nodes(api)[0].name
     query = {
@@ -122,28 +103,3 @@ def test_a_watch_sees_a_cordon_and_ends_when_left(api: KubeApi) -> None:
                 break
     api.patch(snapshot.node_path(name), {"spec": {"unschedulable": None}})
     assert not snapshot.read_node(api, name).unschedulable
-
-
-def test_a_watch_ends_by_itself_when_its_time_is_up(api: KubeApi) -> None:
-    version = snapshot.read_node_pods(api, "none").resource_version
-    query = {"fieldSelector": "spec.nodeName=none", "resourceVersion": version}
-    with api.watch(snapshot.PODS, query, seconds=1) as lines:
-        assert [event for line in lines if (event := decode_watch_line(line, Pod)).object] == []
-
-
-def test_a_forgotten_version_is_gone(lab: Lab, api: KubeApi) -> None:
-    lab.call(lab.store.compact)
-    with pytest.raises(ApiGoneError):
-        first_error(api)
-
-
-def first_error(api: KubeApi) -> None:
-    with api.watch(snapshot.PODS, {"resourceVersion": "1"}, seconds=5) as lines:
-        for line in lines:
-            error = decode_watch_line(line, Pod).error
-            if error is not None:
-                raise error
-
-
-def test_the_labs_user_may_do_everything(api: KubeApi) -> None:
-    assert missing_rights(api, apply_rights("kube-system")) == ()

@@ -71,12 +71,6 @@ def test_an_update_is_followed_until_it_is_staged() -> None:
     assert result == CheckResult("worker-1", CheckOutcome.STAGED, "4152.2.0", "", 200)
 
 
-def test_nothing_is_found_where_the_server_has_answered() -> None:
-    assert outcome(ends((2, facts(CHECKING)), (4, facts(IDLE, checked=200)))) is CheckOutcome.UP_TO_DATE
-    # so quick that it was never seen at it
-    assert outcome(ends((2, facts(IDLE, checked=200)))) is CheckOutcome.UP_TO_DATE
-
-
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
@@ -111,23 +105,6 @@ def test_only_the_timeout_ends_what_does_not_move(last: HostObservation, said: s
     assert result is not None
     assert "--timeout 10m" in result.message
     assert said in result.message
-
-
-def test_a_failure_from_before_is_not_the_answer() -> None:
-    """The engine takes a question only once it has reported the last failure."""
-    check = begun_check("worker-1", facts(REPORTING))
-    for at, answer in ((2, facts(REPORTING)), (4, facts(IDLE))):
-        assert not check.may_be_asked
-        check = heard(check, answer)
-        assert concluded(check, at, TIMEOUT) is None
-    assert check.may_be_asked
-    check = heard(replace(check, asked_at=5.0), facts(IDLE, checked=200))
-    assert outcome(concluded(check, 7, TIMEOUT)) is CheckOutcome.UP_TO_DATE
-
-
-def test_a_host_that_is_at_it_is_followed_without_a_question() -> None:
-    assert not begun_check("worker-1", facts(DOWNLOADING, 0.4)).may_be_asked
-    assert outcome(ends((2, facts(REPORTING)), start=facts(DOWNLOADING, 0.4))) is CheckOutcome.FAILED
 
 
 @pytest.mark.parametrize(

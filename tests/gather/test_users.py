@@ -29,15 +29,6 @@ def test_what_a_login_shell_says_before_is_no_user() -> None:
     assert [str(user) for user in users] == ["core (pts/1)"]
 
 
-def test_an_answer_without_the_section_tells_nothing() -> None:
-    assert parse_users(answered("core pts/9 now\n")) is None
-
-
-def test_at_most_a_hundred_are_kept() -> None:
-    lines = "".join(f"u{number} pts/{number} now\n" for number in range(5000))
-    assert len(parse_users(answered(f"@@rollout-probe users\n{lines}@@exit 0\n")) or ()) == 100
-
-
 def test_the_message_is_never_a_command(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What reaches `wall` is what was written, and nothing of it is run."""
     folder = tmp_path_factory.mktemp("bin")

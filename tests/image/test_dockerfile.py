@@ -1,8 +1,6 @@
 """The container image is built of what the package needs, of what is locked, and of nothing else."""
 
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -63,22 +61,6 @@ def test_only_what_is_locked_is_installed() -> None:
     for words in installs:
         own = "--no-deps" in words and ("--no-index" in words or "--no-build-isolation" in words)
         assert own or ("--require-hashes" in words and "--only-binary :all:" in words), words
-
-
-def test_the_labels_are_those_of_the_project() -> None:
-    (labels,) = last().all_of("LABEL")
-    label = {name.removeprefix("org.opencontainers.image."): value for name, value in labels.pairs.items()}
-    project = PROJECT["project"]
-    assert (label["title"], label["version"]) == (project["name"], project["version"])
-    assert label["licenses"] == project["license"]
-    assert project["description"].startswith(label["description"])
-    assert label["base.name"] == f"docker.io/library/{STAGES[0].base.partition('@')[0]}"
-
-
-def test_hadolint_has_nothing_to_say() -> None:
-    program = Path(sys.executable).parent / "hadolint"
-    ended = subprocess.run([program, "--no-color", "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("text", ["FROM a b c", "FROM a\nARG X=1", "RUN true", "FROM a\nHEALTHCHECK NONE"])

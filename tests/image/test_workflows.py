@@ -64,9 +64,3 @@ def test_a_tag_that_is_not_the_version_ends_it(tag: str, code: int) -> None:
     (check,) = (step["run"] for step in steps() if step.get("name") == "The tag is the version")
     ended = subprocess.run(["bash", "-ec", check], cwd=ROOT, env={"GITHUB_REF_NAME": tag, "PATH": "/bin"}, check=False)
     assert ended.returncode == code
-
-
-def test_the_image_is_for_both_platforms_with_its_contents_and_origin() -> None:
-    (build,) = (step["with"] for step in steps() if "build-push-action" in step.get("uses", ""))
-    assert build["platforms"] == "linux/amd64,linux/arm64"
-    assert (build["sbom"], build["provenance"]) == (True, "mode=max")

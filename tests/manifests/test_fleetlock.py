@@ -5,10 +5,9 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Files, Installation, Json, Kind, Service, Times, User
-from rollout.manifests.objects import kustomization, objects
+from rollout.manifests.objects import objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 WHOLE = Installation(
@@ -61,39 +60,6 @@ def test_no_two_replicas_share_a_node_and_one_may_be_evicted_at_a_time() -> None
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
-def test_a_rollout_needs_no_node_more_than_there_are_replicas() -> None:
-    """A new pod on a node of its own beside the old ones would wait for ever where there is none."""
-    assert document("Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-
-
-def test_zones_are_wished_for_and_never_demanded() -> None:
-    (spread,) = pod_spec()["topologySpreadConstraints"]
-    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "ScheduleAnyway")
-
-
-def test_autoscalers_may_move_it() -> None:
-    """Other than a process in the middle of a node: any replica goes on with what another began."""
-    annotations = document("Deployment")["spec"]["template"]["metadata"]["annotations"]
-    assert not [name for name in annotations if "autoscaler" in name or "karpenter" in name]
-
-
-def test_other_settings_are_served_by_other_pods() -> None:
-    """A server reads them once."""
-    templates = [
-        document("Deployment", replace(WHOLE, files=Files(text, "", "")))["spec"]["template"]
-        for text in ("slots = 1\n", "slots = 2\n", "slots = 1\n")
-    ]
-    assert templates[0] == templates[2] != templates[1]
-
-
-def test_it_is_told_apart_from_an_operating_deployment() -> None:
-    operating = replace(WHOLE, kind=Kind.DEPLOYMENT, access=Access(), files=Files("", "x", "rollout-ssh"))
-    own, other = (document("Deployment", each) for each in (WHOLE, operating))
-    assert own["metadata"]["name"] != other["metadata"]["name"]
-    labels = own["spec"]["template"]["metadata"]["labels"]
-    assert not other["spec"]["selector"]["matchLabels"].items() <= labels.items()
-
-
 def test_the_pod_is_restricted() -> None:
     spec, only = pod_spec(), container()
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
@@ -109,14 +75,6 @@ def test_the_pod_is_restricted() -> None:
     (port,) = only["ports"]
     assert port["containerPort"] > 1023
     assert document("Namespace")["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
-
-
-def test_it_has_neither_a_key_nor_known_hosts() -> None:
-    """Hosts reboot by themselves."""
-    assert {volume["name"] for volume in pod_spec()["volumes"]} == {"settings", "tls", "scratch"}
-    names = {entry["name"] for entry in container()["env"]}
-    assert not names & {"ROLLOUT_SSH_KEY", "ROLLOUT_KNOWN_HOSTS"}
-    assert document("ConfigMap")["data"] == {"rollout.toml": "[fleetlock]\nslots = 2\n"}
 
 
 def test_each_name_that_is_used_is_printed() -> None:
@@ -154,16 +112,3 @@ def test_who_may_ask_is_limited_where_the_hosts_networks_are_known() -> None:
     assert "from" not in open_rule
     # where API server and Prometheus are is not known here
     assert document("NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
-
-
-def test_the_address_is_fixed_where_one_is_given() -> None:
-    assert document("Service")["spec"]["clusterIP"] == "10.96.0.15"
-    assert "clusterIP" not in document("Service", with_service(cluster_ip=""))["spec"]
-
-
-def test_a_kustomization_names_each_of_its_files() -> None:
-    files = kustomization(WHOLE)
-    named = yaml.safe_load(files["kustomization.yaml"])
-    (generator,) = named["configMapGenerator"]
-    assert {*named["resources"], *generator["files"], "kustomization.yaml"} == set(files)
-    assert {"service.yaml", "networkpolicy.yaml", "poddisruptionbudget.yaml", "deployment.yaml"} <= set(files)

@@ -5,10 +5,9 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Pod, Times
-from rollout.manifests.objects import kustomization, names_registry, objects
+from rollout.manifests.objects import names_registry, objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
@@ -51,12 +50,6 @@ def test_every_release_takes_it(kind: Kind, release: str) -> None:
         kubernetes_validate.validate(document, release, strict=True)
 
 
-def test_a_field_that_no_release_knows_is_refused() -> None:
-    broken = {**workload(WHOLE), "spec": {**workload(WHOLE)["spec"], "suspendd": True}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, RELEASES[0], strict=True)
-
-
 @pytest.mark.parametrize("kind", [*WORKLOADS, Kind.FLEETLOCK])
 def test_a_cluster_may_ask_more_of_the_pod(kind: Kind) -> None:
     asked = Pod(
@@ -75,18 +68,6 @@ def test_a_cluster_may_ask_more_of_the_pod(kind: Kind) -> None:
     assert only["resources"] == {"requests": asked.requests, "limits": asked.limits}
     for document in objects(installation):
         kubernetes_validate.validate(document, RELEASES[-1], strict=True)
-
-
-@pytest.mark.parametrize("kind", [Kind.DEPLOYMENT, Kind.FLEETLOCK])
-def test_a_pod_monitor_asks_the_port_that_serves(kind: Kind) -> None:
-    listen = Listen(":9732", 9732, is_reachable=True)
-    installation = replace(WHOLE, kind=kind, listen=listen, pod=Pod(monitor=True))
-    (monitor,) = of_kind("PodMonitor", objects(installation))
-    (port,) = container(installation)["ports"]
-    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": port["name"], "path": "/metrics"}]
-    own = workload(installation)["spec"]["template"]["metadata"]["labels"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= own.items()
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
@@ -113,13 +94,6 @@ def test_every_role_is_bound_to_the_account() -> None:
         assert (binding["kind"], binding["metadata"]) == (f"{role['kind']}Binding", role["metadata"])
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}]
-
-
-def test_the_lock_may_be_where_events_are() -> None:
-    """Then one Role there holds all."""
-    (role,) = of_kind("Role", objects(replace(WHOLE, access=Access(lease_namespace="default"))))
-    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
-    assert resources == {"leases", "configmaps", "events"}
 
 
 def test_the_settings_never_take_the_place_of_the_record() -> None:
@@ -151,21 +125,6 @@ def test_the_pod_is_restricted(kind: Kind) -> None:
     assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
-def test_all_that_is_written_goes_to_tmp() -> None:
-    values = {entry["name"]: entry.get("value") for entry in container(WHOLE)["env"]}
-    assert {values[name] for name in ("HOME", "TMPDIR")} == {"/tmp"}  # noqa: S108
-    assert values["XDG_STATE_HOME"].startswith("/tmp/")  # noqa: S108
-
-
-def test_the_pod_knows_itself() -> None:
-    paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container(WHOLE)["env"][-3:]}
-    assert paths == {
-        "ROLLOUT_NODE_NAME": "spec.nodeName",
-        "ROLLOUT_POD_NAME": "metadata.name",
-        "ROLLOUT_POD_NAMESPACE": "metadata.namespace",
-    }
-
-
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> None:
     """By the label's presence: its value is `true` on k3s, and a managed control plane has no such node."""
@@ -193,13 +152,6 @@ def test_a_job_is_bounded(kind: Kind) -> None:
     assert spec["activeDeadlineSeconds"] > TIMES.deadline
     assert spec["ttlSecondsAfterFinished"] > 24 * 3600
     assert container(replace(WHOLE, kind=kind))["args"][:2] == ["operate", "--once"]
-
-
-def test_a_cron_job_never_runs_beside_itself() -> None:
-    spec = workload(WHOLE)["spec"]
-    assert (spec["concurrencyPolicy"], spec["schedule"], spec["timeZone"]) == ("Forbid", "0 1 * * *", "Europe/Berlin")
-    assert spec["startingDeadlineSeconds"] >= 10
-    assert {spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]} == {3}
 
 
 def test_a_deployment_goes_on_for_ever() -> None:
@@ -255,36 +207,3 @@ def test_an_image_without_a_registry_is_never_pulled(image: str, *, named: bool)
     assert names_registry(image) is named
     policy = container(replace(WHOLE, image=image))["imagePullPolicy"]
     assert policy == ("IfNotPresent" if named else "Never")
-
-
-@pytest.mark.parametrize("namespace", ["kube-system", "default"])
-def test_a_namespace_of_others_is_left_alone(namespace: str) -> None:
-    assert not of_kind("Namespace", objects(replace(WHOLE, access=Access(namespace=namespace))))
-
-
-def test_another_namespace_is_not_restricted() -> None:
-    (document,) = of_kind("Namespace", objects(replace(WHOLE, access=Access(namespace="ops"))))
-    assert document["metadata"] == {"name": "ops", "labels": {}}
-
-
-def test_without_settings_none_are_named() -> None:
-    bare = replace(WHOLE, files=replace(FILES, settings="", env_secret=""))
-    (config,) = of_kind("ConfigMap", objects(bare))
-    assert list(config["data"]) == ["known_hosts"]
-    assert not any(entry["name"] == "ROLLOUT_CONFIG" for entry in container(bare)["env"])
-    assert "envFrom" not in container(bare)
-
-
-def test_pods_are_deleted_where_the_right_to_it_is_printed() -> None:
-    deleting = container(replace(WHOLE, access=Access(disable_eviction=True)))["env"]
-    assert {"name": "ROLLOUT_DISABLE_EVICTION", "value": "true"} in deleting
-    assert not any(entry["name"] == "ROLLOUT_DISABLE_EVICTION" for entry in container(WHOLE)["env"])
-
-
-def test_a_kustomization_names_each_of_its_files() -> None:
-    files = kustomization(WHOLE)
-    named = yaml.safe_load(files["kustomization.yaml"])
-    (generator,) = named["configMapGenerator"]
-    assert {*named["resources"], *generator["files"], "kustomization.yaml"} == set(files)
-    count = sum(len(list(yaml.safe_load_all(files[name]))) for name in named["resources"])
-    assert count + 1 == len(objects(WHOLE))

@@ -14,7 +14,6 @@ NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
 CLEAR = Sign(Source.RPM_OSTREE, Answer.NOT_NEEDED, "no deployment is staged")
 ABSENT = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
 SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
-STAGED = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "abc", "def")
 
 
 @pytest.mark.parametrize(
@@ -40,14 +39,6 @@ def test_a_reboot_is_needed_where_any_says_so(
     assert (detection.needs_reboot, detection.unanswered) == (needed, unanswered)
 
 
-def test_what_is_needed_is_told_with_who_says_so_and_what_proves_it() -> None:
-    detection = Detection((NEEDED, CLEAR, STAGED))
-    assert detection.by == (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
-    assert detection.detail == "/run/reboot-required; deployment 41 is staged"
-    assert detection.version == "41"
-    assert detection.targets == {Source.REBOOT_REQUIRED: "", Source.RPM_OSTREE: "abc"}
-
-
 def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> HostFacts:
     plain = HostFacts(Host("w-1", "192.0.2.1"), update, os_id, "1.0", "", "b", "m", False, True)
     return replace(plain, **changes)  # type: ignore[arg-type]
@@ -70,11 +61,6 @@ def test_update_engine_is_a_source_like_any_other(update: UpdateStatus, os_id: s
     (sign,) = facts(update, os_id).detection.signs
     assert (sign.source, sign.answer) == (Source.UPDATE_ENGINE, answer)
     assert sign.version == (update.new_version if answer is Answer.NEEDED else "")
-
-
-def test_update_engine_says_nothing_where_it_is_not_asked() -> None:
-    asked = facts(UpdateStatus(UpdateOperation.NEED_REBOOT), sources=(Source.RPM_OSTREE,), signs=(CLEAR,))
-    assert asked.detection.signs == (CLEAR,)
 
 
 FLUO, CLUO = (prefix + "reboot-needed" for prefix in (marks.FLUO_PREFIX, marks.CLUO_PREFIX))

@@ -26,14 +26,3 @@ def test_a_second_attempt_does_not_take_ours_for_somebody_elses() -> None:
     assert replacing(claimed, OURS) == written
     later = replacing(claimed, {"a": "2", "b": "3"})
     assert later == '{"labels":{"a":["2","0"],"x":["new",null],"b":["3",null]}}'
-
-
-def test_what_is_there_already_is_nothing_to_put_back() -> None:
-    assert replacing(node("w-1", labels=OURS), OURS) is None
-    assert replacing(node("w-1"), {}) is None
-
-
-def test_what_no_rollout_writes_is_not_read() -> None:
-    assert parse_replaced('{"labels":{"a":"b"}}') is None
-    assert parse_replaced('{"labels":' + " " * 10000 + "{}}") is None
-    assert parse_replaced("[" * 5000) is None

@@ -1,72 +1,116 @@
 """Faults put into the engine one at a time (`faults.toml`), each of which the default tests have to find.
 
-usage: python -m tests.mutations.faults [NUMBER ...]
+usage: python -m tests.mutations.faults [NUMBER | NAME ...]
 
-Each is a replacement in a copy of this checkout; tests run there until one fails. What nobody finds is listed at the
-end, and so is a fault whose text is no more. Programs that a test starts as a process of their own run without it.
+Each is a replacement in a copy of this checkout; the tests that are named for it run there until one fails. What nobody
+finds is listed at the end, and so is a fault whose text does not stand exactly once in its file, which is no fault any
+more. An environment beside the copy has every process import the program from there.
 """
 
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import tomllib
+import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("rollout", "tests", "docs", "playbooks", "inventory", "pyproject.toml", "README.md")
-FAULTS = Path(__file__).with_name("faults.toml")
+PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=no")
+SECONDS = 900
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong then; the file, the text in it, and what stands in its place; who should find it."""
+    """What is wrong then; the file, the text in it, and what stands in its place; who should find it.
+
+    `exhaustive`: only that tier finds it.
+    """
 
     name: str
     file: str
     before: str
     after: str
     tests: Sequence[str]
+    exhaustive: bool = False
+
+    def why_void(self, root: Path) -> str:
+        """Why it cannot be put in, empty where it can."""
+        missing = [test for test in self.tests if not (root / test).exists()]
+        if missing:
+            return f"no test is named {missing[0]}"
+        file = root / self.file
+        times = file.read_text(encoding="utf-8").count(self.before) if file.exists() else 0
+        return "" if times == 1 else f"its text stands {times} times in {self.file}"
 
 
-def main(numbers: Sequence[int]) -> int:
-    """Try the faults of these numbers, or all."""
+def read_faults() -> Sequence[Fault]:
+    """All of them, in order."""
+    listed = tomllib.loads(Path(__file__).with_name("faults.toml").read_text(encoding="utf-8"))
+    return [Fault(**fault) for fault in listed["fault"]]
+
+
+def main(chosen: Sequence[str]) -> int:
+    """Try the faults of these numbers or names, or all."""
     missed = list[str]()
-    faults = [Fault(**fault) for fault in tomllib.loads(FAULTS.read_text(encoding="utf-8"))["fault"]]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
-        for number, fault in enumerate(faults, 1):
-            if numbers and number not in numbers:
+        copy.mkdir()
+        for part in PARTS:
+            source = ROOT / part
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / part)
+        python = environment_of(copy)
+        for number, fault in enumerate(read_faults(), 1):
+            if chosen and not {str(number), fault.name} & {*chosen}:
                 continue
-            begun, found = time.monotonic(), finder(fault, copy)
+            begun, verdict = time.monotonic(), fault.why_void(copy)
+            found = "" if verdict else finder(fault, copy, python)
             if not found:
                 missed.append(fault.name)
-            print(f"{number:2} {fault.name}: {found or 'NOT FOUND'} ({time.monotonic() - begun:.0f} s)", flush=True)
+            print(f"{number:2} {fault.name}: {found or verdict or 'NOT FOUND'} ({time.monotonic() - begun:.0f} s)")
+            sys.stdout.flush()
     print(f"{len(missed)} not found: {', '.join(missed) or '-'}")
     return 1 if missed else 0
 
 
-def finder(fault: Fault, copy: Path) -> str:
-    """Which test fails with it; empty where none does."""
-    shutil.rmtree(copy, ignore_errors=True)
-    copy.mkdir(parents=True)
-    for part in PARTS:
-        source = ROOT / part
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / part)
+def environment_of(copy: Path) -> Path:
+    """Make an environment beside the copy that has all of this one's packages, but the program from the copy."""
+    place, ours = copy.parent / "environment", Path(sys.executable).parent
+    venv.create(place, symlinks=True)
+    for program in ours.iterdir():
+        if not (place / "bin" / program.name).exists():
+            (place / "bin" / program.name).symlink_to(program)
+    lines = f"{copy}\nimport site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    (site,) = place.glob("lib/python*/site-packages")
+    (site / "copy.pth").write_text(lines, encoding="utf-8")
+    return place / "bin" / "python"
+
+
+def finder(fault: Fault, copy: Path, python: Path) -> str:
+    """Which test fails with it in the copy, which is as before then; empty where none does."""
     file = copy / fault.file
     text = file.read_text(encoding="utf-8")
-    if fault.before not in text:
-        return ""
     file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
-    tests = [test for test in fault.tests if (copy / test).exists()]
-    ended = subprocess.run([*words, *tests], cwd=copy, capture_output=True, text=True, check=False)
+    tier = ("-m", "") if fault.exhaustive else ()
+    try:
+        ended = subprocess.run(
+            [str(python), *PYTEST, *tier, *fault.tests],
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+    finally:
+        file.write_text(text, encoding="utf-8")
     failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0].partition(" - ")[0] if failed else ""
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(word) for word in sys.argv[1:]]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
 """A standing process as Prometheus and a kubelet see it: scraped over HTTP, while it works and while it waits."""
 
 import http.client
-import json
 import re
 import signal
 import subprocess
@@ -11,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import command
 from tests.apply.scrapes import Scrape, complaints
 from tests.ended import end_of
-from tests.operate.conftest import open_now
 
 Start = Callable[[str, int], Lab]
 LISTEN = ("--set", "metrics.listen=127.0.0.1:0")
@@ -76,17 +74,6 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
         assert end_of(process).code == 0
 
 
-def test_passes_add_up_and_what_is_skipped_is_no_success(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    window = ("--window", open_now(hours=6))
-    with operating(lab, tmp_path, "--every", "1s", *window, *LISTEN) as (_, port):
-        seen = until(port, lambda now: now.values("node_rollout_passes_total", "result").get("skipped", 0) >= 2)
-        assert seen.values("node_rollout_last_pass_result", "result") == {"skipped": 1}
-        assert "node_rollout_last_success_timestamp_seconds" in seen.families
-        assert seen.value("node_rollout_last_success_timestamp_seconds") == 0
-        assert answer(port, "/readyz")[0] == 200
-
-
 def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Start, tmp_path: Path) -> None:
     lab = started("no-rights", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (_, port):
@@ -97,19 +84,3 @@ def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started
             "not ready: see the log of the last pass\n",
             "text/plain; charset=utf-8",
         )
-
-
-def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("operate", "--once", "-o", "json", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin")
-    assert rollout(lab, *arguments).code == 0
-    first = Scrape(file.read_text())
-    skipped = rollout(lab, *arguments, "--window", open_now(hours=6))
-    assert [json.loads(line)["type"] for line in skipped.stdout.splitlines()] == ["version", "notice", "summary"]
-    second = Scrape(file.read_text())
-    assert second.values("node_rollout_last_pass_result", "result") == {"skipped": 1}
-    for name in ("node_rollout_nodes", "node_rollout_waves", "node_rollout_last_success_timestamp_seconds"):
-        assert second.families[name].samples == first.families[name].samples
-        assert second.families[name].samples

@@ -17,7 +17,6 @@ from tests.apply.test_memory import (
     mend,
     remembered,
     roll_back_everywhere,
-    stands,
 )
 from tests.ended import Ended
 from tests.inbox import received
@@ -47,20 +46,6 @@ def test_without_a_right_to_its_memory_no_pass_begins(started: Start, rollout: R
     ended = rollout(lab, *ONCE)
     assert (ended.code, f"{verb} configmaps {name}".strip() in ended.stderr) == (1, True), ended.stderr
     assert_untouched(lab)
-
-
-def test_beside_the_memory_of_a_newer_version_no_pass_begins(started: Start, rollout: Rollout) -> None:
-    """It is not written over, so that nothing would be remembered."""
-    lab = started("default", 4)
-    stands(lab, {"memory.json": '{"format_version": "7.0"}'})
-    five_nights(lab, rollout)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 6, ended.stderr
-    assert "node-rollout-memory has the format 7.0, of another version of rollout" in ended.stderr
-    assert "rollout release --all" in ended.stderr
-    assert_untouched(lab)
-    assert rollout(lab, "release", "--all").code == 0
-    assert len(rollout(lab, *ONCE).failures) == 1
 
 
 def unwritable(lab: Lab) -> None:
@@ -104,23 +89,6 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     assert_untouched(lab)
     lab.call(lambda: lab.store.remove(CONFIGMAPS, SLOTS_NAME, "kube-system"))
     assert rollout(lab, *ONCE).code == 0
-
-
-def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:
-    """Its drain fails each time: after an hour, four, and a day. Nobody is told twice of one failure."""
-    lab = started("budget-never", 4)
-    flags = ("--allow", "blocked", "--drain-timeout", "1s")
-    (node,) = rollout(lab, *ONCE, *flags).failures
-    for times, (too_early, enough) in enumerate([(0.9, 0.2), (3.9, 0.2), (23.9, 0.2), (23.9, 0.2)], start=1):
-        assert remembered(lab)["nodes"][node]["failures"] == times
-        let_pass(lab, too_early * 3600)
-        early = rollout(lab, *ONCE, *flags)
-        assert early.summary["left_out"]["failed-recently"] == 1
-        assert node not in early.failures
-        let_pass(lab, enough * 3600)
-        assert list(rollout(lab, *ONCE, *flags).failures) == [node]
-    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
-    assert list(rollout(lab, *ONCE, *flags).failures) == [node]
 
 
 @pytest.mark.parametrize(

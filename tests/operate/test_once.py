@@ -124,18 +124,6 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
         assert_all_done(lab)
 
 
-def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s") as node:
-        ended = rollout(lab, "operate", "--once")
-        assert ended.code == 0, ended.stderr
-        assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
-        assert node in lab.scoreboard().annotations_left
-        assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
-
-
 def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 4)
     other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
@@ -228,27 +216,6 @@ def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Start, ro
 def reasons(ended: object) -> dict[str, str]:
     found: dict[str, str] = ended.summary["reasons"]  # type: ignore[attr-defined]
     return found
-
-
-def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwise(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("budget-never", 4)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
-    assert ended.summary["left_out"]["blocked"] >= 1
-    settings = tmp_path / "strict.toml"
-    settings.write_text("[nodes]\nskip = []\n")
-    refused = rollout(lab, "operate", "--once", "--config", str(settings))
-    assert refused.code == 6
-    assert "blocked on" in refused.stderr
-
-
-def test_failures_of_nodes_are_told_by_the_exit_code(started: Start, rollout: Rollout) -> None:
-    lab = started("rollback", 4)
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 4, ended.stderr
-    assert ended.summary["failed"]
 
 
 def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> None:

@@ -53,9 +53,3 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2
     assert from_log == from_journal
-
-
-def test_a_log_without_a_run_is_said_to_have_none(tmp_path: Path) -> None:
-    ended = report_of(tmp_path, "\n".join(NOISE[:2]))
-    assert (ended.code, ended.stdout) == (ExitCode.ERROR, "")
-    assert "no run is recorded in the log on stdin" in ended.stderr

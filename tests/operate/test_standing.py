@@ -44,16 +44,6 @@ def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Start,
     assert lease_of(lab)["spec"]["holderIdentity"] == ""
 
 
-def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Start, begin: Begin) -> None:
-    lab = started("default", 5)
-    standing = begin(lab, "--max-unavailable", "1")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    assert standing.end() == 0
-    score = lab.scoreboard()
-    assert sum(score.reboots.values()) == 1
-    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-
-
 def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Start, begin: Begin) -> None:
     lab = started("default", 4)
     standing = begin(lab, "--window", open_now(hours=6))
@@ -84,29 +74,3 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     assert follower.end() == 0
     assert_all_done(lab)
     assert took < 4 + 2 + 2, took
-
-
-@pytest.mark.exhaustive
-def test_it_keeps_nothing_open_from_pass_to_pass(started: Start, begin: Begin) -> None:
-    lab = started("default", 4)
-    standing = begin(lab)
-    standing.await_words("Nothing to do")
-    counts = [least_open(standing) for _ in range(6)]
-    assert standing.end() == 0
-    assert min(counts[3:]) <= sorted(counts[:3])[1], counts
-
-
-def least_open(standing: Overheard) -> tuple[int, int]:
-    """What is open between two passes: looked at until the next one is over, for a pass has more open for itself."""
-    said, least = len(standing.said), open_things(standing.process.pid)
-    end = time.monotonic() + 60
-    while not any("Nothing to do" in line for line in standing.said[said:]):
-        assert time.monotonic() < end, standing.said
-        least = min(least, open_things(standing.process.pid))
-        time.sleep(0.01)
-    return least
-
-
-def open_things(pid: int) -> tuple[int, int]:
-    """Descriptors and threads."""
-    return len(list(Path(f"/proc/{pid}/fd").iterdir())), len(list(Path(f"/proc/{pid}/task").iterdir()))

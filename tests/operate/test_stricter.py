@@ -2,12 +2,10 @@
 
 from dataclasses import fields, replace
 
-import pytest
-
 from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.planning.continuation import is_regrouped, stricter
 
@@ -61,22 +59,6 @@ def test_every_rule_was_thought_of() -> None:
     neutral = {"skip_blocked", "reboot_timeout", "ready_timeout", "prefer_no_schedule_taint", "strategy", "pools"}
     differing = {item.name for item in fields(Policy) if getattr(LOOSE, item.name) != getattr(STRICT, item.name)}
     assert differing | neutral == {item.name for item in fields(Policy)}
-
-
-def test_times_to_wait_and_the_strategy_stay_as_they_were() -> None:
-    standing = Policy(reboot_timeout=Duration(60), strategy=Strategy.ROLLING, drain=DrainPolicy(timeout=Duration(5)))
-    assert stricter(standing, Policy(), 3) == standing
-
-
-@pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])
-def test_percentages_are_compared_as_numbers(nodes: int, limit: Count) -> None:
-    rules = stricter(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
-    assert rules.max_unavailable == limit
-
-
-def test_of_two_ramps_each_step_is_the_smaller() -> None:
-    standing, today = Policy(ramp=(Count(1), Count(9))), Policy(ramp=(Count(2), Count(3), Count(20)))
-    assert stricter(standing, today, 50).ramp == (Count(1), Count(3), Count(9))
 
 
 def test_windows_are_those_of_today_where_it_has_any() -> None:

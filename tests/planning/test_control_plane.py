@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.model.cluster import PodPhase
 from rollout.model.plan import BlockerKind
 from rollout.planning.plan import PlanInputs, build_plan
 from tests.planning.test_remedies import control_plane
@@ -36,13 +35,3 @@ def test_etcd_keeps_its_majority() -> None:
     assert blocked(control_plane("cp-1", "cp-2")) == {name: f"pod/shop/etcd-{name}" for name in ("cp-1", "cp-2")}
     # cp-3, whose member is not there, may go
     assert blocked(without_pods_on(control_plane(*THREE), "cp-3")).keys() == {"cp-1", "cp-2"}
-
-
-def test_a_control_plane_without_static_pods_is_not_blocked() -> None:
-    assert not blocked(without_pods_on(control_plane(*THREE), *THREE))
-
-
-def test_a_static_pod_that_has_done_its_work_is_no_concern() -> None:
-    given = control_plane(*THREE)
-    done = replace(given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED)
-    assert not blocked(replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, done))))

@@ -7,8 +7,6 @@ import pytest
 
 from rollout.model.cluster import Node, Pod, Resources
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
-from rollout.model.policy import Policy
-from rollout.model.quantity import Count
 from rollout.planning.plan import build_plan
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME
@@ -41,17 +39,6 @@ def test_no_other_node_has_a_device_free(free: int, taken: int) -> None:
     assert "1 nvidia.com/gpu" in homeless(build_plan(given))["pod/shop/train"]
 
 
-def test_a_device_that_is_free_is_a_place() -> None:
-    given = inputs([offering("w-1", gpu=1), offering("w-2", gpu=1)], pods=[asking("train", "w-1", (GPU, 1))])
-    assert not homeless(build_plan(given))
-
-
-def test_what_no_node_says_it_offers_is_somebody_elses_to_give() -> None:
-    """Devices of resource claims, and what extenders of the scheduler look after."""
-    given = inputs([offering("w-1"), offering("w-2")], pods=[asking("train", "w-1", ("example.com/claimed", 1))])
-    assert not homeless(build_plan(given))
-
-
 def test_a_budget_that_waits_for_a_device_blocks() -> None:
     pods = [asking(f"train-{i}", "w-1", (GPU, 1), app="train") for i in range(2)]
     guard = budget("train", allowed=1, expected=2)
@@ -70,17 +57,3 @@ def test_two_pods_with_one_port_of_the_host_do_not_share_a_node() -> None:
     assert not homeless(build_plan(inputs([*nodes, offering("w-3")], pods=pods)))
     other = replace(pods[1], requests=Resources(100, 0, 1, (("host port 80/UDP", 1),)))
     assert not homeless(build_plan(inputs(nodes, pods=[pods[0], other])))
-
-
-def test_what_lacks_a_device_says_nothing_of_those_that_need_none() -> None:
-    nodes = [offering("w-1", gpu=2), offering("w-2")]
-    pods = [asking("a-train", "w-1", (GPU, 1)), asking("b-web", "w-1"), asking("c-train", "w-1", (GPU, 2))]
-    assert sorted(homeless(build_plan(inputs(nodes, pods=pods)))) == ["pod/shop/a-train", "pod/shop/c-train"]
-
-
-def test_nodes_with_devices_are_not_all_away_at_once() -> None:
-    nodes = [*(offering(f"gpu-{i}", gpu=2) for i in range(3)), *(offering(f"w-{i}") for i in range(6))]
-    pods = [asking(f"train-{i}", f"gpu-{i}", (GPU, 1)) for i in range(3)]
-    plan = build_plan(inputs(nodes, pods=pods, policy=Policy(max_unavailable=Count(9))))
-    assert not homeless(plan)
-    assert max(sum(each.name.startswith("gpu-") for each in wave.nodes) for wave in plan.waves) < 3

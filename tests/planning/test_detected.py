@@ -9,7 +9,6 @@ from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
-from rollout.planning.document import decode_plan, encode_plan
 from rollout.planning.plan import build_plan
 from rollout.planning.staleness import changes
 from tests.planning.builders import facts, inputs, node
@@ -82,21 +81,12 @@ def test_who_is_taken(observation: HostFacts, policy: Policy) -> None:
     assert [w_1.name for w_1 in planned(observation, policy).nodes] == ["w-1"]
 
 
-def test_reboot_idle_takes_no_host_whose_update_is_under_way() -> None:
-    assert planned(seen(NO_MARKER, update=BUSY), Policy(reboot_idle=True)).nodes == ()
-
-
 def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
     (left,) = planned(facts("w-1", staged=False), is_marked=True).excluded
     assert left.message.endswith(
         "(its annotation reboot-needed counts with --set detect.sources=update-engine,annotation)"
     )
     assert marks.REBOOT_NEEDED == "node-rollout.dev/reboot-needed"
-
-
-def test_a_saved_plan_keeps_its_sources() -> None:
-    plan = planned(seen(MARKER), Policy(detect=(Source.REBOOT_REQUIRED, Source.COMMAND)))
-    assert decode_plan(encode_plan(plan), "it") == plan
 
 
 @pytest.mark.parametrize(

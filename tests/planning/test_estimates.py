@@ -1,8 +1,6 @@
 """How long a plan says that it takes, and what it says that this is reckoned from."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 
@@ -12,22 +10,11 @@ from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from tests.planning.builders import budget, inputs, node, pod
+from tests.planning.builders import inputs, node, pod
 
 NODES = [node("w-1"), node("w-2")]
 PODS = [pod("web-0", "w-1", grace_period=60)]
 PAST = Past(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
-
-
-class Long(tuple[float, ...]):
-    """What many runs took; how often it was gone through is counted."""
-
-    __slots__ = ()
-    read: ClassVar[list[int]] = [0]
-
-    def __iter__(self) -> Iterator[float]:
-        self.read[0] += 1
-        return super().__iter__()
 
 
 def planned(past: Past, policy: Policy | None = None, pods: object = PODS) -> RolloutPlan:
@@ -63,51 +50,12 @@ def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(strat
     assert build_plan(replace(given, policy=alone)).estimate.seconds == 2 * 32
 
 
-def test_a_pod_with_little_grace_is_not_slower_for_what_others_took() -> None:
-    quick = [pod("web-0", "w-1", grace_period=1)]
-    assert planned(PAST, pods=quick).waves[0].estimate.drain == 6
-
-
-def test_turns_that_past_drains_waited_for_go_before_what_those_drains_took() -> None:
-    """Four pods one at a time, each ending in 2 s and replaced after 6: no past drain says so, its turns do."""
-    pods = [pod(f"web-{number}", "w-1", app="web", grace_period=60) for number in range(4)]
-    past = replace(PAST, drains=(2, 20, 60), endings=(2, 2, 3), turns=(3, 8, 8, 9))
-    plan = build_plan(replace(inputs(NODES, pods=pods, budgets=[budget("web", allowed=1)]), past=past))
-    assert next(wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1") == 4 * 2 + 3 * 6
-
-
-def test_a_drain_that_waited_for_a_replacement_ended_a_pod_before_it_and_one_after_it() -> None:
-    """One pod at a time, of three: 2 s to end, and 10 - 2 - 2 s until the next may go."""
-    pods = [pod(f"web-{number}", "w-1", grace_period=60) for number in range(3)]
-    guarded = inputs(NODES, pods=pods, budgets=[budget("web", allowed=1, expected=3)])
-    plan = build_plan(replace(guarded, past=Past(drains=(2, 2, 10), reboots=(80,), settles=(5,))))
-    assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].evict] == [2 + 6 + 2 + 6 + 2]
-
-
 @pytest.mark.parametrize("past", [Past(), PAST])
 def test_a_soak_is_part_of_each_wave(past: Past) -> None:
     plain = planned(past)
     soaked = planned(past, Policy(gates=GatePolicy(soak=Duration(600))))
     assert [wave.estimate.soak for wave in soaked.waves] == [600, 600]
     assert soaked.estimate.seconds == plain.estimate.seconds + 1200
-
-
-@pytest.mark.parametrize("strategy", Strategy)
-def test_a_long_past_is_gone_through_as_often_for_many_nodes_as_for_two(strategy: Strategy) -> None:
-    """Ten runs of a thousand nodes are ten thousand reboots, and estimates ask for them by node and by budget."""
-    many = Long(range(10, 90))
-    past = Past(many, many, many, many, many)
-
-    def read(size: int) -> int:
-        Long.read[0] = 0
-        pods = [pod(f"web-{number}", f"w-{number}", app=f"app-{number}") for number in range(size)]
-        budgets = [budget(f"app-{number}", allowed=1) for number in range(size)]
-        policy = Policy(max_unavailable=Count(2), strategy=strategy)
-        made = inputs([node(f"w-{number}") for number in range(size)], pods=pods, budgets=budgets, policy=policy)
-        assert len(build_plan(replace(made, past=past)).nodes) == size
-        return Long.read[0]
-
-    assert read(40) == read(2) > 0
 
 
 def test_without_any_past_all_is_assumed_and_said_to_be() -> None:

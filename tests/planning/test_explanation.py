@@ -8,7 +8,6 @@ from rollout.model.quantity import Count
 from rollout.planning.explanation import Explanation, explain
 from rollout.planning.plan import PlanInputs, decide
 from tests.planning.builders import budget, control_plane, facts, inputs, node, pod
-from tests.planning.test_playing import small_pool
 
 MANY = Count(4)
 EXCLUSIVE = Policy(MANY, sharing=Sharing.EXCLUSIVE)
@@ -106,20 +105,6 @@ def test_each_cause_of_a_separation_is_told(cause: str) -> None:
 
 def not_in(found: Explanation, wave: int) -> tuple[str, ...]:
     return next(entry.because for entry in found.not_earlier if entry.wave == wave)
-
-
-def test_a_place_that_company_takes_is_told_with_the_pod() -> None:
-    made = decide(small_pool())
-    found = explain(made, made.layout.waves[-1].pieces[0].name)
-    assert any("would fit nowhere" in reason for entry in found.not_earlier for reason in entry.because)
-
-
-def test_a_node_that_could_be_anywhere_is_told_so() -> None:
-    pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
-    nodes = [node(f"w-{i}") for i in range(1, 5)]
-    made = decide(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(3))))
-    told = {name: explain(made, name).not_earlier for name in ("w-1", "w-2", "w-3", "w-4")}
-    assert all(entry.because for found in told.values() for entry in found)
 
 
 def test_every_node_of_a_plan_and_outside_it_can_be_explained() -> None:

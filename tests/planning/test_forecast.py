@@ -5,13 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import LabelSelector, Node, Pod, PodPhase, Requirement, Resources, SelectorOperator, Taint
-from rollout.model.placement import NodeTerm, PersistentVolume, Placement, PodTerm, Spread
+from rollout.model.cluster import LabelSelector, Node, Pod, PodPhase, Requirement, Resources, SelectorOperator
+from rollout.model.placement import Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.explanation import explain
-from rollout.planning.plan import PlanInputs, build_plan, decide
+from rollout.planning.plan import PlanInputs, build_plan
 from tests.planning.builders import NOW, budget, inputs, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -97,15 +96,6 @@ def test_a_pod_that_fits_nowhere_else_is_warned_of(changes: dict[str, object], s
     assert not plan.blockers
 
 
-def test_a_taint_and_a_volume_keep_pods_at_home() -> None:
-    tainted = named("w-2", taints=(Taint("gpu", "", "NoSchedule"),))
-    assert homeless(build_plan(inputs([named("w-1"), tainted], pods=[pod("web-0", "w-1")])))
-    here = NodeTerm((Requirement(HOSTNAME, SelectorOperator.IN, ("w-1",)),))
-    given = inputs(TWO, pods=[pod("db-0", "w-1", app="db", claims=("data",))])
-    snapshot = replace(given.snapshot, volumes=(PersistentVolume("pv-1", "shop/data", (here,)),))
-    assert ["pv-1" in told for told in homeless(build_plan(replace(given, snapshot=snapshot)))] == [True]
-
-
 def waiting_for(pods: list[Pod], allowed: int) -> PlanInputs:
     return inputs(TWO, pods=pods, budgets=[budget("web", allowed=allowed, expected=2)])
 
@@ -118,11 +108,6 @@ def test_a_budget_that_waits_for_what_fits_nowhere_blocks() -> None:
     assert kinds(build_plan(waiting_for(free, 1))) == []
 
 
-def test_later_waves_meet_the_pods_of_earlier_ones() -> None:
-    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1"), pod("web-1", "w-1", app="other")]))
-    assert [(each.name, each.evict, each.arrivals) for each in plan.nodes] == [("w-1", 2, 0), ("w-2", 0, 2)]
-
-
 def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     nodes = [*TWO, named("w-3")]
     pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
@@ -132,25 +117,6 @@ def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     assert "replicaset/shop/web" in plan.waves[0].because
     together = build_plan(inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3))))
     assert WarningKind.ALL_REPLICAS in [found.kind for found in together.warnings]
-
-
-def test_a_wave_leaves_room_for_its_pods() -> None:
-    nodes = [named(f"w-{i}") for i in range(4)]
-    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(2500, 0, 1)) for i in range(4)]
-    plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(4))))
-    assert [len(wave.nodes) for wave in plan.waves] == [1, 1, 1, 1]
-    assert "fit on the others" in plan.waves[0].because
-
-
-def test_each_separation_is_explained() -> None:
-    pods = [pod("web-0", "w-1"), pod("web-1", "w-2", has_empty_dir=True)]
-    given = inputs(TWO, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(2)))
-    found = explain(decide(given), "w-2")
-    assert found.wave == 2
-    assert "shop/web" in found.not_earlier[0].because[0]
-    assert "fit on the others" in found.not_earlier[0].because[1]
-    assert [(fate.pod, fate.action, fate.budgets) for fate in found.pods] == [("shop/web-1", "evict", ("shop/web",))]
-    assert found.pods[0].warnings
 
 
 def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:

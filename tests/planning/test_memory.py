@@ -8,10 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.model.memory import (
-    LATEST_VERSIONS,
-    MOST_NODES,
-    MOST_NODES_OF_VERSION,
-    MOST_VERSIONS,
     NO_MEMORY,
     Memory,
     Pause,
@@ -35,7 +31,6 @@ from tests.planning.builders import NOW
 
 BAD = "4152.2.0"
 HOUR = timedelta(hours=1)
-FAILED = (Outcome.ROLLED_BACK, Phase.READY)
 
 
 def end(node: str, run: str = "run-1", outcome: Outcome = Outcome.ROLLED_BACK, **more: object) -> Ended:
@@ -67,12 +62,6 @@ def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcom
     found = objection(memory, "w-1", BAD, Rules(now, unattended=True))
     assert (found is not None and found[0] is ExclusionReason.FAILED_RECENTLY) is is_resting
     assert objection(memory, "w-1", BAD, Rules(now)) is None
-
-
-def test_the_same_end_told_twice_counts_once() -> None:
-    once = noted(NO_MEMORY, end("w-1"), NOW)
-    assert noted(once, end("w-1"), NOW + HOUR) == once
-    assert noted(once, end("w-1", "run-2"), NOW + HOUR).nodes["w-1"].failures == 2
 
 
 def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
@@ -139,21 +128,6 @@ def test_a_host_that_stages_another_version_each_time_rests_longer_each_time() -
         assert resting_until(memory, "w-1", now) == ""
 
 
-def test_no_newer_version_pushes_a_held_one_out() -> None:
-    memory = after(end("w-1", version=BAD, limit=1), end("w-2", version="4152.9.9", limit=2))
-    for number in range(2 * MOST_VERSIONS):
-        memory = noted(memory, end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1), NOW + number * HOUR)
-        assert len(memory.versions) <= MOST_VERSIONS
-    assert why_held(memory, BAD)
-    assert "4152.9.9" not in memory.versions, "one that is not held gives way"
-    # what could not be remembered any more is not tried on others either
-    assert f"5000.0.{2 * MOST_VERSIONS - 1}" not in memory.versions
-    assert why_held(memory, "6000.0.0").startswith("version 6000.0.0 is held: ")
-    freed = released(memory, versions=[BAD], nodes=(), everything=False)
-    assert why_held(freed, "6000.0.0") == why_held(freed, BAD) == ""
-    assert why_held(noted(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
-
-
 def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
     memory = noted(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
     assert resting_until(memory, "w-1", NOW) == ""
@@ -172,18 +146,6 @@ def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
     assert found is not None
     assert found[0] is ExclusionReason.PAUSED
     assert objection(memory, "w-1", BAD, Rules(NOW + HOUR)) is None
-
-
-def test_it_stays_small() -> None:
-    memory = NO_MEMORY
-    for number in range(MOST_NODES + 5):
-        memory = noted(memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number))
-    assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, LATEST_VERSIONS)
-    assert "w-4" not in memory.nodes
-    for number in range(MOST_NODES_OF_VERSION + 5):
-        memory = noted(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
-    assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
-    assert why_held(memory, BAD, 10_000)
 
 
 @pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])

@@ -12,7 +12,7 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.eligibility import located
 from rollout.planning.plan import build_plan
-from tests.planning.builders import control_plane, facts, inputs, node, pod
+from tests.planning.builders import control_plane, inputs, node, pod
 
 HARD = Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule")
 SOFT = Taint("node-rollout.dev/awaiting-reboot", "", "PreferNoSchedule")
@@ -42,12 +42,6 @@ def test_the_downward_api_goes_before_the_kernel_and_that_before_the_pod(
     own: OwnPod, on: str, expected: OwnNode | None
 ) -> None:
     assert place(own, A, B, C, on=on) == expected
-
-
-def test_a_kernel_that_several_nodes_share_says_nothing() -> None:
-    shared = [replace(entry, boot_id="same") for entry in (A, B)]
-    assert place(OwnPod(boot_id="same"), *shared) is None
-    assert place(OwnPod("", "shop", "rollout-1", "same"), *shared, on="b") == OwnNode("b", "shop/rollout-1")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +84,3 @@ def test_a_plan_leaves_it_out(reason: ExclusionReason, *, is_only_place: bool) -
     assert [entry.name for entry in plan.nodes] == ["a", "c"]
     (left,) = plan.excluded
     assert (left.node, left.reason) == ("b", reason)
-
-
-def test_one_that_waits_for_nothing_is_left_out_for_that() -> None:
-    current = inputs([A, B], observations={"b": facts("b", staged=False)})
-    plan = build_plan(replace(current, own_node=OwnNode("b")))
-    assert [entry.reason for entry in plan.excluded] == [ExclusionReason.NO_UPDATE]

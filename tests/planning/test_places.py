@@ -14,9 +14,8 @@ from rollout.model.cluster import (
     Pod,
     Requirement,
     SelectorOperator,
-    Taint,
 )
-from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
+from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
 from rollout.planning.plan import PlanInputs
 from rollout.planning.scheduler import Scheduler
 from tests.planning.builders import inputs, node, pod
@@ -171,14 +170,6 @@ def test_a_spread_counts_only_nodes_where_its_pod_may_run_unless_told_otherwise(
     assert place(wide, crowd, nodes) == set()
 
 
-def test_a_spread_that_heeds_taints_leaves_tainted_nodes_out() -> None:
-    nodes = [named("w-1"), named("w-2"), named("w-3", taints=(Taint("gpu", "", "NoSchedule"),))]
-    crowd = [pod("web-1", "w-1"), pod("web-2", "w-2")]
-    assert place(demanding(spreads=(Spread(HOSTNAME, 1, app("web")),)), crowd, nodes) == set()
-    heeding = demanding(spreads=(Spread(HOSTNAME, 1, app("web"), heeds_taints=True),))
-    assert place(heeding, crowd, nodes) == {"w-2"}
-
-
 def test_a_node_without_the_key_is_no_place_for_a_spread_and_one_for_a_distance() -> None:
     bare = [named("w-1"), node("w-2")]
     assert place(demanding(spreads=(Spread(ZONE_LABEL, 1, app("web")),)), [], bare) == set()
@@ -228,22 +219,3 @@ def verdicts(rooms: Scheduler, moving: Pod, made: PlanInputs) -> list[bool]:
     found = [all(check.admits(each) for check in checks) for each in made.snapshot.nodes]
     rooms.put(here, at)
     return found
-
-
-def test_of_several_affinities_each_needs_a_pod_that_all_of_them_select() -> None:
-    cached = LabelSelector((Requirement("cache", SelectorOperator.EXISTS),))
-    drawn = demanding(attractions=(PodTerm(HOSTNAME, app("db")), PodTerm(ZONE_LABEL, cached)))
-    both = pod("both-0", "w-3", app="db", labels={"app": "db", "cache": ""})
-    one, other = pod("db-0", "w-2", app="db"), pod("cache-0", "w-2", labels={"cache": ""})
-    assert place(drawn, [one, other]) == set()
-    assert place(drawn, [one, other, both]) == {"w-3"}
-
-
-@pytest.mark.parametrize(
-    ("operator", "value", "found"),
-    [("Gt", "900", True), ("Gt", "950", False), ("Lt", "1000", True), ("Lt", "950", False), ("Lt", "x", False)],
-)
-def test_a_toleration_compares_a_taint_that_is_a_number(operator: str, value: str, *, found: bool) -> None:
-    tainted = [named("w-1"), named("w-2", taints=(Taint("sla", "950", "NoSchedule"),))]
-    tolerant = demanding(tolerations=(Toleration("sla", operator, value),))
-    assert place(tolerant, [], tainted) == ({"w-2"} if found else set())

@@ -57,14 +57,6 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
     assert any("would fit nowhere" in reason and "shop/" in reason for reason in reasons)
 
 
-def test_what_fits_nowhere_even_alone_does_not_hold_its_wave_up() -> None:
-    nodes = [named(f"w-{i}", "w") for i in range(3)]
-    pinned = [pod(f"a-{i}", f"w-{i}", app=f"a-{i}", node_selector={HOSTNAME: f"w-{i}"}) for i in range(3)]
-    plan = build_plan(inputs(nodes, pods=pinned, policy=ALL_AT_ONCE))
-    assert [len(wave) for wave in names(plan)] == [3]
-    assert len([found for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE]) == 3
-
-
 def test_pods_that_belong_together_move_together() -> None:
     nodes = [named("w-1", "w"), named("w-2", "w")]
     drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
@@ -84,14 +76,6 @@ def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     plan = build_plan(inputs(nodes, pods=pinned, budgets=[budget("f", allowed=1, expected=2)]))
     assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
     assert "its pod affinity" in plan.blockers[0].message
-
-
-def test_a_blocker_is_not_repeated_as_a_warning() -> None:
-    pinned = [pod(f"web-{i}", "w-1", node_selector={HOSTNAME: "w-1"}) for i in range(2)]
-    nodes = [named("w-1", "w"), named("w-2", "w")]
-    plan = build_plan(inputs(nodes, pods=pinned, budgets=[budget("web", allowed=1, expected=2)]))
-    assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
-    assert not [found for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE]
 
 
 @pytest.mark.parametrize("seed", range(4))

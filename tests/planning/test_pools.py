@@ -19,7 +19,7 @@ from rollout.planning.document import _identity_as_written, decode_plan, encode_
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, ordered, pools_of, predecessors
 from rollout.planning.staleness import changes
-from tests.planning.builders import control_plane, facts, inputs, may_begin, node
+from tests.planning.builders import control_plane, inputs, may_begin, node
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
 WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))
@@ -95,27 +95,11 @@ def test_one_after_another_each_with_its_own_limit() -> None:
     assert plan.summary.waves_lower_bound == 6
 
 
-def test_an_empty_pool_lets_nobody_pass_those_that_it_waits_for() -> None:
-    empty, last = Pool("empty", "tier=none", after=("canary",)), Pool("last", "tier=web", after=("empty",))
-    assert waves(planned([*of_tier("web", 1), *of_tier("canary", 1)], CANARY, empty, last)) == [["canary-1"], ["web-1"]]
-
-
 def test_side_by_side_as_far_as_the_rollouts_limit_and_theirs_allow() -> None:
     a, b = Pool("a", "tier=a", max_unavailable=Count(2)), Pool("b", "tier=b", max_unavailable=Count(2))
     plan = planned([*of_tier("a", 1, 2, 3), *of_tier("b", 1, 2, 3)], a, b)
     assert waves(plan) == [["a-1", "a-2", "b-1"], ["a-3", "b-2", "b-3"]]
     assert plan.waves[0].because.startswith("pool a; pool b: side by side")
-
-
-def test_the_rollouts_limit_holds_above_a_pools() -> None:
-    wide = Pool("wide", "tier=web", max_unavailable=Count(5))
-    assert waves(planned(of_tier("web", 1, 2, 3, 4), wide, limit=2)) == [["web-1", "web-2"], ["web-3", "web-4"]]
-
-
-def test_a_pools_percentage_is_of_its_nodes() -> None:
-    half = Pool("half", "tier=web", max_unavailable=Count(50, percent=True))
-    nodes = [*of_tier("web", 1, 2, 3, 4), *of_tier("other", *range(8))]
-    assert waves(planned(nodes, half, limit=9))[:2] == [["web-1", "web-2"], ["web-3", "web-4"]]
 
 
 def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
@@ -128,25 +112,6 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     plan = planned([*of_tier("web", 1), away, more], CANARY, WEB, limit=9)
     assert {blocker.node for blocker in plan.blockers} == {"web-8", "web-9"}
     assert "max-unavailable 2 of the pool web" in plan.blockers[0].message
-
-
-def test_side_by_side_a_ramp_and_zones_hold_in_their_pool() -> None:
-    ramped = Pool("a", "tier=a", ramp=(Count(1), Count(2)))
-    zoned = Pool("b", "tier=b", spread_by="zone")
-    plan = planned([*of_tier("a", *range(1, 8)), *of_tier("b", *range(1, 7))], ramped, zoned, limit=5)
-    for number, wave in enumerate(plan.waves):
-        together = Counter(member.name[0] for member in wave.nodes)
-        assert together["a"] <= (2 if number else 1)
-        assert len({int(member.name[2:]) % 2 for member in wave.nodes if member.pool == "b"}) <= 1
-    assert len(plan.waves) == 4
-
-
-def test_each_pool_rolls_and_spreads_as_it_says() -> None:
-    rolling = Pool("web", "tier=web", strategy=Strategy.ROLLING, max_unavailable=Count(2))
-    zoned = Pool("db", "tier=db", after=("web",), spread_by="zone")
-    plan = planned([*of_tier("web", 1, 2, 3), *of_tier("db", 1, 2, 3, 4)], rolling, zoned)
-    assert [wave.rolling is not None for wave in plan.waves] == [True, False, False]
-    assert waves(plan)[1:] == [["db-2", "db-4"], ["db-1", "db-3"]]
 
 
 def test_pools_that_roll_side_by_side_are_one_part_that_knows_their_limits() -> None:
@@ -164,14 +129,6 @@ def test_canary_and_control_plane_go_alone_whatever_other_pools_do() -> None:
     tested = Pool("tested", "tier=web", canary=1)
     plan = planned([*of_tier("web", 1, 2), *of_tier("x", 1), control_plane("cp-1")], masters, tested)
     assert waves(plan) == [["cp-1"], ["web-1"], ["web-2"], ["x-1"]]
-
-
-def test_idle_nodes_are_rebooted_where_their_pool_says() -> None:
-    nodes = [*of_tier("web", 1), *of_tier("db", 1)]
-    seen = {each.name: facts(each.name, staged=False) for each in nodes}
-    policy = Policy(pools=(Pool("web", "tier=web", reboot_idle=True),))
-    plan = build_plan(inputs(nodes, observations=seen, policy=policy))
-    assert (waves(plan), [out.node for out in plan.excluded]) == ([["web-1"]], ["db-1"])
 
 
 def test_a_document_holds_the_pools_and_what_is_not_understood_of_them_is_refused() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod, PodPhase
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
@@ -142,12 +142,6 @@ def test_every_warning_names_what_clears_it(kind: WarningKind) -> None:
     assert all(remedy in found.message for remedy in remedies), found.message
 
 
-@pytest.mark.parametrize("case", OF_PODS)
-def test_every_warning_of_a_pod_names_its_flag(case: str) -> None:
-    given, flag = OF_PODS[case]
-    assert any(flag in found.message for found in build_plan(given).warnings), build_plan(given).warnings
-
-
 CLEARED = {
     BlockerKind.BUDGET_NEVER: DrainPolicy(disable_eviction=True),
     BlockerKind.UNMANAGED_POD: DrainPolicy(force=True),
@@ -184,7 +178,3 @@ def test_every_flag_that_is_named_exists() -> None:
 
 def sentences(plan: RolloutPlan) -> str:
     return " ".join([found.message for found in plan.blockers] + [found.message for found in plan.warnings])
-
-
-def test_pods_that_have_ended_are_no_concern() -> None:
-    assert not sentences(build_plan(with_pods(replace(NAKED, phase=PodPhase.SUCCEEDED))))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rollout.model.cluster import Node, Pod, Resources
+from rollout.model.cluster import Node, Pod
 from rollout.model.placement import Placement, Toleration
-from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.plan import RolloutPlan, WarningKind
 from rollout.model.policy import Selection
 from rollout.planning.plan import build_plan
 from tests.planning.builders import budget, inputs, node, pod
@@ -12,7 +12,6 @@ from tests.planning.test_places import HOSTNAME
 
 ANYTHING = Toleration(operator="Exists")
 CORDONS = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoSchedule")
-OTHERS = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoExecute")
 
 
 def named(name: str, **changes: object) -> Node:
@@ -38,28 +37,6 @@ def test_no_budget_waits_in_vain_for_pods_that_come_back(toleration: Toleration)
     assert not told(plan, WarningKind.FITS_NOWHERE)
     assert told(plan, WarningKind.POD) == ["pod/shop/web-0", "pod/shop/web-1"]
     assert "comes back" in plan.warnings[0].message
-
-
-def test_a_toleration_of_something_else_leads_nowhere() -> None:
-    plan = build_plan(inputs(TWO, pods=pinned(OTHERS), budgets=[budget("web", allowed=1, expected=2)]))
-    assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
-
-
-def test_what_finds_a_place_elsewhere_is_no_cause_for_a_warning() -> None:
-    free = [pod(f"web-{i}", "w-1", placement=Placement(tolerations=(ANYTHING,))) for i in range(2)]
-    plan = build_plan(inputs(TWO, pods=free, budgets=[budget("web", allowed=1, expected=2)]))
-    assert not plan.blockers
-    assert not plan.warnings
-
-
-def test_what_does_not_fit_on_its_own_node_either_does_not_come_back() -> None:
-    large = [
-        pod("web-0", "w-1", placement=Placement(tolerations=(ANYTHING,)), requests=Resources(5000, 0, 1)),
-        pod("api-0", "w-1", app="api", placement=Placement(tolerations=(ANYTHING,)), requests=Resources(5000, 0, 1)),
-    ]
-    plan = build_plan(inputs(TWO, pods=large))
-    assert sorted(told(plan, WarningKind.FITS_NOWHERE)) == ["pod/shop/api-0", "pod/shop/web-0"]
-    assert not told(plan, WarningKind.POD)
 
 
 def test_a_node_that_others_have_cordoned_takes_them() -> None:

@@ -42,13 +42,6 @@ def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(riva
     assert len(with_coordinator(found, ignoring(*others)).blockers) == 1
 
 
-def test_the_way_out_of_openshifts_operator_is_a_pause_of_its_pools_and_the_flag() -> None:
-    found = Coordinator("mco", "Deployment", "openshift-machine-config-operator", "machine-config-controller")
-    (blocker,) = with_coordinator(found, Policy()).blockers
-    assert """-p '{"spec":{"paused":true}}'), and then ignore it with --allow mco""" in blocker.message
-    assert with_coordinator(found, ignoring("mco")).blockers == ()
-
-
 @pytest.mark.parametrize(
     ("holders", "locked", "blocks"),
     [

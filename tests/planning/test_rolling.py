@@ -57,27 +57,12 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
     assert begins == sorted(set(begins))
 
 
-def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() -> None:
-    given = rules(planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE)))
-    assert not may_begin(given, ("w-0",), "w-2")
-    assert may_begin(given, ("w-0",), "w-1")
-    assert may_begin(given, (), "w-0")
-    assert not may_begin(given, ("w-1", "w-3", "w-5"), "w-0")
-
-
 def test_those_that_share_a_budget_by_rate_begin_together_however_waves_would_be_packed() -> None:
     for limit in (2, 3):
         plan = planned(shared(), replace(ROLLING, max_unavailable=Count(limit)))
         begins = sorted(rules(plan).begins.values())
         assert begins.count(0) == limit
         assert may_begin(rules(plan), ("w-0",), "w-2")
-
-
-def test_what_can_never_run_short_is_left_out() -> None:
-    ample = replace(shared(), policy=ROLLING)
-    budgets = tuple(replace(one, disruptions_allowed=9) for one in ample.snapshot.budgets)
-    plan = build_plan(replace(ample, snapshot=replace(ample.snapshot, budgets=budgets)))
-    assert rules(plan).holds == {}
 
 
 @pytest.mark.parametrize("limit", [2, 3, 9])
@@ -103,7 +88,3 @@ def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> N
         forged = sealed(replace(plan, waves=(replace(plan.waves[0], rolling=wrong),)))
         with pytest.raises(PlanFileError, match="is not a plan made by rollout"):
             decode_plan(encode_plan(forged), "it")
-
-
-def test_plans_of_waves_say_nothing_of_it() -> None:
-    assert [wave.rolling for wave in build_plan(shared()).waves] == [None] * len(build_plan(shared()).waves)

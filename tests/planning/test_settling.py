@@ -11,7 +11,6 @@ from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from rollout.planning.scheduler import scored
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 
@@ -45,16 +44,6 @@ def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last
     assert plan.estimate.seconds == 100 + 5 + 27
 
 
-def test_what_starts_quickly_settles_no_sooner_than_any_wave_did() -> None:
-    assert planned([started("web", "w-1", 3), started("shop", "w-2", 3)]).waves[0].estimate.settle == 2
-
-
-def test_where_no_pod_tells_waves_settle_as_long_as_they_did_on_average() -> None:
-    plan = planned([pod("web", "w-1"), pod("shop", "w-2", app="shop")])
-    assert plan.waves[0].estimate.settle == 21
-    assert "a wave settles in 21s, the mean of 2 in the local journals" in plan.estimate.basis
-
-
 def test_pods_that_a_stateful_set_starts_one_after_another_are_ready_one_after_another() -> None:
     pods = [started(f"db-{number}", f"w-{number % 2 + 1}", 60, app="db", owner="StatefulSet") for number in range(6)]
     assert planned(pods).waves[0].estimate.settle == 5 + 3 * 60 - 5 - 27
@@ -81,35 +70,6 @@ def test_a_pod_without_a_place_starts_once_its_node_is_back() -> None:
     assert [wave.estimate.settle for wave in plan.waves] == [50, 0]
 
 
-def test_a_node_begins_while_permits_of_one_that_is_back_are_still_out() -> None:
-    """One at a time of a budget, each turn 205 s; who is back holds no place, and still its permit."""
-    pods = [started(f"db-{number}", f"w-{number}", 200, app="db", owner="StatefulSet") for number in (1, 2, 3)]
-    plan = planned(pods, budget("db", allowed=1, expected=3), nodes=4, at_once=2, rolling=True)
-    # evicted at 0, 205 and 410, then 5 s to end and 27 to boot
-    assert plan.estimate.seconds == 410 + 5 + 27
-
-
-def test_pods_that_have_come_by_its_turn_are_waited_for_as_they_end() -> None:
-    """The pod goes to the second node, which is the only other one, and back."""
-    slow = replace(PAST, drains=(60,) * 3, endings=(60,) * 3)
-    plan = build_plan(replace(inputs([node("w-1"), node("w-2")], pods=[started("web", "w-1", 3)]), past=slow))
-    assert [(wave.nodes[0].evict, wave.nodes[0].arrivals) for wave in plan.waves] == [(1, 0), (0, 1)]
-    assert [wave.estimate.drain for wave in plan.waves] == [60, 60]
-
-
-def test_without_any_past_slow_starts_count_and_quick_ones_are_assumed_to_be_slower() -> None:
-    quick, slow = (planned([started("web", "w-1", seconds)], nodes=2, past=Past()) for seconds in (3, 400))
-    assert quick.waves[0].estimate.settle == 30
-    # the pod is assumed to end in 65 s; drain and reboot are over after 65 + 180
-    assert slow.waves[0].estimate.settle == 65 + 400 - 65 - 180
-
-
-def test_one_that_was_unready_later_does_not_make_its_owner_slow() -> None:
-    pods = [started(f"web-{number}", "w-1", seconds, app="web") for number, seconds in enumerate((4, 90, 86400))]
-    plan = planned([*pods, started("shop", "w-2", 4)])
-    assert max(wave.estimate.settle for wave in plan.waves) <= 4
-
-
 def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
     told = {"ReplicaSet/shop/web": (2, 2, 3), "StatefulSet/shop/db": (50, 55), "ReplicaSet/shop/gone": (1,)}
     past = replace(PAST, owners=told)
@@ -129,12 +89,6 @@ def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drain
     made = inputs(machines, pods=pods, budgets=[budget("db", allowed=2, expected=5)], policy=policy)
     # four pods leave the second node: two at once, then one whenever one is ready again
     assert [wave.estimate.drain for wave in build_plan(replace(made, past=PAST)).waves] == [5, 65 + 60 + 5]
-
-
-def test_slow_starts_of_earlier_waves_are_no_settling_of_quick_ones() -> None:
-    slow = replace(PAST, settles=(150, 200))
-    quick = planned([started("web", "w-1", 3), started("shop", "w-2", 3)], past=slow)
-    assert quick.waves[0].estimate.settle == 30
 
 
 @pytest.mark.parametrize(("milli", "drain"), [(1500, (5 + 10) * 2 + 5), (2500, 3600)])
@@ -169,10 +123,3 @@ def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> 
     assert estimate.at_least <= estimate.seconds <= estimate.at_most
     certain = build_plan(replace(made, past=PAST, selected=("w-1",))).estimate
     assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)
-
-
-@pytest.mark.parametrize("equal", [2, 3, 9])
-def test_as_many_draws_as_there_are_equal_nodes_choose_each_of_them(equal: int) -> None:
-    snapshot = inputs([node(f"w-{number}") for number in range(equal)], pods=[]).snapshot
-    chosen = [scored(snapshot, draw).place(pod("web", "w-0")) for draw in range(equal)]
-    assert sorted(chosen) == [f"w-{number}" for number in range(equal)]

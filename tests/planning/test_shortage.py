@@ -46,15 +46,6 @@ def test_two_budgets_that_alone_could_be_met_block_nodes_without_room_for_what_b
     assert "the other nodes have 4 CPU, 8192Mi memory, 110 pods" in message
 
 
-def test_daemons_take_of_the_room_of_their_own_node_only() -> None:
-    """Just enough room for what is kept, then a daemon on the one node: only the other cannot do without it."""
-    pods = [*spread("small", 8, 300), *spread("large", 4, 633)]
-    assert not build_plan(full(pods)).blockers
-    daemon = pod("agent", "w-1", app="agent", owner="DaemonSet", requests=Resources(100, 0, 1))
-    blocked = build_plan(full([*pods, daemon], daemon_sets=[])).blockers
-    assert {found.node for found in blocked if found.object.startswith("node/")} == {"w-2"}
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -96,10 +87,3 @@ def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked(
     assert "lets 1 be away of the 3 pods" in first
     assert "lets 1 be away of the 6 pods" in then
     assert "make room on other nodes" in then
-
-
-def test_pods_that_are_bound_to_a_node_take_no_room_from_others() -> None:
-    bound = replace(LARGE[0], node_selector={"kubernetes.io/hostname": "w-1"})
-    labelled = [replace(one, labels={"kubernetes.io/hostname": one.name}) for one in NODES]
-    plan = build_plan(full([*SMALL, bound], nodes=labelled, budgets=[BUDGETS[0]]))
-    assert [found.object for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE] == ["pod/shop/large-0"]

@@ -12,10 +12,6 @@ from tests.planning.builders import IDENTITY, facts, inputs, node
 SAVED = build_plan(inputs([node("w-1"), node("w-2")]))
 
 
-def test_nothing_changed() -> None:
-    assert changes(SAVED, inputs([node("w-1"), node("w-2")])) == ()
-
-
 def test_an_update_staged_elsewhere_meanwhile_is_no_change() -> None:
     saved = build_plan(inputs([node("w-1"), node("w-2")], observations={"w-2": facts("w-2", staged=False)}))
     assert changes(saved, inputs([node("w-1"), node("w-2")])) == ()

@@ -52,8 +52,8 @@ def planned(name: str) -> PlannedNode:
 
 def plan(*, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...] = ()) -> RolloutPlan:
     waves = (
-        Wave(1, (planned("node-1"),), "the canary goes alone"),
-        Wave(2, (planned("node-2"), planned("node-3")), "up to 2 at once"),
+        Wave(1, (planned("node-1"),), "the canary goes alone", "the canary goes alone"),
+        Wave(2, (planned("node-2"), planned("node-3")), "up to 2 at once", "up to 2 at once"),
     )
     return RolloutPlan(
         FORMAT_VERSION,

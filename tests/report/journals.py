@@ -55,7 +55,7 @@ def plan(waves: Iterable[Iterable[str]], *, rules: Policy | None = None) -> Roll
                 PlannedNode(name, "boot-1", f"uid-{name}", "3975.2.0", "4081.2.1", evict=5, leave=2) for name in names
             ),
             "full wave",
-            Estimate(300, 60, 180, 30, 30),
+            estimate=Estimate(300, 60, 180, 30, 30),
         )
         for index, names in enumerate(waves, start=1)
     )

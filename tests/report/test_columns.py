@@ -1,4 +1,4 @@
-from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.columns import Column, table_text
 
 COLUMNS = (
     Column("NODE"),
@@ -62,32 +62,3 @@ def test_at_every_width_that_holds_what_stays_no_line_is_longer_and_nothing_is_l
         words = text.replace(",", " ").split()
         assert {f"a-long-name-{number}" for number in range(1, 5)} <= set(words)
         assert "rules" in words
-
-
-def test_names_that_do_not_fit_are_shown_all_the_same() -> None:
-    assert "worker-1" in table_text(COLUMNS, ROWS, 5)
-
-
-def test_a_table_without_rows_is_its_heading() -> None:
-    assert table_text(COLUMNS, [], 80).split() == ["NODE", "ZONE", "PODS", "NODES", "WHY"]
-
-
-def test_prose_is_broken_between_words_and_its_rest_indented() -> None:
-    assert wrapped("  hint: one two three", 14).splitlines() == ["  hint: one", "    two three"]
-    assert wrapped("one two", None) == "one two"
-    assert wrapped("✔ ssh    one two three", 16, hang=9).splitlines() == ["✔ ssh    one two", " " * 9 + "three"]
-
-
-def test_notes_of_a_word_stay_in_their_rows() -> None:
-    """One column leaves for them, and no more than one."""
-    columns = (Column("NODE"), Column("STATE", leaves=1), Column("ZONE", leaves=2), Column("NOTE", note=True))
-    rows = [("worker-1", "waits", "eu-1a", "paused"), ("worker-2", "waits", "eu-1a", "")]
-    assert table_text(columns, rows, 25).splitlines() == [
-        "NODE      ZONE   NOTE",
-        "worker-1  eu-1a  paused",
-        "worker-2  eu-1a",
-        "(STATE: -o wide)",
-    ]
-    assert table_text(columns, rows, 22).splitlines()[:2] == ["NODE      STATE  ZONE", "worker-1  waits  eu-1a"]
-    silent = [("worker-1", "waits", "eu-1a", "")]
-    assert table_text(columns, silent, 25).splitlines() == ["NODE      STATE  ZONE", "worker-1  waits  eu-1a"]

@@ -1,6 +1,6 @@
 """What is printed of three hundred hosts' findings."""
 
-from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, ordered, passed, warned
+from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.report.doctor import doctor_text
 
 UNREACHABLE = "{0}: cannot connect to 10.0.{1}.{2}:22: connection refused"
@@ -29,18 +29,6 @@ def test_findings_that_are_alike_are_one_line() -> None:
     assert lines[-1] == "300 checks passed, 4 to look at, 300 failed."
 
 
-def test_nothing_is_folded_where_all_is_wanted() -> None:
-    text = doctor_text(many(), every=True)
-    assert all(UNREACHABLE.format(name, 1, i) in text for i, name in enumerate(NAMES))
-    assert text.count("granted") == 300
-
-
-def test_the_same_said_of_all_is_no_example() -> None:
-    checks = [Check(CheckName.SUDO, name, Verdict.FAIL, "sudo is not installed", "Install it.") for name in NAMES]
-    (line, *_) = doctor_text(checks).splitlines()
-    assert "and 295 more: sudo is not installed" in line
-
-
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     """The fix of one would not mend the other."""
     names = (
@@ -58,10 +46,3 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     assert [line for line in lines if line.startswith("fix")] == [
         f"fix (of worker-1): Remove {name} of worker-1" for name in names
     ]
-
-
-def test_a_node_of_several_findings_is_named_once() -> None:
-    pods = [
-        warned(CheckName.DRAIN, "worker-1", f"pod shop/web-{i}: its emptyDir data will be lost", "") for i in range(3)
-    ]
-    assert doctor_text(pods).startswith("! drain              worker-1: such as pod shop/web-0")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
+from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
@@ -58,47 +58,11 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
     ]
 
 
-def test_no_command_is_ever_broken() -> None:
-    """However narrow the terminal is: what is pasted is what runs."""
-    fix = "kubectl get pods -A --field-selector spec.nodeName=ip-10-20-30-40.eu-1.compute.internal"
-    failed = replace(STUCK, message="a long tale " * 12, hint=f"See: {fix}")
-    lines = lines_of(RunResult((failed,), excluded=(HELD,)), 60)
-    assert f"    {fix}" in lines
-    assert "    rollout release 4.2" in lines
-    assert max(len(line) for line in lines if line != f"    {fix}") <= 60
-    assert lines.index("Once you know the cause:") == lines.index("    rollout release 4.2") - 1
-
-
-def test_a_few_names_are_enough() -> None:
-    away = tuple(Exclusion(f"node-{number}", ExclusionReason.UNREACHABLE, "refused") for number in range(17))
-    lines = lines_of(RunResult((), excluded=away))
-    assert (lines[0], len(lines)) == ("0 of 17 nodes done in 24m10s.", 10)
-    assert lines[-4:] == [
-        "! and 12 more  not done either   → rollout status",
-        "Next:",
-        "    rollout doctor",
-        "    rollout apply",
-    ]
-    assert len(lines_of(RunResult((), excluded=away), None)) == 21
-
-
 def test_nodes_of_a_held_version_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
     assert lines_of(RunResult((), excluded=(AWAY, *held)), None)[1:3] == [
         "! node-7  unreachable: the connection was refused\\x1b[2J",
         f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
-    ]
-
-
-def test_a_skipped_node_is_named_once_with_its_reason() -> None:
-    away = NotStarted("node-2", "not started: the connection was refused", ExclusionReason.UNREACHABLE)
-    held = NotStarted("node-3", "not started: the gate command said no")
-    paused = NotStarted("node-4", "not started: it has been paused", ExclusionReason.PAUSED)
-    assert lines_of(RunResult((DONE,), (away, held, paused)))[:-3] == [
-        "1 of 3 nodes done in 24m10s, on 4081.2.1; left out: 1 paused.",
-        "! node-2  unreachable: not started: the connection was refused",
-        "! node-3  skipped: not started: the gate command said no",
-        "· node-4  not started: it has been paused",
     ]
 
 
@@ -237,12 +201,6 @@ NOT_DONE = {
     "version-held",
 }
 LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently"}
-
-
-def test_every_reason_is_one_of_the_two_kinds() -> None:
-    kinds = {reason.value: kind_of(reason) for reason in ExclusionReason}
-    assert {reason for reason, kind in kinds.items() if kind is ExclusionKind.NOT_DONE} == NOT_DONE
-    assert {reason for reason, kind in kinds.items() if kind is ExclusionKind.LEFT_OUT} == LEFT_OUT
 
 
 def test_the_documented_reasons_say_how_a_run_ends() -> None:

@@ -65,19 +65,10 @@ def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> Non
     assert past_of([[run(), *story, finished("w-1", "succeeded", 110)]], "here").reboots == (99,)
 
 
-def test_other_clusters_and_other_files_teach_nothing() -> None:
-    assert past_of([[run("there"), *STORY], [], [{"type": "what"}], STORY], "here") == Past()
-
-
 def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
     resumed = {**run(), "at": at(50)}
     story = [run(), step("w-1", "draining", 1), resumed, step("w-1", "drained", 60), finished("w-1", "succeeded", 70)]
     assert past_of([story], "here") == Past()
-
-
-def test_moments_that_cannot_be_read_are_passed_over() -> None:
-    story = [{**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:], wave(3, 212)]
-    assert past_of([[run(), *story]], "here") == Past((4,), (100,), (12,))
 
 
 def released(node: str, seconds: int, since: int, budget: str = "shop/db") -> Record:
@@ -112,24 +103,6 @@ def test_permits_that_come_back_together_are_one_turn_and_a_webhooks_delay_is_no
     by_others = released("w-1", 20, since=1, budget="")
     ended = [step("w-1", "drained", 22), finished("w-1", "succeeded", 60)]
     assert past_of([[run(), *together, by_others, *ended]], "here").turns == (7,)
-
-
-def test_a_drain_that_failed_teaches_no_turn() -> None:
-    story = [emptying("w-1", 1), released("w-1", 601, since=1), finished("w-1", "drain-failed", 601)]
-    assert past_of([[run(), *story]], "here") == Past()
-
-
-def test_a_node_that_had_nothing_to_evict_teaches_no_end_of_pods() -> None:
-    story = [step("w-1", "draining", 1), step("w-1", "drained", 2), finished("w-1", "succeeded", 60)]
-    past = past_of([[run(), *story]], "here")
-    assert (past.drains, past.endings) == ((1,), ())
-
-
-def test_permits_that_come_back_one_by_one_are_no_turns_of_their_own() -> None:
-    """As those of a StatefulSet do: four were used together, and what takes their place starts one after another."""
-    ordered = [emptying("w-1", 1), *(released("w-1", second, since=1) for second in (8, 11, 14, 17))]
-    ended = [step("w-1", "drained", 22), finished("w-1", "succeeded", 60)]
-    assert past_of([[run(), *ordered, *ended]], "here").turns == (7,)
 
 
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:

@@ -6,26 +6,20 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import Policy
 from rollout.model.progress import (
     NodeFinished,
     NodeStep,
-    NotStarted,
     Phase,
     PodBlocked,
     PodReleased,
-    RunFinished,
-    RunResult,
 )
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
-from rollout.report.history import replay
+from rollout.report.history import history_text, replay, timeline_text
 from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of
-from rollout.report.timeline import history_text, timeline_text
 from tests.report.builders import AT
-from tests.report.journals import ended, record
 from tests.report.test_json_lines import EVENTS, FAILED
 
 BEGUN = {
@@ -54,7 +48,7 @@ RUN: tuple[Record, ...] = (
     BEGUN,
     *(
         json.loads(msgspec.json.encode(record_of(line(event))))
-        for event in (*EVENTS[:2], *STEPS, NodeFinished(AT, FAILED), *EVENTS[2:])
+        for event in (*EVENTS[:2], *STEPS, NodeFinished.of(AT, FAILED), *EVENTS[2:])
     ),
 )
 
@@ -89,14 +83,6 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     ]
 
 
-def test_a_timeline_leaves_out_what_only_a_close_reader_wants() -> None:
-    told, all_told = rows(RUN), rows(RUN, details=True)
-    assert not any("pods left" in row for row in told)
-    assert sum("held back" in row for row in told) == 1
-    assert sum("7 pods left" in row for row in all_told) == 1
-    assert sum("held back" in row for row in all_told) == 3
-
-
 def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     told = rows(RUN)
     at = next(number for number, row in enumerate(told) if "rolled-back" in row)
@@ -111,53 +97,12 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told)
 
 
-ENDED = RunResult(
-    (),
-    (NotStarted("node-3", "not started: the connection was refused", ExclusionReason.UNREACHABLE),),
-    (NotStarted("node-4", "a failure"),),
-    (
-        Exclusion("node-5", ExclusionReason.NO_SUDO, "sudo asks for a password"),
-        Exclusion("node-6", ExclusionReason.PAUSED, "paused by an annotation"),
-    ),
-)
-
-
-def test_the_end_tells_of_nodes_that_no_plan_had() -> None:
-    records = (BEGUN, json.loads(msgspec.json.encode(record_of(line(RunFinished(AT, ENDED))))))
-    told = replay(records)
-    assert told.not_done == {
-        "node-5": "no-sudo, sudo asks for a password",
-        "node-3": "unreachable, not started: the connection was refused",
-    }
-    assert (told.not_started, told.left_out) == ({"node-4": "a failure"}, {"paused": 1})
-    assert rows(records)[3].endswith("2 not done (node-5, node-3), 1 not started (node-4); left out: 1 paused")
-    assert rows(records)[-4].endswith("the end: 2 not done, 1 not started")
-    assert [row.strip() for row in rows(records)[-3:]] == [
-        "node-5 was not done: no-sudo, sudo asks for a password",
-        "node-3 was not done: unreachable, not started: the connection was refused",
-        "node-4 was left: a failure",
-    ]
-
-
 def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
     resumed = replay((*RUN, again))
     assert (resumed.commands, resumed.by, resumed.ended) == (("apply", "resume"), "ann@laptop/12", "")
     assert "resume by bob@desk/7" in rows((*RUN, again))[-1]
     assert replay((*RUN, again, RUN[-1])).ended
-
-
-def test_moves_of_all_commands_are_summed_up() -> None:
-    ends = [ended(5, evictions=20, moved_twice=3), ended(6, evictions=4, moved_twice=0)]
-    told = replay([BEGUN, record("plan", 1, plan={"waves": [], "summary": {"pods_to_move": 21}}), *ends])
-    assert (told.pods_to_move, told.evictions, told.moved_twice) == (21, 24, 3)
-    assert "pods   21 pods had to move: 24 evictions, 3 of them of pods that came during the run" in timeline_text(told)
-    assert "evictions" not in timeline_text(replay(RUN))
-
-
-def test_a_new_day_is_marked() -> None:
-    tomorrow = {**BEGUN, "at": "2026-03-05T00:00:01Z", "command": "resume"}
-    assert rows((*RUN, tomorrow))[-2].strip() == "Thu 2026-03-05"
 
 
 @pytest.mark.parametrize(

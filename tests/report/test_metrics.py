@@ -19,7 +19,6 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     RunResult,
-    VersionHeld,
 )
 from rollout.report.metrics.delivery import Delivery
 from rollout.report.metrics.families import FAMILIES
@@ -48,7 +47,7 @@ def step(metrics: Metrics, seconds: float, phase: Phase, detail: str = "") -> No
 
 
 def finish(metrics: Metrics, outcome: Outcome, phase: Phase) -> None:
-    metrics.notify(NodeFinished(after(500), NodeResult("node-1", outcome, phase, 1.0)))
+    metrics.notify(NodeFinished.of(after(500), NodeResult("node-1", outcome, phase, 1.0)))
 
 
 def blocked(metrics: Metrics, budget: str, pod: str = "shop/cart-1") -> None:
@@ -78,20 +77,6 @@ def test_drains_and_reboots_are_measured_from_their_beginning() -> None:
     assert value(metrics, "reboot_duration_seconds_bucket", pool="", le="+Inf") == 1
 
 
-def test_a_reboot_that_an_earlier_process_began_is_not_measured() -> None:
-    metrics = begun()
-    step(metrics, 1, Phase.REBOOTING)
-    step(metrics, 2, Phase.READY)
-    assert value(metrics, "reboot_duration_seconds_count", pool="") == 0
-
-
-def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
-    metrics = begun()
-    step(metrics, 50, Phase.DRAINING)
-    step(metrics, 20, Phase.DRAINED)
-    assert value(metrics, "drain_duration_seconds_sum", pool="") == 0
-
-
 @pytest.mark.parametrize(
     ("outcome", "phase", "stands", "failures"),
     [
@@ -111,16 +96,6 @@ def test_a_node_that_has_ended_is_in_flight_no_more(outcome: Outcome, phase: Pha
     assert b"node_phase_start_timestamp_seconds{" not in metrics.text()
     counted = value(metrics, "node_failures_total", phase=phase, pool="")
     assert (counted or 0) == failures
-
-
-def test_only_a_success_ends_the_wait_for_a_reboot() -> None:
-    metrics = begun()
-    metrics.observe_nodes({"node-1": True, "node-9": False})
-    finish(metrics, Outcome.ROLLED_BACK, Phase.READY)
-    assert value(metrics, "reboot_required", node="node-1") == 1
-    finish(metrics, Outcome.SUCCEEDED, Phase.DONE)
-    assert value(metrics, "reboot_required", node="node-1") == 0
-    assert value(metrics, "reboot_required", node="node-9") == 0
 
 
 def test_pools_are_told_apart() -> None:
@@ -156,15 +131,6 @@ def test_nothing_is_held_once_its_drain_has_ended(ends: str) -> None:
     assert value(metrics, "held_evictions", budget="shop/cart") is None
 
 
-def test_budgets_without_end_share_a_series() -> None:
-    metrics = begun()
-    for number in range(300):
-        blocked(metrics, f"shop-{number}/cart", f"shop-{number}/cart-1")
-    text = metrics.text().decode()
-    assert text.count("\nnode_rollout_eviction_holds_total{") == 101
-    assert value(metrics, "eviction_holds_total", budget="(others)") == 200
-
-
 def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays() -> None:
     metrics = begun()
     step(metrics, 1, Phase.DRAINING)
@@ -182,29 +148,6 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
     assert value(metrics, "last_pass_result", result="ok") == 1
     assert value(metrics, "last_pass_result", result="partial") == 0
     assert value(metrics, "last_success_timestamp_seconds") == after(701).timestamp()
-
-
-def test_plans_side_by_side_do_not_forget_each_others_nodes() -> None:
-    """As of a FleetLock server: each host's reboot is a plan of its own, and several are under way at once."""
-    metrics = begun(replace(plan(), waves=(Wave(1, (planned("node-1"),), ""),)))
-    step(metrics, 1, Phase.DRAINING)
-    metrics.notify(PlanReady(after(2), replace(plan(), waves=(Wave(1, (planned("node-2"),), ""),))))
-    assert value(metrics, "nodes", phase="draining", pool="") == 1
-    assert value(metrics, "nodes", phase="pending", pool="") == 1
-    step(metrics, 61, Phase.DRAINED)
-    assert value(metrics, "drain_duration_seconds_count", pool="") == 1
-
-
-def test_versions_that_are_held_are_those_that_were_last_told() -> None:
-    metrics = begun()
-    metrics.notify(VersionHeld(AT, "4152.2.0", ("node-1",), "it failed"))
-    assert value(metrics, "version_held", version="4152.2.0") == 1
-    metrics.observe_held(["4152.3.0"])
-    assert value(metrics, "version_held", version="4152.2.0") is None
-    metrics.observe_held(["4152.2.0"])
-    assert value(metrics, "version_held", version="4152.2.0") == 1
-    metrics.observe_held([])
-    assert value(metrics, "version_held", version="4152.2.0") is None
 
 
 def test_every_family_is_exposed_and_no_other() -> None:
@@ -232,19 +175,6 @@ def test_what_is_new_is_delivered_and_nothing_twice() -> None:
         while not delivered:
             pass
     assert delivered == [4]
-
-
-def test_a_failure_is_told_once_and_tried_again() -> None:
-    told, tries = list[str](), list[int]()
-
-    def fail() -> None:
-        tries.append(1)
-        raise OSError("no room")
-
-    with Delivery("there", fail, lambda: 1, told.append, every=0.01):
-        while len(tries) < 3:
-            pass
-    assert told == ["the metrics do not reach there: no room"]
 
 
 def test_a_delivery_that_hangs_ends_with_the_patience_for_it() -> None:

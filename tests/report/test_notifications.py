@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.errors import BlockedError, InterruptedRunError, LockedError
+from rollout.errors import BlockedError, InterruptedRunError
 from rollout.execution.gates.gates import Later
 from rollout.model.notification import Level, Note, NotifyEvent, RolloutState, written
 from rollout.model.plan import ExclusionReason
@@ -18,7 +18,6 @@ from rollout.model.progress import (
     NotStarted,
     Outcome,
     Phase,
-    PlanReady,
     PodBlocked,
     RunFinished,
     RunResult,
@@ -32,7 +31,7 @@ from tests.report.builders import AT, plan
 
 def ended(name: str, outcome: Outcome = Outcome.SUCCEEDED) -> NodeFinished:
     message = "" if outcome is Outcome.SUCCEEDED else "it went wrong"
-    return NodeFinished(AT, NodeResult(name, outcome, Phase.DONE, 9.0, message))
+    return NodeFinished.of(AT, NodeResult(name, outcome, Phase.DONE, 9.0, message))
 
 
 def wave(index: int, *nodes: str, in_flight: int | None = None) -> WaveStarted:
@@ -55,41 +54,11 @@ def done(*events: StepEvent) -> list[tuple[int, int, int]]:
     return [(int(match[1]), int(match[2]), int(match[3])) for match in map(figures.match, words) if match]
 
 
-def test_each_names_when_where_and_which_rollout() -> None:
-    (note,) = notes(PlanReady(AT, plan()))
-    assert (note.at, note.run) == ("2026-03-04T05:06:07.089Z", "0123456789abcdef")
-    assert (note.cluster, note.server) == ("prod", "https://127.0.0.1:6443")
-    (unnamed,) = Noteworthy(plan(), "", 600.0).take(PlanReady(AT, plan()))
-    assert unnamed.cluster == "https://127.0.0.1:6443"
-
-
 def test_a_wave_is_done_when_its_nodes_have_ended() -> None:
     first, second = wave(1, "node-1"), wave(2, "node-2", "node-3")
     assert done(first) == []
     assert done(first, ended("node-1")) == [(1, 1, 1)]
     assert done(first, ended("node-1"), second, ended("node-3"), ended("node-2")) == [(1, 1, 1), (2, 2, 3)]
-
-
-def test_a_wave_of_which_nodes_were_left_is_done_when_the_next_begins() -> None:
-    first, second = wave(1, "node-1", "node-2"), wave(2, "node-3")
-    assert done(first, ended("node-1")) == []
-    assert done(first, ended("node-1"), second) == [(1, 1, 1)]
-    # of one in which nothing was done, and of the last, which the end tells of, there is none
-    assert done(first, second) == []
-    assert done(first, ended("node-1"), RunFinished(AT, RunResult(()))) == []
-
-
-def test_nodes_of_no_wave_are_counted() -> None:
-    """As those that an interruption has stranded: they end before any wave begins."""
-    assert done(ended("node-9", Outcome.STRANDED), wave(1, "node-1"), ended("node-1")) == [(1, 1, 2)]
-
-
-def test_of_nodes_that_follow_one_another_each_quarter_is_told() -> None:
-    names = [f"node-{number}" for number in range(1, 101)]
-    events: list[StepEvent] = [wave(1, *names, in_flight=3), *(ended(name) for name in names)]
-    assert done(*events) == [(1, 25, 25), (1, 50, 50), (1, 75, 75), (1, 100, 100)]
-    small: list[StepEvent] = [wave(1, *"abcdef", in_flight=2), *(ended(name) for name in "abcdef")]
-    assert [wave_ended for _, wave_ended, _ in done(*small)] == [2, 3, 5, 6]
 
 
 def test_failures_are_told_at_once_and_counted() -> None:
@@ -179,10 +148,6 @@ def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None
     assert list(over.broken_off(OSError("later"), AT)) == []
 
 
-def test_of_a_rollout_that_is_under_way_its_own_process_tells() -> None:
-    assert list(Noteworthy(plan(), "prod", 600.0).broken_off(LockedError("locked"), AT)) == []
-
-
 def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None:
     later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
     mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
@@ -198,28 +163,6 @@ def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None
         assert "the window has closed" in written(note).body
 
 
-def test_of_an_error_that_nobody_expected_only_the_type_is_told() -> None:
-    (note,) = Noteworthy(plan(), "prod", 600.0).broken_off(ValueError("https://user:secret@host"), AT)
-    assert note.body == "ValueError."
-
-
-def test_nothing_begins_where_nothing_is_planned() -> None:
-    empty = replace(plan(), waves=())
-    assert list(Noteworthy(empty, "prod", 600.0).take(PlanReady(AT, empty))) == []
-
-
-def test_the_words_of_a_start_and_of_a_hold() -> None:
-    start, hold = map(written, notes(PlanReady(AT, plan()), blocked("shop/cart-1", 600)))
-    assert start.title == "prod: rollout started: 3 nodes to 4081.2.1"
-    assert start.body == ("3 nodes in 2 waves.\nNext: rollout status --run\nCluster prod, rollout 0123456789abcdef")
-    assert hold.title == "prod: node-1 is held by shop/cart for 10m00s"
-    assert hold.body == (
-        "Pod shop/cart-1 (ReplicaSet/cart) cannot be evicted: needs 2 healthy pods, has 2.\n"
-        "The drain fails in 1m40s.\n"
-        "Next: kubectl describe pdb -n shop cart\nCluster prod, rollout 0123456789abcdef"
-    )
-
-
 def test_a_version_that_is_held() -> None:
     why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
     assert notes(Notice(AT, why)) == []
@@ -232,6 +175,6 @@ def test_a_version_that_is_held() -> None:
 
 
 def test_text_of_others_is_made_safe_in_bodies() -> None:
-    failed = NodeFinished(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
+    failed = NodeFinished.of(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
     (note,) = notes(failed)
     assert "\x1b" not in written(note).body

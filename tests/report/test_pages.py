@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import InputError
 from rollout.model.json_text import json_document
-from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning, TimeEstimate
+from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning
 from rollout.model.text import printable
 from rollout.report.lines import Record
 from rollout.report.markdown import run_markdown
@@ -28,7 +28,6 @@ from tests.report.journals import Night, fleet, held, plan, policy, record
 from tests.report.test_markdown import HOSTILE
 
 pytestmark = pytest.mark.usefixtures("utc")
-LARGEST = 3_000_000
 # What shows something, and fetches, runs and sends nothing.
 TAGS = frozenset(
     {
@@ -231,35 +230,3 @@ def test_markdown_begins_with_what_went_wrong() -> None:
     headings = [line for line in lines if line.startswith("### ")]
     assert headings == ["### Failures", "### Where the time went", "### Waves", "### Held evictions"]
     assert any("`worker-2`" in line and "`drain-failed in phase draining`" in line for line in lines)
-
-
-def test_a_run_that_went_well_is_a_short_page_and_says_so_first() -> None:
-    went_well = Night(tuple((f"worker-{number}",) for number in range(12))).records()
-    lines = run_markdown(report_of(went_well, origin="run.jsonl")).splitlines()
-    assert lines[0] == "## `prod.example:6443, Wed 2026-03-04`: completed: 12 nodes done in 49m02s"
-    assert len(lines) <= 60
-    page = page_of(went_well)
-    assert re.findall(r"<h2[^>]*>([^<]*)", page) == ["Timeline", "Where the time went", "Waves", "Nodes"]
-    assert len(re.findall("<h2", page_of(night()))) <= 6
-
-
-def test_markdown_of_a_fleet_fits_into_a_ticket() -> None:
-    assert len(run_markdown(report_of(fleet(1000, 10).records(), origin="run.jsonl"))) < 60_000
-
-
-@pytest.mark.parametrize(("waves", "rows"), [(60, 60), (61, 21), (1000, 30)])
-def test_a_plan_of_many_waves_is_seen_at_a_glance(waves: int, rows: int) -> None:
-    """So many side by side share a row, in which each has its bars."""
-    planned = replace(plan([[f"worker-{number}"] for number in range(waves)]), estimate=TimeEstimate(300 * waves))
-    page = plan_page(planned, zones={}, now=AT)
-    forecast = page[page.index('id="forecast"') : page.index("<footer>")]
-    assert forecast.count('<tr><th scope="row">') == rows
-    assert len(re.findall('<rect class="drain" x=', forecast)) == waves
-    assert ("Waves 1 to 3 (3)" in forecast) == (waves == 61)
-
-
-@pytest.mark.parametrize("together", [1, 10, 250])
-def test_a_thousand_nodes_are_a_page_that_can_be_sent(together: int) -> None:
-    made = page_of(fleet(1000, together).records())
-    assert len(made.encode()) < LARGEST
-    assert made.count("<details>") <= 110

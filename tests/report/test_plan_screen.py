@@ -7,8 +7,6 @@ import pytest
 
 from rollout.model.plan import (
     Estimate,
-    Exclusion,
-    ExclusionReason,
     PlanSummary,
     PlanWarning,
     RolloutPlan,
@@ -18,19 +16,18 @@ from rollout.model.plan import (
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
 from rollout.report.findings import blocked_line, finding_lines
-from rollout.report.plan_screen import brief_text, file_text, plan_text
+from rollout.report.plan_screen import brief_text, plan_text
 from tests.report.builders import blocker, plan, planned
 
 NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
 ZONES = {"node-1": "a", "node-2": "b", "node-3": "b"}
-FULL = "full wave: at most 1 at once"
 
 
-def of_waves(*becauses: str) -> RolloutPlan:
-    """A node a wave, all alike but for why."""
+def of_waves(*notes: str) -> RolloutPlan:
+    """A node a wave, all alike but for their notes."""
     waves = tuple(
-        Wave(index, (planned(f"node-{index}"),), because, estimate=Estimate(180))
-        for index, because in enumerate(becauses, 1)
+        Wave(index, (planned(f"node-{index}"),), "full wave", note, estimate=Estimate(180))
+        for index, note in enumerate(notes, 1)
     )
     return replace(plan(), waves=waves, excluded=(), summary=PlanSummary(len(waves), len(waves), 1, 28))
 
@@ -52,35 +49,14 @@ def test_a_plan_has_its_place_its_waves_who_is_left_out_and_its_end() -> None:
     assert text.splitlines()[-2:] == ["Next:", "    rollout apply"]
 
 
-def test_versions_stand_in_rows_only_where_they_differ() -> None:
-    other = replace(planned("node-9"), staged_version="")
-    mixed = replace(plan(), waves=(*plan().waves, Wave(3, (other,), "")))
-    assert "VERSION" in rows(mixed)[0]
-    assert "VERSION" not in rows(plan())[0]
-
-
-@pytest.mark.parametrize(
-    ("because", "note"),
-    [
-        (FULL, ""),
-        ("canary: one at a time", "canary"),
-        ("control plane, one at a time", "control plane"),
-        ("step 1 of the ramp: full wave: at most 2 at once", "step 1 of the ramp"),
-        (f"{FULL}; shares shop/db, one pod at a time: +1m", "waits for budget shop/db, +1m"),
-        (f"{FULL}; drains gradually: the budget shop/db allows 2 at a time", "waits for budget shop/db"),
-        (f"pool web: {FULL}; the budget shop/db allows nothing now", "pool web; budget shop/db allows nothing now"),
-        ("with more nodes, a/b would lose more pods at once than its budget allows (1)", "kept small by a/b"),
-        ("with more nodes, drains would wait too long for a/b, which lets 2 pods at a time go", "kept small by a/b"),
-        ("the next begins as soon as one of 3 is back", "the next begins as soon as one of 3 is back"),
-    ],
-)
-def test_only_what_nobody_expects_is_noted(because: str, note: str) -> None:
-    cells = rows(of_waves(because))[1]
+@pytest.mark.parametrize("note", ["", "canary", "pool web; budget shop/db allows nothing now"])
+def test_only_what_nobody_expects_is_noted(note: str) -> None:
+    cells = rows(of_waves(note))[1]
     assert cells == ["1", "node-1", "5", "3m", *([note] if note else [])]
 
 
 def test_equal_waves_of_one_node_that_follow_are_one_row() -> None:
-    made = of_waves(f"{FULL}; the budget a/b allows nothing now", *["control plane, one at a time"] * 3)
+    made = of_waves("budget a/b allows nothing now", *["control plane"] * 3)
     assert rows(made)[1:] == [
         ["1", "node-1", "5", "3m", "budget a/b allows nothing now"],
         ["2\N{EN DASH}4", "node-2, then node-3, then node-4", "15", "9m", "control plane"],
@@ -131,7 +107,7 @@ def test_nothing_is_wider_than_the_terminal_but_the_command(width: int) -> None:
     ],
 )
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
-    made = replace(of_waves(FULL), estimate=estimate)
+    made = replace(of_waves(""), estimate=estimate)
     assert plan_text(made, zones={}, width=120).splitlines()[-1] == f"{sentence} 28 pods move."
 
 
@@ -155,33 +131,14 @@ def test_equal_findings_are_told_once_with_a_count() -> None:
     ]
 
 
-def test_who_cannot_be_taken_is_a_finding() -> None:
-    away = [Exclusion(f"node-{n}", ExclusionReason.UNREACHABLE, "no SSH key is accepted\x1b[2J") for n in (7, 8)]
-    text = plan_text(replace(plan(), excluded=tuple(away)), zones={}, width=120)
-    assert "! node-7, node-8  unreachable: no SSH key is accepted\\x1b[2J" in text.splitlines()
-
-
 def test_what_apply_shows_has_ten_lines() -> None:
     policy = Policy(max_unavailable=Count(3), drain=DrainPolicy(force=True))
     warnings = tuple(PlanWarning(f"node-{n}", f"pod/a/b{n}", f"finding {n}") for n in range(9))
-    becauses = [f"step {n} of the ramp" for n in range(15)]
-    made = replace(of_waves(*becauses), policy=policy, warnings=warnings, estimate=TimeEstimate(600))
+    notes = [f"step {n} of the ramp" for n in range(15)]
+    made = replace(of_waves(*notes), policy=policy, warnings=warnings, estimate=TimeEstimate(600))
     lines = brief_text(made, zones={}, width=80).splitlines()
     assert len(lines) == 10
     assert "! as you asked, not the default: --force; --max-unavailable 3" in lines
     assert any("more rows: rollout plan)" in line for line in lines)
     assert any("6 more findings: rollout plan" in line for line in lines)
     assert lines[-1].startswith("About 10 min.")
-
-
-def test_a_saved_plan_that_is_to_run_is_named_with_what_it_gives_up() -> None:
-    made = replace(plan(), policy=Policy(drain=DrainPolicy(force=True)))
-    name, weak = file_text(made, "my.plan", None).splitlines()
-    assert name == "my.plan, made 2026-03-04T05:06:07Z: 3 nodes in 2 waves, of https://127.0.0.1:6443"
-    assert weak == "! --force: pods that nothing starts again are evicted"
-
-
-def test_a_plan_with_nothing_to_do_says_so() -> None:
-    empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    for text in (plan_text(empty, zones={}, width=80), brief_text(empty, zones={}, width=80)):
-        assert text.splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."

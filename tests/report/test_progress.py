@@ -1,6 +1,5 @@
 import io
 import re
-import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -8,9 +7,7 @@ from dataclasses import replace
 
 import pyte
 import pytest
-from msgspec import structs
 from rich.console import Console
-from rich.text import Text
 
 from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
@@ -28,7 +25,6 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed
 from rollout.report import live
-from rollout.report.console import SharedConsole
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -59,22 +55,6 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
     assert all(line[2] == ":" and line[5] == ":" for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("node-1: succeeded after 30s, now on 4081.2.1")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_plain_lines_on_a_terminal_are_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an abort, which has no board."""
-    monkeypatch.setenv("COLUMNS", "40")
-    stream = Terminal()
-    message = "ada@laptop/4711 holds the lock: watching up to 30s for a renewal"
-    PlainLines(stream).notify(Notice(EVENTS[0].at, message))
-    first, *rest = stream.getvalue().splitlines()
-    assert max(map(len, (first, *rest))) <= 40
-    assert " ".join((first[9:], *(line.strip() for line in rest))) == message
 
 
 class Hands:
@@ -143,23 +123,13 @@ def test_a_pod_that_stays_held_back_is_told_of_now_and_then() -> None:
     assert [line.endswith("may go") for line in told] == [False, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("has", "told"),
-    [(2, "needs 2 healthy, has 2; "), (3, "needs 2 healthy, has 3, its last evictions not counted yet; ")],
-)
-def test_a_budget_that_has_more_than_it_needs_says_why_it_refuses(has: int, told: str) -> None:
-    """As a controller does that has fallen behind: what an API server grants, it takes off the permits alone."""
-    held = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "", 540.04, 2, has)
-    assert f"by shop/cart: {told}" in sentence(held)
-
-
 def test_silence_is_filled_with_how_the_whole_stands() -> None:
     stream = io.StringIO()
     with PlainLines(stream, quiet=0.2) as lines:
         lines.notify(EVENTS[0])
         lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
         lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
-        lines.notify(NodeFinished(AT, FAILED))
+        lines.notify(NodeFinished.of(AT, FAILED))
         end = time.monotonic() + 60
         while "ended" not in stream.getvalue() and time.monotonic() < end:
             time.sleep(0.05)
@@ -173,16 +143,6 @@ def test_a_pipe_that_closes_ends_nothing() -> None:
         lines.notify(EVENTS[0])
         stream.close()
         time.sleep(0.3)
-
-
-def test_a_blocked_pod_names_its_budget_and_the_time_left() -> None:
-    told = "node-1: shop/cart-1 is held back by shop/cart: needs 2 healthy pods; waits 0s, 9m00s left"
-    assert sentence(EVENTS[3]) == told
-
-
-def test_a_node_left_cordoned_is_told_so() -> None:
-    left = NodeFinished(AT, replace(FAILED, left_cordoned=True))
-    assert sentence(left).endswith("it runs the old version; it stays cordoned")
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -219,13 +179,6 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     assert any("node-0" in line and "rebooting" in line for line in shown)
 
 
-def test_finished_nodes_are_printed_above_and_counted() -> None:
-    shown = screen(*EVENTS[:5], NodeFinished(AT, FAILED))
-    assert "✔ node-1  on 4081.2.1  30s\n" in shown
-    assert "✘ node-2  it runs the old version\n" in shown
-    assert "2 of 3 done, 1 failed" in shown
-
-
 def test_no_escape_of_a_host_reaches_the_terminal() -> None:
     evil = "\x1b]0;owned\x07\x1b[2J"
     shown = screen(NodeStep(AT, "node-1", Phase.DRAINING, evil), Notice(AT, evil))
@@ -252,7 +205,7 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
             for node in pair:
                 shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
             for node in pair:
-                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
+                shown.notify(NodeFinished.of(AT, replace(FAILED, node=node)))
 
     monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
     with LiveProgress(console) as shown:
@@ -266,45 +219,6 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
     lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
     assert sum("✘ node-" in line for line in lines) == len(nodes)
     assert [line for line in lines if "on its way" in line] == []
-
-
-def test_what_others_write_beside_a_board_leaves_nothing_of_it_standing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the lines of `-v`, which know of no board: they come from every thread that asks something."""
-    stream = Slow()
-    monkeypatch.setenv("COLUMNS", "80")
-    console = SharedConsole(stderr=True, force_terminal=True)
-    console.file = stream
-
-    def write(thread: int) -> None:
-        for number in range(25):
-            console.show(Text(f"line {thread} {number}"))
-
-    monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
-    # threads give way to each other in the middle of what they do
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    with LiveProgress(console) as shown:
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        # the board grows and shrinks meanwhile
-        for number in range(40):
-            for node in (f"node-{number}", f"other-{number}"):
-                shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
-            for node in (f"node-{number}", f"other-{number}"):
-                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
-        for thread in threads:
-            thread.join()
-    sys.setswitchinterval(interval)
-    terminal = pyte.HistoryScreen(80, 24, history=5000)
-    pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
-    lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
-    assert sum(line.startswith("line ") for line in lines) == 8 * 25
-    assert [line for line in lines if "on its way" in line] == []
-
-
-def test_a_narrow_terminal_is_no_error() -> None:
-    assert "0 of 3 done" in screen(*EVENTS[:4], width=30)
 
 
 class _Broken:
@@ -325,29 +239,6 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
     assert isinstance(observer.failure, BrokenPipeError)
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_held_pod_never_loses_how_much_time_is_left(width: int) -> None:
-    held = EVENTS[3]
-    assert isinstance(held, PodBlocked)
-    named = structs.replace(
-        held, node="ip-10-20-30-40.eu-1.compute.internal", pod="a-long-namespace/cart-7d9f8b6c5-x2x4z"
-    )
-    assert "9m00s left" in screen(
-        EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width
-    )
-
-
-@pytest.mark.parametrize("width", range(60, 130, 5))
-def test_nor_where_the_names_are_short(width: int) -> None:
-    """The longest form that fits is chosen by what the other columns leave."""
-    held = EVENTS[3]
-    assert isinstance(held, PodBlocked)
-    named = structs.replace(held, node="worker-3", pod="shop/ledger-7d9f8b6c5-x2x4z", budget="shop/ledger")
-    shown = screen(EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width)
-    assert "9m00s left" in shown
-    assert "7 pods left" in shown
-
-
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("stop", [StopRequest(), StopRequest(revert=True)], ids=["finish", "revert"])
 def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: StopRequest) -> None:
@@ -361,40 +252,12 @@ def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: Stop
     assert "Ctrl-C again: quit now" in stream.getvalue().splitlines()[-1]
 
 
-def test_what_takes_longer_than_estimated_is_told_so() -> None:
-    stream, hands = io.StringIO(), Hands()
-    console = Console(file=stream, force_terminal=True, width=120, color_system=None, highlight=False)
-    live = LiveProgress(console, hands)
-    ready = EVENTS[0]
-    assert isinstance(ready, PlanReady)
-    live.notify(replace(ready, plan=replace(ready.plan, estimate=TimeEstimate(60))))
-    for hands.at, told in ((59.0, "59s of about 1m00s"), (61.0, "1m01s, longer than estimated")):
-        console.print(live._render())
-        assert told in stream.getvalue()
-
-
 def board(live: LiveProgress, width: int = 80) -> str:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, color_system=None, highlight=False)
     live._console = console
     console.print(live._render())
     return stream.getvalue()
-
-
-def test_before_there_is_a_plan_the_board_says_what_is_waited_for() -> None:
-    hands = Hands()
-    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
-    assert "0s  starting" in board(live)
-    live.notify(Notice(AT, "ann@laptop/12 holds the lock: watching up to 30s for a renewal"))
-    hands.at = 4.0
-    shown = board(live)
-    assert "4s  ann@laptop/12 holds the lock: watching up to 30s for a renewal" in shown
-    assert "of 0 done" not in shown
-    hands.at = 30.0
-    live.notify(EVENTS[0])
-    hands.at = 42.0
-    # the wait is none of the estimate's time
-    assert "0 of 3 done, 12s" in board(live)
 
 
 def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() -> None:
@@ -408,13 +271,13 @@ def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() ->
     hands.at = 50.0
     assert "50s of about 1m00s" in board(live, 120)
     first = next(node.name for node in waves[0].nodes)
-    live.notify(NodeFinished(AT, NodeResult(first, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+    live.notify(NodeFinished.of(AT, NodeResult(first, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
     share = 30 / len(waves[0].nodes)
     assert f"50s of about {elapsed(50 * 60 / share)}" in board(live, 120)
     hands.at = 50 * 60 / share + 1
     assert "longer than estimated" in board(live, 120)
     for name in names[1:]:
-        live.notify(NodeFinished(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+        live.notify(NodeFinished.of(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
     ended = board(live, 120)
     assert "3 of 3 done" in ended
     assert "estimated" not in ended

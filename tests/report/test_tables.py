@@ -3,15 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.model.memory import Memory, VersionFailures
-from rollout.model.plan import TimeEstimate
-from rollout.planning.explanation import Explanation, NotThere
-from rollout.planning.memory import why_held
 from rollout.planning.status import NodeStatus
-from rollout.report.findings import explanation_text, rehearsal_text
 from rollout.report.status import FollowUp, status_text
 from tests.report.builders import STATUS_FIELDS
 
@@ -70,28 +64,9 @@ def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(rea
     assert "kubectl" not in line
 
 
-def test_a_paused_host_that_is_silent_is_unreachable() -> None:
-    assert "unreachable" in status_text([replace(SILENT, reason="paused: by ana"), WAITING]).splitlines()[1]
-
-
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
     [row] = json.loads(json_document([WAITING]))
     assert list(row) == STATUS_FIELDS
-
-
-def test_a_rehearsal_counts_objections() -> None:
-    text = rehearsal_text([Rehearsal("node-1", 4, ()), Rehearsal("node-2", 1, ("shop/cart-1: not now",))])
-    rows = [line.split(maxsplit=2) for line in text.splitlines()[1:3]]
-    assert rows == [["node-1", "4", "-"], ["node-2", "1", "shop/cart-1: not now"]]
-    assert text.splitlines()[-1] == "Dry run: nothing was changed; 1 objection by the API server."
-    many = [Rehearsal(f"node-{number}", 2, ("not now",) if number == 40 else ()) for number in range(100)]
-    _, fine, objected, _, last = rehearsal_text(many).splitlines()
-    assert fine.split() == ["99", "nodes:", "node-0,", "node-1,", "node-2", "and", "96", "more", "198", "-"]
-    assert objected.split() == ["node-40", "2", "not", "now"]
-    assert "1 objection" in last
-    narrow = rehearsal_text([*many, Rehearsal("node-x", 1, ("no to one", "no to two"))], 40).splitlines()
-    assert narrow[1].split()[-1] == "198"
-    assert narrow[-5:-3] == ["    no to one", "    no to two"]
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
@@ -125,22 +100,3 @@ def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     others = [replace(WAITING, node=f"cp-{number}") for number in range(4)]
     assert status_text([*rows, *others], width=160).count("version 2 is held") == 4
     assert status_text(rows, wide=True).count("(rollout release 2)") == 4
-
-
-def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
-    memory = Memory(versions={"4081.2.1": VersionFailures(nodes=("a",), at="2026-03-04T05:06:07Z", held_since="x")})
-    why = why_held(memory, "4081.2.1")
-    rows = [replace(WAITING, node=name, reason=f"version-held: {why} (rollout release 4081.2.1)") for name in "ab"]
-    text = status_text([*rows, *(replace(WAITING, node=name) for name in "cd")], memory=memory)
-    assert text.count(why) == 1
-    assert text.endswith("Release it once it is mended.\nNext:\n    rollout release 4081.2.1")
-
-
-def test_an_explanation_says_once_what_keeps_a_node_out_of_many_waves() -> None:
-    earlier = [NotThere(wave, ("it is full",) if wave != 7 else ("a budget",)) for wave in range(1, 600)]
-    lines = explanation_text(Explanation("n", 600, "the rest", not_earlier=tuple(earlier)), TimeEstimate()).splitlines()
-    assert lines[1:] == [
-        "  not in waves 1 to 6: it is full",
-        "  not in wave 7: a budget",
-        "  not in waves 8 to 599: it is full",
-    ]

@@ -60,16 +60,6 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     assert set(marks(lab, "worker-1")) == {"last-result"}
 
 
-@pytest.mark.exhaustive
-def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None:
-    fail(lab, rollout)
-    lab.call(lambda: lose_hosts(lab))
-    assert rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE).outcomes == {"worker-1": "not-back"}
-    mend(lab, "worker-1")
-    assert rollout(lab, "abort", "--yes").code == 0
-    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})
-
-
 def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
     ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)

@@ -9,7 +9,6 @@ ends. A node with nothing to do, or one that a flag, a cordon or a pause holds b
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -82,23 +81,6 @@ def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(case: str, star
     assert ended.summary["failed"] == ended.summary["skipped"] == ended.summary["not_started"] == []
 
 
-def test_people_read_it_in_the_last_lines_with_the_next_step(start_lab: StartLab, run: Run) -> None:
-    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
-    ended = run(lab, "apply", *TEXT)
-    figures, name, *steps = ended.stdout.splitlines()[-5:]
-    assert (ended.code, re.sub(r"in \w+,", "in 1s,", figures)) == (
-        4,
-        "2 of 3 nodes done in 1s, on 4152.2.0; left out: 1 excluded.",
-    )
-    assert name.startswith("! worker-2  unreachable: ")
-    assert steps == ["Next:", "    rollout doctor", "    rollout apply"]
-    assert "ended, 1 node left" in run(lab, "history").stdout
-    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
-    assert told["not_done"].keys() == {"worker-2"}
-    assert told["not_done"]["worker-2"].startswith("unreachable, ")
-    assert told["left_out"] == {"excluded": 1}
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "flags", "reason"),
@@ -119,30 +101,6 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     assert ended.code == 0, ended.stderr
     assert ended.summary["not_done"] == []
     assert ended.summary["left_out"] == ({"excluded": 2} if reason == "excluded" else {"excluded": 1, reason: 1})
-
-
-def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run: Run) -> None:
-    """Neither where all hosts are silent, nor where only those are that might have something to do."""
-    lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
-    for flags in (("--node", "worker-2"), ("--ssh-port", "1")):
-        for command in ("apply", "--yes"), ("apply", "--dry-run"):
-            ended = run(lab, *command, *flags)
-            assert ended.code == 4, ended.stderr
-            assert "Next:\n    rollout doctor\n" in ended.stdout
-            assert "Nothing to do" not in ended.stdout
-    assert untouched(lab)
-
-
-def test_a_plan_tells_nothing_to_do_from_nothing_that_can_be_judged(start_lab: StartLab, run: Run) -> None:
-    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
-    silent, waiting = ("--node", "worker-2"), ("--node", "worker-1,worker-2")
-    assert run(lab, "plan", *silent).code == 4
-    assert run(lab, "plan", *silent, "--detailed-exitcode").code == 4
-    assert run(lab, "plan", *waiting, "--detailed-exitcode").code == 2
-    assert run(lab, "plan", *silent, "--exclude", "worker-2", "--detailed-exitcode").code == 0
-    asked = run(lab, "check-update", *silent)
-    assert asked.code == 4
-    assert "worker-2" in asked.stdout
 
 
 def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:

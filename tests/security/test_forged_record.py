@@ -21,14 +21,12 @@ from tests.apply.test_resume import Start, run_of
 from tests.operate.conftest import killed_at, record
 from tests.security.records import put_record, sealed
 from tests.security.test_odd_input import put_on_node
-from tests.security.test_saved_plans import serving
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
     *("--set", "lock.duration=2s", "--control-plane", "exclude"),
 )
 APPLY = ("apply", "--yes", *ONCE[2:])
-ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -48,24 +46,6 @@ def labels(lab: Lab) -> set[str]:
 
 def rebooted(lab: Lab) -> set[str]:
     return {name for name, reboots in lab.scoreboard().reboots.items() if reboots}
-
-
-@pytest.mark.exhaustive
-def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    with serving() as theirs, killed_at(lab, tmp_path, "drained", *ONCE) as node:
-        forge(lab, lambda plan: plan["policy"]["gates"]["alerts"].update(url=theirs.url))
-        ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s")
-        assert ended.code == 0, ended.stderr
-        assert theirs.logins == []
-        assert (rebooted(lab), ended.summary["succeeded"]) == ({node}, [node])
-        reasons = set(ended.summary["reasons"].values())
-        assert reasons
-        assert all(f"alerts of {theirs.url} are not asked for" in reason for reason in reasons)
-        last = rollout(lab, *ONCE)
-        assert (last.code, theirs.logins, lab.scoreboard().clean) == (0, [], True)
 
 
 @pytest.mark.sample
@@ -154,20 +134,6 @@ def test_rules_that_no_flag_takes_are_none_of_a_record(started: Start, rollout: 
         assert rollout(lab, "abort", "--yes").code == 0
 
 
-@pytest.mark.exhaustive
-def test_an_unattended_pass_waits_for_as_long_as_its_own_settings_say(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """In a millisecond no host comes back, and the node would stay cordoned."""
-    lab = started("default", 4)
-    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
-        forge(lab, lambda plan: plan["policy"].update(reboot_timeout="1ms", ready_timeout="1ms"))
-        ended = rollout(lab, *ONCE)
-        assert ended.code == 0, ended.stderr
-        assert node in rebooted(lab)
-        assert (len(rebooted(lab)), lab.scoreboard().clean) == (3, True)
-
-
 def roll_back(lab: Lab) -> None:
     """From now on hosts come back in their old version; in the lab's loop."""
     for machine in lab.machines.values():
@@ -219,27 +185,6 @@ def test_no_record_makes_a_rival_accepted(
         assert ended.code == 6, ended.stdout
         assert "kured" in ended.stderr
         assert rebooted(lab) == set()
-
-
-def test_no_text_of_a_record_steers_a_terminal(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 4)
-
-    def change(plan: dict[str, Any]) -> None:
-        plan["created_at"] = ESCAPE
-        plan["cluster"]["server"] = ESCAPE
-        plan["warnings"].append({"node": "worker-1", "object": ESCAPE, "message": ESCAPE, "kind": "pod"})
-        plan["excluded"].append({"node": ESCAPE, "reason": "no-update", "message": ESCAPE, "pool": ""})
-        for wave in plan["waves"]:
-            wave["because"] = ESCAPE
-            for node in wave["nodes"]:
-                node.update(running_version=ESCAPE, staged_version=ESCAPE, detail=ESCAPE)
-
-    with killed_at(lab, tmp_path, "drained", *APPLY):
-        forge(lab, change)
-        for words in (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", "--force-unlock", run_of(lab))):
-            ended = rollout(lab, *words)
-            assert "\x1b" not in ended.stdout + ended.stderr, words
-            assert "\x07" not in ended.stdout + ended.stderr, words
 
 
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])

@@ -8,8 +8,6 @@ but begun nodes, by their own marks, where their operator asks for that by name.
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,11 +27,6 @@ from tests.waiting import wait_until
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
 UNPASSED = ("--set", "gates.after-reboot-annotations=checks.example/after")
 TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "no health", "no gzip", "a bomb")
-MEASURED = (
-    "import resource, subprocess, sys;"
-    "ended = subprocess.run([sys.executable, '-m', 'rollout', *sys.argv[1:]], stdout=subprocess.DEVNULL, check=False);"
-    "print(ended.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)"
-)
 
 
 @contextmanager
@@ -42,15 +35,6 @@ def interrupted(started: Start, home: Path, *flags: str, nodes: int = 5) -> Iter
     lab = started("default", nodes)
     with stopped_at(lab, home, "booted", *UNPASSED, "--set", "lock.duration=3s", *flags) as node:
         yield lab, node
-
-
-def peak(lab: Lab, home: Path, *arguments: str) -> tuple[int, int]:
-    """What a command ended with, and the most memory that it took, in MiB."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment}
-    words = [sys.executable, "-c", MEASURED, *arguments]
-    told = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, timeout=100, check=True)
-    code, megabytes = told.stdout.split()
-    return int(code), int(megabytes)
 
 
 def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Start, tmp_path: Path) -> None:
@@ -105,17 +89,6 @@ def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_pa
             assert "bug" not in ended.stderr, (words, ended.stderr)
         refused = rollout(lab, "apply", "--yes")
         assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
-
-
-def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Another operator's settings name another namespace for lock and record."""
-    with interrupted(started, tmp_path) as (lab, _node):
-        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
-            ended = rollout(lab, *words, "--set", "lock.namespace=default")
-            assert ended.code == code
-            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(

@@ -7,16 +7,14 @@ is missing is named before anything is touched. Played by the lab's API server, 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
+from rollout.gather.cluster.rights import apply_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -36,14 +34,6 @@ def printed() -> tuple[dict[str, Any], ...]:
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:
     lab.call(lambda: setattr(lab.api.access, "grants", tuple(grants)))
-
-
-def without_each(grants: tuple[Grant, ...]) -> Iterator[tuple[Grant, ...]]:
-    """All of them but for one verb of one rule."""
-    for rule in grants:
-        for verb in rule.verbs:
-            rest = tuple(kept for kept in rule.verbs if kept != verb)
-            yield tuple(msgspec.structs.replace(rule, verbs=rest) if one is rule else one for one in grants)
 
 
 @pytest.fixture
@@ -86,16 +76,6 @@ def test_no_rule_of_them_writes_everywhere() -> None:
             assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
 
 
-def test_each_right_is_needed_and_missed(lab: Lab) -> None:
-    """Over the real wire; what is asked is what `doctor` and `apply` ask."""
-    api, needs = connect(lab.kubeconfig, None), apply_rights("kube-system")
-    missed: list[Right] = []
-    for fewer in without_each(grants_of(printed())):
-        grant(lab, fewer)
-        missed += missing_rights(api, needs)
-    assert sorted(map(str, missed)) == sorted(map(str, needs))
-
-
 @pytest.mark.parametrize(
     ("denial", "missing", "verdict"),
     [
@@ -111,18 +91,3 @@ def test_doctor_names_what_is_missing(denial: Denial, missing: str, verdict: str
     assert doctor.code == (ExitCode.ERROR if verdict == "fail" else ExitCode.OK)
     (subject,) = rights(doctor, verdict)
     assert subject == f"{missing} in namespace {denial.namespace}"
-
-
-def test_rights_in_another_namespace_or_to_another_name_do_not_count(lab: Lab, run: Run) -> None:
-    elsewhere = run("apply", "--yes", "--set", "lock.namespace=ops")
-    assert elsewhere.code == ExitCode.ERROR
-    assert "update configmaps node-rollout in namespace ops (to be resumable from any machine)" in elsewhere.stderr
-    other = [
-        msgspec.structs.replace(rule, resource_names=("another",)) if "configmaps" in rule.resources else rule
-        for rule in grants_of(printed())
-    ]
-    grant(lab, other)
-    refused = run("apply", "--yes")
-    assert refused.code == ExitCode.ERROR
-    assert "get configmaps node-rollout in namespace kube-system" in refused.stderr
-    assert not any(lab.scoreboard().reboots.values())

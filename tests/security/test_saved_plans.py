@@ -8,7 +8,6 @@ link, and takes mode and umask as they are.
 
 import json
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -323,30 +322,6 @@ def test_a_plan_is_written_to_a_standard_stream(untouched: Lab, home: Path) -> N
     assert ended.stdout.count('"plan_id"') == 1
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_links_target_is_written(untouched: Lab, home: Path, *, there: bool) -> None:
-    (home / "kept").mkdir()
-    target, link = home / "kept" / "web.plan", home / "link"
-    link.symlink_to("kept/web.plan")
-    if there:
-        target.write_text("old")
-    assert rollout(home, untouched, "plan", "--out", "link").code == 0
-    assert link.is_symlink()
-    assert json.loads(target.read_text())["plan_id"]
-    assert [path.name for path in target.parent.iterdir()] == ["web.plan"]
-
-
-def test_mode_and_umask_are_respected(untouched: Lab, home: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        made = saved_plan(home, untouched)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(made.stat().st_mode) == 0o640
-    made.chmod(0o604)
-    assert stat.S_IMODE(saved_plan(home, untouched).stat().st_mode) == 0o604
-
-
 @contextmanager
 def not_as_root() -> Iterator[None]:
     """Root may write everything, so it is somebody else for the while."""
@@ -367,15 +342,3 @@ def test_a_file_that_may_not_be_written_is_not_replaced() -> None:
         with not_as_root(), pytest.raises(InputError, match=r"cannot write .*: Permission denied"):
             write_whole(kept, b"new")
         assert kept.read_text() == "kept"
-
-
-def test_a_file_in_a_folder_of_others_is_written_in_place() -> None:
-    with TemporaryDirectory() as folder:
-        shared = Path(folder) / "shared.plan"
-        shared.write_text("what was there before")
-        shared.chmod(0o666)
-        Path(folder).chmod(0o555)
-        with not_as_root():
-            write_whole(shared, b"new")
-        assert (shared.read_text(), list(Path(folder).iterdir())) == ("new", [shared])
-        Path(folder).chmod(0o755)

@@ -8,23 +8,17 @@ command is told is no flag's name, so that it may run `rollout` itself.
 
 import ast
 import json
-import os
 import shlex
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rollout.adapters.ansible.inventory import read_inventory
-from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
-from rollout.adapters.ssh.sockets import through
 from rollout.errors import ExitCode
-from rollout.gather.inventory.reading import SshDefaults
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -36,8 +30,6 @@ from tests.scripted_api import Exchange, Kubeconfig, scripted
 SECRET = "s3cr3t-t0ken"
 SECRETS = {TOKEN_VARIABLE: SECRET, PASSPHRASE_VARIABLE: SECRET}
 SOURCES = Path(__file__).parents[2] / "rollout"
-ANSIBLE = Path(sys.executable).with_name("ansible-inventory")
-needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +126,6 @@ def test_a_password_in_the_servers_address_is_kept_nowhere(start_lab: StartLab, 
         assert "admin" not in written
 
 
-def test_no_error_shows_the_servers_password(home: Path) -> None:
-    for server in ("https://admin:s3cr3t@127.0.0.1:1", "https://admin:s3cr3t/@127.0.0.1:1", "https://admin:s3cr3t@["):
-        Kubeconfig(server, user={}).write(home / "kubeconfig")
-        ended = rollout(home, "status", "-v", KUBECONFIG="kubeconfig")
-        assert ended.code == ExitCode.ERROR
-        assert_unshown(ended)
-
-
 def test_the_password_in_the_address_logs_in_as_with_kubectl(home: Path) -> None:
     with scripted(lambda exchange: exchange.answer(403, b"{}")) as server:
         Kubeconfig(server.url.replace("://", "://admin:pa%40ss@"), user={}).write(home / "kubeconfig")
@@ -173,51 +157,6 @@ def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, h
     assert {name for name in inherited if name.startswith("ROLLOUT_")} - set(untouched.environment) == set(GateVariable)
     assert SECRET not in inherited.values()
     assert (written["code"], written["nodes"]) == (0, 5), written["stderr"]
-
-
-def test_a_proxy_command_inherits_no_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**SECRETS, "OTHER": "value"}.items():
-        monkeypatch.setenv(name, value)
-    written = home / "environment"
-    stream, relay = through(["sh", "-c", f"env > {written}.new; mv {written}.new {written}"], time.monotonic() + 60, 1)
-    with stream:
-        while not written.exists():
-            time.sleep(0.02)
-    relay.end()
-    assert "OTHER=value" in written.read_text()
-    assert SECRET not in written.read_text()
-
-
-LOGIN = """#!{python}
-import json, os
-json.dump(dict(os.environ), open({written!r}, "w"))
-print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {token}}}))
-"""
-
-
-def test_a_login_program_inherits_no_secret_of_ours(untouched: Lab, home: Path) -> None:
-    """It has all the rest of the environment, as under kubectl: it may log in by it."""
-    program, written = home / "login", str(home / "environment")
-    program.write_text(LOGIN.format(python=sys.executable, written=written, token={"token": lab_token(untouched)}))
-    program.chmod(0o700)
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
-    environment = {**changed_kubeconfig(untouched, home, user), **SECRETS, "OTHER": "value"}
-    ended = rollout(home, "status", **environment)
-    assert ended.code == 0, ended.stderr
-    inherited = json.loads((home / "environment").read_text())
-    assert inherited["OTHER"] == "value"
-    assert not set(inherited) & set(SECRETS)
-
-
-@needs_ansible
-def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
-    program = home / "hosts"
-    told = {"all": {"hosts": ["a"]}, "_meta": {"hostvars": {}}}
-    program.write_text(f"#!/bin/sh\nenv > {home}/environment\ncat <<END\n{json.dumps(told)}\nEND\n")
-    program.chmod(0o755)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **SECRETS}
-    read_inventory(program, AnsibleSettings(folder=home, environment=environment), SshDefaults(), by_ansible=False)
-    assert SECRET not in (home / "environment").read_text()
 
 
 def test_every_program_is_started_with_an_environment_of_its_own() -> None:

@@ -105,30 +105,6 @@ def test_each_way_is_taken_that_ssh_takes(lab: Lab, home: Path, block: str) -> N
 
 
 @needs_openssh
-def test_match_user_sees_the_user_of_the_flag(lab: Lab, home: Path) -> None:
-    write_config(home, f"Match user core\n  {AWAY}\n")
-    assert all("taken" in error for error in errors(status(lab, home, "--ssh-user", "core")).values())
-    assert set(errors(status(lab, home)).values()) == {""}
-
-
-@needs_openssh
-def test_quotes_and_tokens(lab: Lab, home: Path) -> None:
-    keys = home / "our keys 100%"
-    keys.mkdir()
-    for file in (lab.key, lab.known_hosts):
-        (keys / file.name).write_bytes(file.read_bytes())
-        (keys / file.name).chmod(0o600)
-    where = str(keys).replace("%", "%%")
-    write_config(
-        home,
-        f"Host 'nobody' 127.*\n  IdentityFile '{where}/{lab.key.name}' # ours\n  IdentitiesOnly 'yes'\n"
-        f'  UserKnownHostsFile "{where}/known_hosts"\n',
-    )
-    without = ("ROLLOUT_SSH_KEY", "ROLLOUT_KNOWN_HOSTS")
-    assert set(errors(status(lab, home, without=without)).values()) == {""}
-
-
-@needs_openssh
 @pytest.mark.parametrize("port", ["0", "65536"])
 def test_ports_that_are_none_are_refused_wherever_they_stand(lab: Lab, home: Path, port: str) -> None:
     write_config(home, f"Host *\n  Port {port}\n")
@@ -319,15 +295,6 @@ def we_trust(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking, 
     return True
 
 
-@needs_openssh
-def test_an_alias_has_no_port_to_go_without(server: tuple[Sshd, Path]) -> None:
-    right = public(server[0].host_keys[0])
-    for line, expected in ((f"node {right}", True), (f"PLAIN {right}", False), (f"HOST {right}", False)):
-        known = on_file(server[0], [line])
-        assert ssh_trusts(server, known, HostKeyChecking.STRICT, "-o", "HostKeyAlias=Node") is expected
-        assert we_trust(server, known, HostKeyChecking.STRICT, "node") is expected
-
-
 AUTHORITIES = {
     "for the port": (["@cert-authority HOST {ca}"], True),
     "for no port": (["@cert-authority PLAIN {ca}"], True),
@@ -370,13 +337,3 @@ def test_new_keys_go_to_a_file_of_the_users_or_to_none(
         assert shell.run(host, "true", timeout=30).exit_status == 0
     assert system.read_text() == ""
     assert [file.name for file in tmp_path.iterdir() if file.name in own] == list(own)
-
-
-@needs_openssh
-def test_another_key_for_the_address_is_told_of(server: tuple[Sshd, Path], strangers: dict[str, str]) -> None:
-    known = on_file(server[0], [f"PLAIN {strangers['wrong']}"])
-    shell = ParamikoShell(known_hosts=known, key_file=server[1])
-    with pytest.raises(
-        HostKeyError, match=rf"unknown: .*; on file without its port is ssh-ed25519 SHA256:\S+ \({known}:1\)"
-    ):
-        shell.run(server[0].host(), "true", timeout=30)

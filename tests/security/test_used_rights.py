@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.cli.main import program
 from rollout.errors import ExitCode
 from rollout.lab.api.access import Grant, grants_of
 from rollout.lab.api.resources import CONFIGMAPS
@@ -148,20 +147,6 @@ def test_what_is_not_printed_is_found(lab: Lab) -> None:
     api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
     assert [(act.verb, act.resource) for act in unprinted(lab)] == [("list", "secrets"), ("get", "deployments")]
     lab.call(lab.requests.clear)
-
-
-def test_the_lock_may_be_elsewhere(run: Run) -> None:
-    """Then nothing is written in kube-system; Events about Nodes stay in `default`, where the API server wants them."""
-    places = {grant.namespace for grant in printed(run, "--set", "lock.namespace=ops")}
-    assert places == {"", "ops", "default"}
-
-
-def test_every_command_is_among_them() -> None:
-    """Or asks no API server, or makes one of its own."""
-    commands = set(program().commands)
-    played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
-    without_cluster = {"manifests", "demo", "lab", "report"}
-    assert commands - played == without_cluster | {"completion"}
 
 
 def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:

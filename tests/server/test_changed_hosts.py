@@ -18,7 +18,6 @@ from tests.server.conftest import (
     marks_of,
     node_of,
     slots_of,
-    victim,
     workers,
 )
 from tests.server.serving import left_on
@@ -103,39 +102,6 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     assert aborted.code == 0, aborted.stderr
     assert not is_cordoned(lab, client.node)
     assert "run" not in marks_of(lab, client.node)
-
-
-def test_a_host_that_changes_its_group_holds_one_slot_and_gets_no_other(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    server, client = serve(lab, "--group", "a=1", "--group", "b=1", "--max-unavailable", "3"), Client(lab, victim(lab))
-    client.ask(server, "a")
-    for _ in range(3):
-        assert client.ask(server, "b").kind == "waiting_for_proof"
-        assert client.ask(server, "a").kind == "waiting_for_drain"
-    assert [(slot["group"], slot["node"]) for slot in slots_of(lab)] == [("a", client.node)]
-    other = Client(lab, next(name for name in workers(lab) if name != client.node))
-    assert other.ask(server, "b").kind == "waiting_for_drain", "its place in the other group is free"
-    assert client.report(server, "b").kind == "released"
-
-
-@pytest.mark.exhaustive
-def test_a_host_that_reports_from_its_old_boot_after_its_grant_may_still_go_down(started: Start, serve: Serve) -> None:
-    """As where it is on its way down: for a minute nothing is freed, and nothing is granted."""
-    lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    other = Client(lab, workers(lab)[1])
-    client.await_grant(server)
-    for _ in range(2):
-        denied = client.report(server)
-        assert (denied.kind, "the boot from before" in denied.value) == ("waiting_for_proof", True)
-    assert is_cordoned(lab, client.node)
-    assert other.ask(server).kind == "failed_lock_semaphore_full"
-    assert "is about to be freed" in client.ask(server).value
-    client.reboot()
-    client.await_release(server)
-    assert '"succeeded"' in marks_of(lab, client.node)["last-result"]
-    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
-    assert lab.scoreboard().rebooted_undrained == ()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ A server waits by its machine's monotonic clock, and remembers by the API server
 server's own time of day.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -12,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGKILL
 
-import msgspec
 import pytest
 
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, load_scenario
+from rollout.lab.scenario import Scenario
 from tests.ended import Ended, HeardProcess
 from tests.server.conftest import (
     CALM,
@@ -29,7 +27,6 @@ from tests.server.conftest import (
     slots_of,
     workers,
 )
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
 
@@ -90,36 +87,9 @@ def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
         serving.end(SIGKILL)
 
 
-def off_by(ahead: float) -> Scenario:
-    return msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead)
-
-
 def step(lab: Lab, seconds: float) -> None:
     """The API server's clock, and the hosts', from one moment to the next."""
     lab.call(lambda: lab.machines["worker-1"].clock.skip(seconds))
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("ahead", [-DAY, DAY])
-def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
-    ahead: int, started: Start, serve: Serve, rollout: Rollout
-) -> None:
-    lab = started(off_by(ahead), 5)
-    server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")
-    first, other = [Client(lab, name) for name in workers(lab)[:2]]
-    first.await_grant(server)
-    first.reboot()
-    first.await_release(server)
-    assert not is_cordoned(lab, first.node)
-
-    other.await_grant(server)
-    began = time.monotonic()
-    wait_until(lambda: not slots_of(lab))
-    assert time.monotonic() - began > 4, "the host had its time"
-    assert json.loads(marks_of(lab, other.node)["last-result"])["outcome"] == "not-rebooted"
-    # it rests by the clock that all servers share
-    assert other.ask(server).kind == "failed_recently"
-    assert rollout(lab, "fleetlock", "status").code == 0
 
 
 @pytest.mark.parametrize("seconds", [-DAY, DAY])

@@ -12,7 +12,7 @@ from rollout.model.fleetlock import GroupRules, Groups, Slot, Slots, SlotState, 
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.server.admission import Limits, taken
-from rollout.server.nodes import by_id, facts_of, selected, the_one, unasked, version_of
+from rollout.server.nodes import by_id, the_one, unasked
 from rollout.server.protocol import Answer, Denied, Kind
 
 MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
@@ -47,12 +47,6 @@ def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
     assert zincati_id(written) == ASKED_AS
 
 
-@pytest.mark.parametrize("machine", ["", "xyz", MACHINE[:-1], f"{MACHINE}0"])
-def test_what_is_no_machine_id_asks_by_nothing(machine: str) -> None:
-    assert zincati_id(machine) == ""
-    assert by_id([node("a", machine=machine)]) == {}
-
-
 def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     names = by_id([node("a", machine=MACHINE), node("b", machine=MACHINE)])
     with pytest.raises(Denied) as denied:
@@ -63,22 +57,10 @@ def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     assert denied.value.answer.kind is Kind.UNKNOWN_ID
 
 
-def test_only_three_kinds_are_a_yes() -> None:
-    assert {kind for kind in Kind if Answer(kind, "").is_yes} == {Kind.GRANTED, Kind.RELEASED, Kind.NOT_HELD}
-
-
 def test_groups_are_known_by_name_once_one_is_named() -> None:
     anybody, named = Groups(GroupRules(Count(2))), Groups(named={"a": GroupRules(Count(1))})
     assert anybody.rules("whatever") == GroupRules(Count(2))
     assert (named.rules("a"), named.rules("default")) == (GroupRules(Count(1)), None)
-
-
-def test_a_share_of_failures_is_of_all_nodes_that_are_meant() -> None:
-    nodes = {name: node(name) for name in "abcdefgh"}
-    share = Policy(max_failures=Count(50, percent=True))
-    assert Limits(nodes, Selection(), share).failures == 4
-    assert Limits(nodes, Selection(exclude=("a", "b")), share).failures == 3
-    assert Limits(nodes, Selection(), Policy(max_failures=Count(0))).failures == 1
 
 
 @given(
@@ -153,16 +135,6 @@ def test_reboots_that_were_not_asked_for_are_kept_once_and_not_for_ever() -> Non
         slots = slots.with_unasked([reboot]).with_unasked([reboot])
     assert len(slots.unasked) == 20
     assert slots.unasked[-1].boot_id == "b29"
-
-
-def test_what_a_kubelet_tells_of_a_version() -> None:
-    assert version_of(node("a")) == "38.20230609.3.0"
-    assert facts_of(node("a")).update.needs_reboot
-
-
-def test_percentages_are_of_the_nodes_that_are_meant() -> None:
-    nodes = [node("a1"), node("b1"), node("c2")]
-    assert [one.name for one in selected(nodes, Selection("zone=1", exclude=("b*",)))] == ["a1"]
 
 
 def test_a_yes_that_comes_too_late_is_a_no() -> None:

@@ -67,20 +67,6 @@ def test_a_full_group_denies_until_its_slot_is_free(started: Start, serve: Serve
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys(started: Start, serve: Serve) -> None:
-    lab = started("default", 6)
-    one, two, three = [Client(lab, name) for name in workers(lab)[:3]]
-    server = serve(lab, "--group", "a=1", "--group", "b=50%", "--max-unavailable", "2")
-    one.await_grant(server, group="a")
-    assert two.ask(server, "a").kind == "failed_lock_semaphore_full"
-    assert two.ask(server, "b").kind == "waiting_for_drain"
-    denied = three.ask(server, "b")
-    assert denied.kind == "max_unavailable"
-    assert one.node in denied.value
-    assert three.ask(server, "c").kind == "unknown_group"
-    assert two.ask(server, "a").kind == "waiting_for_proof", "it holds a slot of another group"
-
-
 def test_a_group_may_be_of_certain_nodes_only(started: Start, serve: Serve) -> None:
     lab = started("default", 4)
     server = serve(lab, "--group-selector", "cp=node-role.kubernetes.io/control-plane")
@@ -120,18 +106,6 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
     client.reboot()
     client.await_release(server)
     assert is_cordoned(lab, client.node)
-
-
-def test_a_host_that_does_not_wait_for_its_grant_is_given_back_by_proof(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    server = serve(lab)
-    assert client.ask(server).kind == "waiting_for_drain"
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    client.reboot()
-    client.await_release(server)
-    assert not is_cordoned(lab, client.node)
-    wait_until(lambda: not slots_of(lab))
 
 
 def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
@@ -266,17 +240,6 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
     wait_until(lambda: not slots_of(lab))
-
-
-def test_a_host_that_reboots_twice_is_proven_by_its_last_boot(started: Start, serve: Serve) -> None:
-    lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    client.await_grant(server)
-    client.reboot()
-    client.reboot()
-    client.await_release(server)
-    assert not is_cordoned(lab, client.node)
-    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "succeeded"
 
 
 def cordon(lab: Lab, node: str) -> None:

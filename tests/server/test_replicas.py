@@ -76,20 +76,6 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Start, serve: Se
     wait_until(lambda: not slots_of(lab))
 
 
-def test_a_server_that_ends_in_a_drain_hands_it_on(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    first, second = serve(lab), serve(lab)
-    client.ask(first)
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    holder = holder_of(lab)
-    leading, other = (first, second) if str(first.process.pid) in holder.split("/") else (second, first)
-    assert leading.end() == 0
-    assert is_cordoned(lab, client.node)
-    wait_until(lambda: holder_of(lab) not in ("", holder))
-    assert client.ask(other).kind == "waiting_for_drain"
-
-
 def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: Start, serve: Serve) -> None:
     lab = started("default", 24)
     servers = [serve(lab, "--slots", "3", "--max-unavailable", "9") for _ in range(2)]

@@ -76,14 +76,6 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, 
     assert client.ask(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
 
 
-def test_a_node_in_the_hands_of_another_coordinator_is_left_to_it(started: Start, serve: Serve) -> None:
-    lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    change(lab, client.node, "annotations", **{"weave.works/kured-reboot-in-progress": "2026-11-22T01:00:00Z"})
-    assert client.ask(server).kind == "rival"
-    assert_untouched(lab, client)
-
-
 def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serve: Serve) -> None:
     """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the second has."""
     lab = started("default", 4)
@@ -171,32 +163,6 @@ def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Start,
     client.reboot()
     client.await_release(server)
     assert lab.scoreboard().rebooted_undrained == ()
-
-
-def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Start, serve: Serve) -> None:
-    lab = started("default", 5)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    client.await_grant(server)
-
-    def uncordon() -> None:
-        body = lab.store.get(NODES, client.node)
-        assert body is not None
-        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": False}})
-
-    lab.call(uncordon)
-    for _ in range(3):
-        assert client.ask(server).status != 200
-
-
-def test_a_host_that_does_not_ask_again_gets_its_node_back(started: Start, serve: Serve) -> None:
-    """It asked once, and was never granted."""
-    lab = started("default", 5)
-    server, client = serve(lab, "--slot-timeout", "3s"), Client(lab, workers(lab)[0])
-    assert client.ask(server).kind == "waiting_for_drain"
-    wait_until(lambda: "last-result" in marks_of(lab, client.node) and not slots_of(lab))
-    assert not is_cordoned(lab, client.node)
-    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-rebooted"
-    assert sum(lab.scoreboard().reboots.values()) == 0
 
 
 def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Start, serve: Serve) -> None:

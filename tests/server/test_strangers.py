@@ -4,7 +4,6 @@ import gzip
 import json
 import resource
 import socket
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,9 +13,7 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.server.connections import IDLE_SECONDS
-from tests.apply.conftest import command
-from tests.server.certificates import new_certificate
-from tests.server.conftest import Client, Serve, Serving, slots_of, workers
+from tests.server.conftest import Client, Serving, slots_of, workers
 from tests.waiting import wait_until
 
 HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
@@ -52,32 +49,6 @@ def memory_of(server: Serving) -> float:
 def asking(node_id: str, tail: bytes = b"") -> bytes:
     body = json.dumps({"client_params": {"id": node_id, "group": "default"}}).encode() + tail
     return b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-
-ODD = {
-    "headers without end": LAST + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(5000)) + b"\r\n",
-    "a long header": LAST + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
-    "a long path": b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xfe" * 400,
-    "a NUL in the path": b"POST /v1/pre-reboot\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "chunks without end": LAST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"a" * 1024 + b"\r\n") * 50,
-    "a chunk that is none": LAST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
-    "two lengths": LAST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a negative length": LAST + b"Content-Length: -5\r\n\r\n",
-    "a huge length": LAST + b"Content-Length: 99999999999\r\n\r\n" + b" " * 5000,
-    "an expectation": LAST + b"Expect: something\r\nContent-Length: 2\r\n\r\n{}",
-    "a header twice": LAST.replace(b"true", b"false") + b"fleet-lock-protocol: true\r\nContent-Length: 2\r\n\r\n{}",
-    "an encoding": LAST + b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nno zip",
-    "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_what_is_no_ask_gets_no_yes(name: str, server: Serving, lab: Lab) -> None:
-    said = said_to(server, ODD[name])
-    assert b" 200 " not in said.partition(b"\r\n")[0]
-    assert slots_of(lab) == []
-    assert server.get("/healthz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(
@@ -143,31 +114,3 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving) -> Non
             assert sum(map(is_closed, silent[-MOST + 50 :])) == 0
         wait_until(lambda: all(map(is_closed, silent)))
     assert not server.has_said("out of system resource")
-
-
-def test_a_host_that_hangs_up_finds_what_it_asked_for(server: Serving, lab: Lab) -> None:
-    client = Client(lab, workers(lab)[0])
-    with socket.create_connection(address(server)) as connection:
-        connection.sendall(HEAD + asking(client.id))
-    wait_until(lambda: [slot["node"] for slot in slots_of(lab)] == [client.node])
-    client.await_grant(server)
-    client.reboot()
-    client.await_release(server)
-    wait_until(lambda: slots_of(lab) == [])
-    assert lab.scoreboard().rebooted_undrained == ()
-
-
-def test_who_speaks_no_tls_is_hung_up_on(lab: Lab, serve: Serve, tmp_path: Path) -> None:
-    certificate, key = new_certificate(tmp_path)
-    context = ssl.create_default_context(cafile=str(certificate))
-    words = ("fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key))
-    serving = Serving(command(lab, tmp_path, *words), context=context)
-    try:
-        for sent in (LAST + asking("0" * 32), b"\x16\x03\x01\x00\x05hello", b"\x00" * 5000):
-            assert b"HTTP" not in said_to(serving, sent)
-        with socket.create_connection(address(serving), 60) as silent:
-            assert silent.recv(1) == b"", "asyncio itself would wait for a minute"
-        assert serving.ask("pre-reboot", "0" * 32).kind == "unknown_id"
-    finally:
-        assert serving.end() == 0
-    assert len(serving.said) <= 4, serving.said

@@ -1,7 +1,6 @@
 """Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on."""
 
 import json
-import re
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.ended import Ended
-from tests.inbox import received
 from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
 from tests.waiting import wait_until
 
@@ -17,7 +15,6 @@ pytestmark = pytest.mark.exhaustive
 
 Start = Callable[..., Lab]
 Rollout = Callable[..., Ended]
-SAME = "as before: no update has taken, or none was staged"
 
 
 def rebooted(server: Serving, client: Client) -> dict[str, str]:
@@ -50,21 +47,3 @@ def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Ser
 
     assert rollout(lab, "release", "--node", client.node).code == 0
     wait_until(lambda: client.ask(server).kind != "failed_recently")
-
-
-def test_a_version_that_has_not_moved_is_told_wherever_reboots_are(
-    started: Start, serve: Serve, rollout: Rollout
-) -> None:
-    lab = started(load_scenario("idle"), 4)
-    with received() as inbox:
-        server, client = serve(lab, "--set", f"notify.url={inbox.url}"), Client(lab, workers(lab)[0])
-        result = rebooted(server, client)
-        inbox.wait_for("finished")
-    assert server.has_said(f"now on {result['version']}: runs {result['version']} {SAME}")
-    assert f"{client.node} runs {result['version']} {SAME}" in inbox.one("finished")["body"]
-    assert SAME in rollout(lab, "history", result["run"]).stdout
-    assert f"On {result['version']} as before its reboot: {client.node}" in rollout(lab, "fleetlock", "status").stdout
-    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)["unmoved"]
-    assert [(entry["node"], entry["reboots"]) for entry in shown] == [(client.node, 1)]
-    metric = re.compile(r"^node_rollout_fleetlock_nodes_unmoved\{.*\} 1\.0$", re.MULTILINE)
-    wait_until(lambda: metric.search(server.get("/metrics")[1]))

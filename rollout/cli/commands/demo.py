@@ -111,8 +111,8 @@ def _write_earlier_run(lab: "Lab", speed: float) -> None:
     from rollout.adapters.journal import SUFFIX, JournalFile
     from rollout.cli import wiring
     from rollout.lab.api.resources import NAMESPACES
-    from rollout.model.progress import NodeStep, Outcome, Phase
-    from rollout.report.lines import NodeFinishedLine, RunRecord, SummaryLine, record_of
+    from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
+    from rollout.report.lines import RunRecord, SummaryLine, record_of
 
     begun = wiring.system_clock().now() - timedelta(days=7)
     drained, ready, settled = (
@@ -126,7 +126,7 @@ def _write_earlier_run(lab: "Lab", speed: float) -> None:
         RunRecord(at=begun, run="earlier", cluster={"uid": uid}),
         NodeStep(begun, "worker-1", Phase.DRAINING, "1 pod left"),
         NodeStep(drained, "worker-1", Phase.DRAINED),
-        NodeFinishedLine(ready, "worker-1", Outcome.SUCCEEDED, Phase.DONE),
+        NodeFinished(ready, "worker-1", Outcome.SUCCEEDED, Phase.DONE),
         SummaryLine(settled, succeeded=["worker-1"], failed=[], skipped=[], not_started=[], reasons={}),
     ):
         journal.write(record_of(line))

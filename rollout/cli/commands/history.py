@@ -39,7 +39,7 @@ def history(
     """
     from rollout.cli.terminal import show, show_bytes, show_lines
     from rollout.model.json_text import json_document
-    from rollout.report.timeline import history_text, timeline_text
+    from rollout.report.history import history_text, timeline_text
 
     histories = _histories(journal or settings.output.journal, settings, named=bool(run), everywhere=all_clusters)
     chosen = _chosen(histories, run) if run else None

@@ -86,7 +86,7 @@ class Reporter:
 
     def node_finished(self, result: NodeResult) -> None:
         """Tell of a node's end."""
-        self._observer.notify(NodeFinished(self.now, result))
+        self._observer.notify(NodeFinished.of(self.now, result))
 
     def version_held(self, version: str, nodes: Sequence[str], message: str) -> None:
         """Tell of a version that no further node is taken to."""

@@ -56,15 +56,15 @@ class PhaseEvents:
     def notify(self, event: StepEvent) -> None:
         """Take one event; what is told of a node comes from its own thread."""
         match event:
-            case NodeFinished() if event.result.node not in self._planned:
+            case NodeFinished() if event.node not in self._planned:
                 return  # it was begun by another process, and this one does nothing to it
             case NodeStep() if self._phases.get(event.node) is not event.phase:
                 self._phases[event.node] = event.phase
                 if event.phase in REASONS:
                     self._tell(event.node, REASONS[event.phase], self._step(event), event.at)
             case NodeFinished():
-                reason, warning = _end(event.result)
-                self._tell(event.result.node, reason, self._ended(event.result), event.at, warning=warning)
+                reason, warning = _end(event)
+                self._tell(event.node, reason, self._ended(event), event.at, warning=warning)
             case _:
                 return
 
@@ -79,7 +79,7 @@ class PhaseEvents:
     def _step(self, event: NodeStep) -> str:
         return _sentence(event.phase, self._planned[event.node])
 
-    def _ended(self, result: NodeResult) -> str:
+    def _ended(self, result: NodeFinished) -> str:
         node = self._planned[result.node]
         took = f"after {Duration(round(result.seconds))}"
         if result.succeeded:
@@ -91,7 +91,7 @@ class PhaseEvents:
         return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 
 
-def _end(result: NodeResult) -> tuple[str, bool]:
+def _end(result: NodeFinished) -> tuple[str, bool]:
     """Return the reason, and whether it is a warning."""
     return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
 

@@ -15,7 +15,6 @@ from rollout import __version__
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
-    NodeResult,
     NodeStep,
     Outcome,
     Phase,
@@ -197,7 +196,7 @@ class Metrics(Collector):
                     self._held.pop((event.node, event.pod), None)
                     self._show_held()
                 case NodeFinished():
-                    self._finished(event.result, event.at)
+                    self._finished(event)
                 case VersionHeld():
                     self._held_is_known = True
                     shown.set(of.VERSION_HELD, 1, event.version)
@@ -289,13 +288,13 @@ class Metrics(Collector):
         self._held[event.node, event.pod] = budget
         self._show_held()
 
-    def _finished(self, result: NodeResult, at: datetime) -> None:
+    def _finished(self, result: NodeFinished) -> None:
         node, pool = result.node, self._pools.get(result.node, "")
         if node in self._outcomes:
             self._shown.move(of.FINISHED, -1, self._outcomes[node], pool)
         self._outcomes[node] = result.outcome
         self._shown.move(of.FINISHED, 1, result.outcome, pool)
-        self._enter(node, _last_phase(result), at)
+        self._enter(node, _last_phase(result), result.at)
         self._rebooting.pop(node, None)
         if result.succeeded:
             self._shown.set(of.REBOOT_REQUIRED, 0, node)
@@ -363,7 +362,7 @@ def _seconds(since: datetime, until: datetime) -> float:
     return max(0.0, (until - since).total_seconds())
 
 
-def _last_phase(result: NodeResult) -> Phase:
+def _last_phase(result: NodeFinished) -> Phase:
     """Where a node stands that has ended: one that was given back untouched waits as before."""
     if result.succeeded:
         return Phase.DONE

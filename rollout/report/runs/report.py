@@ -3,13 +3,23 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rollout.errors import InputError
-from rollout.model.plan import FORMAT_VERSION
+from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
-from rollout.report.history import RunHistory, replay
 from rollout.report.lines import Record, ToldNode, entries
-from rollout.report.runs.model import Ending, FailureReport, Forecast, NodeReport, RunReport, Stretch
-from rollout.report.runs.trace import Trace, openings_in, part_reports, parts_of, pieces, traced
+from rollout.report.run_view import Hold, NodeView, RunView, run_view
+from rollout.report.runs.model import (
+    CommandReport,
+    Ending,
+    FailureReport,
+    Forecast,
+    HoldReport,
+    NodeReport,
+    NoticeReport,
+    RunReport,
+    Stretch,
+)
+from rollout.report.runs.time_spent import openings_in, part_reports, parts_of, pieces
 from rollout.report.summary import findings_text
 
 
@@ -18,52 +28,56 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
 
     `unreadable` is how many lines of the journal were no whole objects.
     """
-    trace, history = traced(entries(journal)), replay(journal)
-    if trace.begun_at is None or trace.heard_at is None or not (trace.commands or trace.plans):
+    view = run_view(entries(journal))
+    if view.begun_at is None or view.heard_at is None or not (view.records or view.plans):
         raise InputError(
             f"no run is recorded in {origin}", hint="Is it a journal? --set output.journal=FILE writes one."
         )
-    whole = Stretch(trace.begun_at, trace.heard_at)
-    nodes, policy = tuple(_nodes(trace)), _policy(trace, history)
+    whole = Stretch(view.begun_at, view.heard_at)
+    nodes, policy = tuple(_nodes(view)), _policy(view)
     openings = openings_in(_windows(policy), whole)
-    cut = pieces(whole, nodes, openings, trace.interruptions)
+    cut = pieces(whole, nodes, openings, view.interruptions)
     return RunReport(
         format_version=FORMAT_VERSION,
-        run=_run(trace, history),
-        ending=_ending(history, nodes),
-        cluster=history.cluster or next((plan.cluster.server for plan in trace.plans), ""),
-        cluster_name=history.cluster_name,
+        run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
+        ending=_ending(view, nodes),
+        cluster=view.server or _first(plan.cluster.server for plan in view.plans),
+        cluster_name=view.cluster_name,
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
-        commands=tuple(trace.commands),
+        commands=tuple(
+            CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at)
+            for entry in view.records
+        ),
         policy=policy,
-        gaps=tuple(_gaps(trace, history, unreadable)),
+        gaps=tuple(_gaps(view, unreadable)),
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=sum(_has_failed(node) for node in nodes),
-        forecast=_forecast(trace),
+        forecast=_forecast(view),
         parts=part_reports(cut, nodes),
-        waves=tuple(trace.waves),
+        waves=tuple(view.waves),
         nodes=nodes,
-        failures=tuple(_failures(trace)),
-        holds=tuple(sorted(trace.holds.values(), key=lambda hold: (hold.since, hold.node, hold.pod))),
-        notices=tuple(trace.notices),
+        failures=tuple(_failures(view)),
+        holds=tuple(sorted(map(_hold, view.holds), key=lambda hold: (hold.since, hold.node, hold.pod))),
+        notices=tuple(NoticeReport(entry.at, entry.message) for entry in view.notices),
         openings=openings or (),
-        interruptions=tuple(trace.interruptions),
-        not_done=history.not_done,
-        not_started=history.not_started,
-        left_out=history.left_out,
-        evictions=history.evictions,
-        moved_twice=history.moved_twice,
+        interruptions=tuple(view.interruptions),
+        not_done=view.not_done,
+        not_started=view.not_started,
+        left_out=view.left_out,
+        evictions=view.evictions,
+        moved_twice=view.moved_twice,
     )
 
 
-def _run(trace: Trace, history: RunHistory) -> str:
-    return history.run or next((plan.plan_id for plan in trace.plans), "")
+def _first(words: Iterable[str]) -> str:
+    return next(filter(None, words), "")
 
 
-def _policy(trace: Trace, history: RunHistory) -> Mapping[str, object] | None:
-    policy = history.policy or next((plan.policy for plan in trace.plans if plan.policy), None)
+def _policy(view: RunView) -> Mapping[str, object] | None:
+    own = view.records[0].policy if view.records else None
+    policy = own or next((plan.policy for plan in view.plans if plan.policy), None)
     return policy if isinstance(policy, dict) else None
 
 
@@ -79,77 +93,85 @@ def _has_failed(node: NodeReport) -> bool:
     return node.outcome not in ("", Outcome.SUCCEEDED, Outcome.SKIPPED)
 
 
-def _ending(history: RunHistory, nodes: Iterable[NodeReport]) -> Ending:
-    if history.aborted:
+def _ending(view: RunView, nodes: Iterable[NodeReport]) -> Ending:
+    if view.aborted:
         return Ending.ABORTED
-    if not history.ended:
+    if not view.summary:
         return Ending.OPEN
-    left = history.not_started or history.not_done or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
+    left = view.not_started or view.not_done or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
     return Ending.INCOMPLETE if left else Ending.COMPLETED
 
 
-def _nodes(trace: Trace) -> Iterator[NodeReport]:
+def _nodes(view: RunView) -> Iterator[NodeReport]:
     """Those that were begun, in the order of their waves, then those that were only planned."""
-    names = dict.fromkeys((*trace.wave_of, *trace.phases, *trace.finished, *trace.planned))
-    by_wave = sorted(names, key=lambda name: trace.wave_of.get(name) or len(trace.waves) + 1)
-    return (_node(trace, name) for name in by_wave)
+    planned = {node.name: node for plan in reversed(view.plans) for wave in plan.waves for node in wave.nodes}
+    ways = [view.nodes.get(name) or NodeView(name) for name in dict.fromkeys((*view.nodes, *planned))]
+    by_wave = sorted(ways, key=lambda way: way.wave or len(view.waves) + 1)
+    return (_node(way, planned.get(way.name) or ToldNode(way.name)) for way in by_wave)
 
 
-def _node(trace: Trace, name: str) -> NodeReport:
-    phases, end = tuple(trace.phases.get(name, ())), trace.finished.get(name)
-    planned = trace.planned.get(name) or ToldNode(name)
-    parts = parts_of(phases)
+def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
+    parts = parts_of(way.phases)
     return NodeReport(
-        node=name,
-        wave=trace.wave_of.get(name, 0),
-        outcome=end.outcome if end else "",
+        node=way.name,
+        wave=way.wave,
+        outcome=way.end.outcome if way.end else "",
         seconds=round(sum(parts.values()), 3),
-        phases=phases,
+        phases=tuple(way.phases),
         parts=parts,
         evict=planned.evict,
         version_before=planned.running_version,
         version_staged=planned.staged_version,
-        version_after=end.version if end else "",
-        message=end.message if end else "",
+        version_after=way.end.version if way.end else "",
+        message=way.end.message if way.end else "",
     )
 
 
-def _failures(trace: Trace) -> Iterator[FailureReport]:
-    for end in trace.failures:
-        last = trace.finished.get(end.node)
+def _failures(view: RunView) -> Iterator[FailureReport]:
+    for end in view.failures:
+        last = view.nodes[end.node].end
         yield FailureReport(
             *(end.at, end.node, end.outcome, end.phase, end.message, end.hint, end.left_cordoned),
             seen=tuple(findings_text(end.findings)),
-            recovered=last is not None and last.outcome == Outcome.SUCCEEDED,
+            recovered=last is not None and last.succeeded,
         )
 
 
-def _forecast(trace: Trace) -> Forecast:
-    if not trace.plans:
+def _hold(hold: Hold) -> HoldReport:
+    event = hold.event
+    return HoldReport(
+        *(event.node, event.pod, event.owner, event.budget, event.message, event.needs, event.has),
+        since=event.since,
+        until=hold.until,
+        released=hold.released,
+    )
+
+
+def _forecast(view: RunView) -> Forecast:
+    if not view.plans:
         return Forecast()
-    first = trace.plans[0]
-    estimate, summary = first.estimate, first.summary
+    estimate, summary = view.plans[0].estimate, view.plans[0].summary
     return Forecast(
-        *(estimate.seconds, estimate.basis, summary.nodes, summary.waves),
+        *(estimate.seconds, tuple(estimate.basis), summary.nodes, summary.waves),
         pods_to_move=summary.pods_to_move,
         evictions=summary.expected_evictions,
     )
 
 
-def _gaps(trace: Trace, history: RunHistory, unreadable: int) -> Iterator[str]:
+def _gaps(view: RunView, unreadable: int) -> Iterator[str]:
     """What the journal does not tell, a sentence each."""
-    versions = {entry.format_version for entry in trace.commands if entry.format_version}
+    versions = {entry.format_version for entry in view.records if entry.format_version}
     for version in sorted(versions - {FORMAT_VERSION}):
         shown = f"this program knows {FORMAT_VERSION}, and shows that much"
         yield f"The journal has the format {printable(version)}; {shown}."
-    if not trace.commands:
+    if not view.records:
         yield "The journal does not say who began the run: its first line is missing."
-    if not trace.plans:
+    if not view.plans:
         yield "The journal has no plan: what was to be done is not known."
     if unreadable:
         verb = "is" if unreadable == 1 else "are"
         yield f"{counted(unreadable, 'line')} of the journal {verb} cut off or damaged, and left out."
-    if trace.misunderstood:
-        yield f"{counted(trace.misunderstood, 'record')} of the journal could not be understood, and left out."
-    if not (history.ended or history.aborted):
+    if view.misunderstood:
+        yield f"{counted(view.misunderstood, 'record')} of the journal could not be understood, and left out."
+    if not (view.summary or view.aborted):
         yield "The journal has no end: the run goes on, or was interrupted. This is how far it had come."

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
+from rollout.report.history import named_cluster
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
 from rollout.report.sentences import demand
 from rollout.report.summary import moves_text, tallied
-from rollout.report.timeline import named_cluster
 
 MOST_FAILURES = 50
 

@@ -1,0 +1,294 @@
+"""A run as its events tell it: the one fold of them, which board, logs, history and reports read.
+
+It takes the engine's events as they come, and the lines of journals, which are the same types. What a journal tells of
+several processes is one run; what was open when one of them ended has ended with it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import (
+    NodeFinished,
+    NodeStep,
+    Notice,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    RunFinished,
+    StepEvent,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.report.lines import AbortedRecord, AnyLine, PlanLine, RunRecord, SummaryLine, ToldPlan
+from rollout.report.runs.model import PART_OF, PhaseReport, Stretch, WaveReport
+
+_NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED)
+
+
+@dataclass(slots=True)
+class Hold:
+    """An eviction that was not allowed, as it was last told of: `heard` then, by a monotonic clock.
+
+    `until` is when it was last known to be held; `released` is False where its node went on or ended before.
+    """
+
+    event: PodBlocked
+    heard: float
+    until: datetime
+    released: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class NodeView:
+    """A node's way so far. `phase` is the one it is in, None where it is not under way.
+
+    `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic clock. `wave` is its
+    place among the view's, from 1; `end` is None again where it was taken on anew.
+    """
+
+    name: str
+    wave: int = 0
+    phase: Phase | None = None
+    detail: str = ""
+    since: datetime | None = None
+    begun: float = 0.0
+    entered: float = 0.0
+    phases: list[PhaseReport] = field(default_factory=list)
+    held: dict[str, Hold] = field(default_factory=dict)
+    end: NodeFinished | None = None
+
+    def enter(self, event: NodeStep, heard: float) -> None:
+        """Go on to a phase, or stay in it."""
+        if self.phase is not event.phase:
+            if self.phase is None:
+                self.begun = heard
+            self.leave(event.at)
+            self.phase, self.since, self.entered = event.phase, event.at, heard
+            if event.phase in PART_OF:
+                self.end = None
+        self.detail = event.detail
+        if event.phase is not Phase.DRAINING:
+            self.let_go(event.at)
+
+    def leave(self, at: datetime) -> None:
+        """Be under way no more."""
+        if self.phase and self.since and self.phase in PART_OF:
+            # clocks are set back now and then: nothing ends before it begins
+            self.phases.append(PhaseReport(self.phase, self.since, max(self.since, at)))
+        self.phase = None
+
+    def let_go(self, at: datetime) -> None:
+        """Have nothing of it held any more."""
+        for hold in self.held.values():
+            hold.until = at
+        self.held.clear()
+
+
+@dataclass(slots=True)
+class RunView:
+    """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own.
+
+    `told` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
+    right now. `summary` is that of its last command, None where that has not ended, and `aborted` who undid it since.
+    `evictions`, and those of pods that came meanwhile, are of all commands. `misunderstood` counts records.
+    """
+
+    begun_at: datetime | None = None
+    heard_at: datetime | None = None
+    commands: list[RunRecord | AbortedRecord] = field(default_factory=list)
+    plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
+    told: float | None = None
+    waves: list[WaveReport] = field(default_factory=list)
+    settling: WaveSettling | None = None
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    failures: list[NodeFinished] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+    notices: list[Notice | VersionHeld] = field(default_factory=list)
+    interruptions: list[Stretch] = field(default_factory=list)
+    summary: SummaryLine | None = None
+    aborted: AbortedRecord | None = None
+    evictions: int = 0
+    moved_twice: int = 0
+    misunderstood: int = 0
+    _settles: bool = False
+
+    @property
+    def records(self) -> Sequence[RunRecord]:
+        """The processes that have worked on it."""
+        return [entry for entry in self.commands if isinstance(entry, RunRecord)]
+
+    @property
+    def server(self) -> str:
+        """The address of its cluster, as its first process has it."""
+        return str(self.records[0].cluster.get("server", "")) if self.records else ""
+
+    @property
+    def cluster_name(self) -> str:
+        """What the cluster is called, by the first process that was told."""
+        return next((entry.cluster_name for entry in self.records if entry.cluster_name), "")
+
+    @property
+    def planned(self) -> int:
+        """How many nodes its last plan has."""
+        return self.plans[-1].summary.nodes if self.plans else 0
+
+    @property
+    def in_flight(self) -> Sequence[NodeView]:
+        """The nodes that are under way."""
+        return [node for node in self.nodes.values() if node.phase]
+
+    @property
+    def ended(self) -> Sequence[NodeFinished]:
+        """The ends of those that have ended."""
+        return [node.end for node in self.nodes.values() if node.end]
+
+    @property
+    def failed(self) -> int:
+        """How many of these have not succeeded."""
+        return sum(not end.succeeded for end in self.ended)
+
+    @property
+    def not_done(self) -> Mapping[str, str]:
+        """By node, why it was not done, by the last summary."""
+        return self.summary.why_not_done if self.summary else {}
+
+    @property
+    def not_started(self) -> Mapping[str, str]:
+        """By node, why it was not begun; without those that are told of as not done."""
+        return self.summary.why_not_started if self.summary else {}
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many nodes had nothing to do, or were held back, by reason."""
+        return self.summary.left_out if self.summary else {}
+
+    def take(  # noqa: C901 - one case a type of event
+        self, event: StepEvent | AnyLine | None, heard: float = 0.0
+    ) -> None:
+        """Take one event, heard at a monotonic reading; None is a record that is not understood."""
+        if event is None:
+            self.misunderstood += 1
+            return
+        if isinstance(event, RunRecord):
+            self._begin(event)
+        self.begun_at = self.begun_at or event.at
+        self.heard_at = max(event.at, self.heard_at or event.at)
+        match event:
+            case PlanReady() | PlanLine():
+                self.plans.append(event.plan if isinstance(event, PlanReady) else event.document)
+                self.told = heard
+            case WaveStarted():
+                self._wave(event)
+            case WaveSettling():
+                self._settling(event)
+            case NodeStep():
+                # a node that goes on says that whatever had to settle before it has settled
+                self.settling = None
+                self._node(event.node).enter(event, heard)
+            case PodBlocked() | PodReleased():
+                self._hold(event, heard)
+            case NodeFinished():
+                self._finish(event, heard)
+            case VersionHeld() | Notice():
+                self.notices.append(event)
+            case RunFinished() | SummaryLine() | AbortedRecord():
+                self._end(event)
+            case _:
+                return
+
+    def close(self) -> None:
+        """The journal ends here: so does what has not ended in it."""
+        if self.heard_at:
+            self._interrupt(self.heard_at)
+
+    def _begin(self, event: RunRecord) -> None:
+        self.commands.append(event)
+        self.summary = self.aborted = None
+        if self.heard_at and event.at > self.heard_at:
+            self._interrupt(self.heard_at)
+            self.interruptions.append(Stretch(self.heard_at, event.at))
+
+    def _interrupt(self, at: datetime) -> None:
+        """No process goes on with what is open."""
+        for node in self.nodes.values():
+            node.leave(at)
+            node.let_go(at)
+        self._settled(at)
+
+    def _end(self, event: RunFinished | SummaryLine | AbortedRecord) -> None:
+        self._interrupt(event.at)
+        if isinstance(event, AbortedRecord):
+            self.commands.append(event)
+            self.aborted = event
+        elif isinstance(event, SummaryLine):
+            self.summary = event
+            self.evictions += event.evictions
+            self.moved_twice += event.moved_twice
+
+    def _node(self, name: str) -> NodeView:
+        return self.nodes.setdefault(name, NodeView(name))
+
+    def _wave(self, event: WaveStarted) -> None:
+        self._settled(event.at)
+        estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
+        self.waves.append(
+            WaveReport(
+                *(event.index, event.waves, event.nodes, event.because, event.in_flight, event.at, event.at),
+                settle_seconds=0.0,
+                waited_for=(),
+                estimate_seconds=estimates.get(event.index) or None,
+            )
+        )
+        for name in event.nodes:
+            self._node(name).wave = len(self.waves)
+
+    def _settling(self, event: WaveSettling) -> None:
+        self.settling = event
+        if self.waves and event.waiting_for not in self.waves[-1].waited_for:
+            self.waves[-1] = replace(self.waves[-1], waited_for=(*self.waves[-1].waited_for, event.waiting_for))
+
+    def _settled(self, at: datetime) -> None:
+        """The wave that had its last end has settled by now."""
+        self.settling = None
+        if self._settles:
+            wave = self.waves[-1]
+            self.waves[-1] = replace(wave, settle_seconds=max(0.0, round((at - wave.ended_at).total_seconds(), 3)))
+            self._settles = False
+
+    def _finish(self, event: NodeFinished, heard: float) -> None:
+        node = self._node(event.node)
+        node.leave(event.at)
+        node.let_go(event.at)
+        node.end, node.entered = event, heard
+        if event.outcome not in _NO_FAILURES:
+            self.failures.append(event)
+        if self.waves and event.node in self.waves[-1].nodes:
+            self.waves[-1] = replace(self.waves[-1], ended_at=max(event.at, self.waves[-1].begun_at))
+            self._settles = True
+
+    def _hold(self, event: PodBlocked | PodReleased, heard: float) -> None:
+        held = self._node(event.node).held
+        hold = held.get(event.pod)
+        if isinstance(event, PodReleased):
+            if hold:
+                hold.until, hold.released = event.at, True
+                del held[event.pod]
+        elif hold and hold.event.since == event.since:
+            hold.event, hold.heard, hold.until = event, heard, event.at
+        else:
+            held[event.pod] = Hold(event, heard, event.at)
+            self.holds.append(held[event.pod])
+
+
+def run_view(entries: Iterable[AnyLine | None]) -> RunView:
+    """The whole of a journal."""
+    view = RunView()
+    for entry in entries:
+        view.take(entry)
+    view.close()
+    return view
