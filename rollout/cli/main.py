@@ -55,39 +55,11 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _install_completion(value: bool) -> None:
-    if value:
-        from rollout.cli.commands.completion import detected_shell, install
-
-        shell = detected_shell()
-        typer.echo(f"{shell} completion installed in {install(shell)}. It takes effect in the next terminal.")
-        raise typer.Exit
-
-
-def _show_completion(value: bool) -> None:
-    if value:
-        from rollout.cli.commands.completion import completion as printed
-        from rollout.cli.commands.completion import detected_shell
-
-        printed(detected_shell())
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    install_completion: Annotated[  # noqa: ARG001 - likewise
-        bool,
-        typer.Option(
-            "--install-completion", callback=_install_completion, help="Install completion for the current shell."
-        ),
-    ] = False,
-    show_completion: Annotated[  # noqa: ARG001 - likewise
-        bool,
-        typer.Option("--show-completion", callback=_show_completion, help="Print its script for the current shell."),
     ] = False,
 ) -> None:
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""

@@ -37,27 +37,32 @@ def history(
       rollout history 3f9a
       rollout history 3f9a -v
     """
+    from rollout.adapters.journal import is_being_written
+    from rollout.cli.stages.recorded import recorded_run
     from rollout.cli.terminal import show, show_bytes, show_lines
     from rollout.model.json_text import json_document
-    from rollout.report.history import history_text, timeline_text
+    from rollout.report.history import history_text, replay, timeline_text, with_state
 
-    histories = _histories(journal or settings.output.journal, settings, named=bool(run), everywhere=all_clusters)
-    chosen = _chosen(histories, run) if run else None
-    if settings.output.as_json:
-        show_bytes(json_document(chosen or histories))
-    elif chosen:
-        show_lines(timeline_text(chosen, details=bool(settings.output.verbose)))
+    output, file = settings.output, journal or settings.output.journal
+    if not run:
+        histories = _histories(file, settings, everywhere=all_clusters)
+        show_bytes(json_document(histories)) if output.as_json else show(history_text(histories, width=output.width))
+        return
+    found = recorded_run(run, file, settings.cluster, everywhere=True)
+    chosen = with_state(replay(found.records), is_being_written=is_being_written(found.file))
+    if output.as_json:
+        show_bytes(json_document(chosen))
     else:
-        show(history_text(histories, width=settings.output.width))
+        show_lines(timeline_text(chosen, details=bool(output.verbose)))
 
 
-def _histories(file: Path | None, settings: Given, *, named: bool, everywhere: bool) -> "list[RunHistory]":
-    """Of one journal, or of those that are kept here, in the order in which they began; one is `named` among all."""
-    from rollout.adapters.journal import is_being_written, journals, read_journal, runs_directory
+def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list[RunHistory]":
+    """Of one journal, or of those that are kept here, in the order in which they began."""
+    from rollout.adapters.journal import is_being_written, read_journal
     from rollout.errors import InputError
     from rollout.report.history import replay, with_state
 
-    paths = (file,) if file else journals(runs_directory()) if named else _on_cluster(settings, everywhere=everywhere)
+    paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
     try:
         replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
     except OSError as error:
@@ -76,17 +81,6 @@ def _on_cluster(settings: Given, *, everywhere: bool) -> "tuple[Path, ...]":
     if kept.where:
         say(f"Runs on {kept.where}" + (f"; left out: {kept.elsewhere} (--all-clusters)." if kept.others else "."))
     return kept.own
-
-
-def _chosen(histories: "list[RunHistory]", run: str) -> "RunHistory":
-    from rollout.errors import InputError
-    from rollout.model.text import shortened
-
-    matching = [entry for entry in histories if entry.run.startswith(run)]
-    if len(matching) != 1:
-        names = shortened([entry.run for entry in histories]) or "none"
-        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}")
-    return matching[0]
 
 
 class ReportFormat(StrEnum):

@@ -23,11 +23,15 @@ _HEAD = 20
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The records of one run, how many lines beside them were no whole objects, and the file that they stand in."""
+    """The records of one run, how many lines beside them were no whole objects, and the file that they stand in.
+
+    `origin` is what messages call it.
+    """
 
     records: tuple[Record, ...]
     unreadable: int
     origin: str
+    file: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def recorded_run(run: str, file: Path | None, cluster: Cluster, *, everywhere: b
     except OSError as error:
         raise InputError(f"cannot read the journal {printable(str(path))}: {error.strerror}") from error
     records = _of_run(_runs(record for record in lines if record is not None), run if file else "", origin)
-    return RecordedRun(records, lines.count(None), origin)
+    return RecordedRun(records, lines.count(None), origin, path)
 
 
 def _is_path(run: str) -> bool:
