@@ -63,7 +63,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """What the process ends with."""
+    """Return what the process ends with."""
     if isinstance(error, RolloutError):
         return error.exit_code
     if isinstance(error, typer.TyperException):
@@ -74,7 +74,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def causes(error: BaseException) -> Iterator[str]:
-    """The chain behind an error, nearest first."""
+    """Yield the chain behind an error, nearest first."""
     cause = error.__cause__
     while cause is not None:
         yield f"{type(cause).__name__}: {cause}"
@@ -109,7 +109,7 @@ def _lines(error: BaseException) -> Iterator[str]:
 
 
 def _denied(error: OSError | MemoryError) -> str:
-    """What the system has said no to; none of it is a bug."""
+    """Return what the system has said no to; none of it is a bug."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
@@ -119,7 +119,7 @@ def _denied(error: OSError | MemoryError) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """What other programs would have taken: flags before the command, and nodes without a flag."""
+    """Return what other programs would have taken: flags before the command, and nodes without a flag."""
     context = getattr(error, "ctx", None)
     if context is None:
         return ""

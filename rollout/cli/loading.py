@@ -72,7 +72,7 @@ class CommandList(TyperGroup):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
-        """The commands' names, of which none is imported for that, and the program's own flags."""
+        """Return the commands' names, of which none is imported for that, and the program's own flags."""
         whole = self.commands
         self.commands = {
             name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.lines.items()
@@ -83,7 +83,7 @@ class CommandList(TyperGroup):
             self.commands = whole
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
-        """A line each."""
+        """Write a line each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.commands.lines.items()))
 
@@ -118,7 +118,7 @@ def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, li
 
 
 def _label(parameter: Any, written: str) -> str:
-    """What stands before an explanation, without Python's name for an argument's type, and without a flag's no."""
+    """Return what stands before an explanation, without Python's name for a type, and without a flag's no."""
     is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
     return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
 
@@ -141,7 +141,7 @@ class DefaultCommandGroup(TyperGroup):
         return super().parse_args(ctx, args if is_command or is_open else [next(iter(self.commands)), *args])
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
-        """The commands' names; or flags, which are those of the first command."""
+        """Return the commands' names; or flags, which are those of the first command."""
         if not incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return next(iter(self.commands.values())).shell_complete(ctx, incomplete)

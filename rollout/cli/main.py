@@ -89,12 +89,12 @@ _COMMANDS: Mapping[str, str] = {
     "demo": "Watch a simulated cluster being taken through its updates.",
     "completion": "Print the completion script of bash, zsh or fish.",
     "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
-    "lab": "A simulated cluster to rehearse on.",
+    "lab": "Rehearse on a simulated cluster.",
 }
 
 
 def program() -> Any:
-    """The command `rollout`, with all others in it."""
+    """Return the command `rollout`, with all others in it."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
     root.commands = Commands(_COMMANDS)
@@ -107,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The console entry point."""
+    """Run the program: the console entry point."""
     prepare_streams()
     forget_impossible_sizes()
     raise_limit_of_files()

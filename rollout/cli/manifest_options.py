@@ -38,7 +38,7 @@ class Format(StrEnum):
 
 
 def fixed_image(value: str) -> str:
-    """A container image of a fixed version, or none."""
+    """Return a container image of a fixed version, or none."""
     match = _IMAGE.fullmatch(value)
     if value and not match:
         raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
@@ -48,21 +48,21 @@ def fixed_image(value: str) -> str:
 
 
 def object_name(value: str) -> str:
-    """A name that every object of the installation can have."""
+    """Return a name that every object of the installation can have."""
     if not values.is_label_like(value) or len(value) > _LONGEST_NAME:
         raise ValueError(f"{value!r} is not a name of at most {_LONGEST_NAME} lower-case letters, digits and dashes.")
     return value
 
 
 def secret_name(value: str) -> str:
-    """The name of a Secret, or none."""
+    """Return the name of a Secret, or none."""
     if value and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value):
         raise ValueError(f"{value!r} is not the name of a Secret.")
     return value
 
 
 def cron_schedule(value: str) -> str:
-    """A CronJob's schedule."""
+    """Return a CronJob's schedule."""
     if not _SCHEDULE.fullmatch(value):
         raise ValueError(f"{value!r} is not a schedule: it has five fields, as in '0 1 * * *', or is @daily.")
     return value
@@ -83,7 +83,7 @@ def quantities(value: str) -> str:
 
 
 def label(value: str) -> str:
-    """A label with its value, as it was written."""
+    """Return a label with its value, as it was written."""
     name, equals, text = value.partition("=")
     values.label_name(name)
     if not (name and equals and is_label_value(text)):
@@ -92,7 +92,7 @@ def label(value: str) -> str:
 
 
 def written_toleration(value: str) -> str:
-    """A toleration as taints are written, `key[=value][:Effect]`; as it was written."""
+    """Return a toleration as taints are written, `key[=value][:Effect]`; as it was written."""
     read = read_toleration(value)
     values.label_name(read["key"])
     if not read["key"] or read.get("effect", _EFFECTS[0]) not in _EFFECTS or not is_label_value(read.get("value", "")):
@@ -101,7 +101,7 @@ def written_toleration(value: str) -> str:
 
 
 def read_toleration(value: str) -> dict[str, str]:
-    """The object of one; without a value it tolerates all of the key's, without an effect all effects."""
+    """Return the object of one; without a value it tolerates all of the key's, without an effect all effects."""
     taint, colon, effect = value.partition(":")
     key, equals, text = taint.partition("=")
     operator = {"operator": "Equal", "value": text} if equals else {"operator": "Exists"}
@@ -114,7 +114,7 @@ def pairs(written: Iterable[str]) -> dict[str, str]:
 
 
 def address(value: str) -> str:
-    """An IP address, or none."""
+    """Return an IP address, or none."""
     try:
         return str(ipaddress.ip_address(value)) if value else value
     except ValueError as error:
@@ -122,7 +122,7 @@ def address(value: str) -> str:
 
 
 def network(value: str) -> str:
-    """A network in CIDR notation."""
+    """Return a network in CIDR notation."""
     try:
         return str(ipaddress.ip_network(value))
     except ValueError as error:
@@ -130,7 +130,7 @@ def network(value: str) -> str:
 
 
 def zone(value: str) -> str:
-    """A timezone of the IANA database."""
+    """Return a timezone of the IANA database."""
     try:
         return checked_zone(value)
     except UsageError as error:

@@ -13,7 +13,7 @@ from rollout.model.text import shortened
 
 
 def scoreboard_text(scores: Scoreboard) -> str:
-    """The figures, and the word on them."""
+    """Return the figures, and the word on them."""
     reboots = Counter(scores.reboots.values())
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
@@ -55,7 +55,7 @@ def _number(names: "tuple[str, ...] | list[str]") -> str:
 
 
 def own_path() -> Path | None:
-    """The program's file where PATH does not lead to it, as in a virtual environment that was never activated.
+    """Return the program's file where PATH does not lead to it, as in a virtual environment that was never activated.
 
     None where its name alone is enough, or nobody knows its file.
     """

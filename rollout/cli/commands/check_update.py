@@ -55,7 +55,7 @@ def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOpti
 
 
 def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait: bool) -> "list[CheckResult]":
-    """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
+    """Return the ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
     from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility import excluded_by_name
@@ -91,7 +91,7 @@ def _document(results: "list[CheckResult]") -> bytes:
 
 
 def _text(results: "list[CheckResult]") -> str:
-    """The whole in a sentence, and a line for the hosts of which the same is to be said."""
+    """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
     from rollout.gather.updates import CheckOutcome
     from rollout.model.text import counted, printable, shortened
 

@@ -91,7 +91,7 @@ def completion(shell: ShellArgument) -> None:
 
 
 def script_of(shell: Shell) -> str:
-    """The script of a shell."""
+    """Return the script of a shell."""
     from typer import completion as typers
 
     from rollout.cli.failures import PROGRAM

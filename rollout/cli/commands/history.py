@@ -158,7 +158,7 @@ def report(
 
 
 def _format(chosen: ReportFormat | None, out: Path | None, *, as_json: bool) -> ReportFormat:
-    """What was asked for; `UsageError` where that is two things."""
+    """Return what was asked for; `UsageError` where that is two things."""
     from rollout.errors import UsageError
 
     if as_json and chosen not in (None, ReportFormat.JSON):

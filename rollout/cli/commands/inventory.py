@@ -140,7 +140,7 @@ def known_hosts(
 
 
 def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
-    """The hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
+    """Return the hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
     from rollout.cli import wiring
     from rollout.cli.stages.gather import find_hosts, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
@@ -151,7 +151,7 @@ def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
 
 
 def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
-    """What was seen: as data, or, where the file itself is the data, beside it."""
+    """Show what was seen: as data, or, where the file itself is the data, beside it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.report.host_keys import host_keys_text
@@ -182,7 +182,7 @@ def _row(entry: "ScannedHost") -> "HostKeyRow":
 
 
 def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
-    """What is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
+    """Return what is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
     from rollout.adapters.ssh.host_keys import Standing
     from rollout.cli import consent
     from rollout.errors import DeclinedError

@@ -33,7 +33,7 @@ Addresses and ports of all are in {inventory}
 
 @lab_app.callback(invoke_without_command=True)
 def lab(call: typer.Context) -> None:
-    """A simulated cluster to rehearse on.
+    """Rehearse on a simulated cluster.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def up(
 
 
 def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str:
-    """What to type in another terminal, and how to log in to one of the hosts."""
+    """Return what to type in another terminal, and how to log in to one of the hosts."""
     return _NEXT.format(
         env=shlex.quote(str(files / "env")),
         steps="\n".join(f"    {step}" for step in steps),

@@ -82,7 +82,7 @@ def _is_given(call: typer.Context, parameter: str) -> bool:
 
 
 def _elsewhere() -> tuple[str, ...]:
-    """What is said in a pod's own settings file alone: what is typed here would not reach it."""
+    """Return what is said in a pod's own settings file alone: what is typed here would not reach it."""
     here = ("lock.namespace", "metrics.listen")
     return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
@@ -243,7 +243,7 @@ def _write_files(installation: "Installation", folder: Path | None) -> None:
 
 
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
-    """What is left to the operator."""
+    """Return what is left to the operator."""
     from rollout.manifests.installation import SSH_KEY
     from rollout.manifests.objects import names_registry
 

@@ -74,7 +74,7 @@ def _refuse_what_persons_decide(policy: "Policy", *, interactive: bool) -> None:
 
 
 def _server(cluster: Cluster) -> str:
-    """The API server's address; empty where there is no way to it, which each pass tells."""
+    """Return the API server's address; empty where there is no way to it, which each pass tells."""
     from rollout.cli import wiring
 
     try:

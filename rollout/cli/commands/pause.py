@@ -25,14 +25,14 @@ _LONGEST_REASON = 120
 
 
 def _reason(value: str) -> str:
-    """A sentence, which is not too long to be shown in one line."""
+    """Return a sentence, which is not too long to be shown in one line."""
     if len(value) > _LONGEST_REASON:
         raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
     return one_line(value)
 
 
 def _until(value: str) -> str:
-    """A duration or a time, which may be empty, as it was written."""
+    """Return a duration or a time, which may be empty, as it was written."""
     from rollout.model.memory import moment
 
     written = value.strip()
@@ -46,7 +46,7 @@ def _until(value: str) -> str:
 
 
 def _end(written: str, now: datetime) -> datetime | None:
-    """The time that is meant by a duration from `now`, or by a time (see `until`); None where nothing is written."""
+    """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
     from rollout.model.memory import moment
 
     if not written:
@@ -156,7 +156,7 @@ def unpause(
 
 
 def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
-    """The API server, and the nodes that are meant: names that exist, or none where all are."""
+    """Return the API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli import wiring
     from rollout.cli.stages.gather import chosen, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
@@ -272,7 +272,7 @@ def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) ->
 def _change_memory(
     settings: Given, change: "Callable[[Memory], Memory]", *, anew: bool = False
 ) -> "tuple[Memory, Memory]":
-    """The memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
+    """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
     from rollout.cli import wiring
     from rollout.cli.stages.gather import with_patience
     from rollout.errors import ApiError

@@ -97,7 +97,7 @@ def plan(
 
 
 def _show_saved(file: Path, output: Output) -> None:
-    """The plan as it was made."""
+    """Return the plan as it was made."""
     from rollout.cli.stages.plan import load_saved
     from rollout.report.findings import blocked_line
 
@@ -128,7 +128,7 @@ def _show(
 
 
 def _beside(session: "Session", gathered: "Gathered") -> str:
-    """The rollout for which `apply` would refuse this plan; empty where there is none, or this user may not see it."""
+    """Return the rollout for which `apply` would refuse this plan; empty where there is none that can be seen."""
     from rollout.cli.stages.gather import find_unfinished_among
     from rollout.cli.stages.lock import glance_at_lock
     from rollout.errors import ApiError
@@ -144,7 +144,7 @@ def _beside(session: "Session", gathered: "Gathered") -> str:
 
 
 def _write(planned: "RolloutPlan", zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
-    """The files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
+    """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
     from rollout.cli import wiring
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved
@@ -168,7 +168,7 @@ def _is_page(out: Path) -> bool:
 
 
 def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
-    """The command that runs this plan, or one by the same rules; or that tells why there is none."""
+    """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
     from rollout.model.progress import excluded_by_trouble
 
     if not planned.waves:
@@ -206,7 +206,7 @@ def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> No
 
 
 def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:
-    """That nothing waits is said where any host has answered; `detailed`: where every node could be judged."""
+    """Return how it ends: with nothing waiting where any host answered; `detailed`: where every node was judged."""
     from rollout.model.plan import ExclusionReason
     from rollout.model.progress import excluded_by_trouble
 

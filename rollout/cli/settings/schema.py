@@ -384,7 +384,10 @@ class Output(Table):
         return self.format is OutputFormat.NAME
 
     def document(self, written: bytes) -> bytes:
-        """A JSON document in the format that is wanted; as YAML it stays ASCII, for terminals obey more than that."""
+        """Return a JSON document in the format that is wanted.
+
+        As YAML it stays ASCII, for terminals obey more than that.
+        """
         if self.format is not OutputFormat.YAML:
             return written
         import yaml

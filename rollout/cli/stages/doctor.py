@@ -87,7 +87,7 @@ def _remembered(session: Session, nodes: Sequence[Node]) -> Iterator[Check]:
 
 
 def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
-    """What the API server would not store although this user has the right to it, by its answers to dry runs."""
+    """Yield what the API server would not store although this user has the right to it, by its answers to dry runs."""
     missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
     if not any(" configmaps " in subject for subject in missing):
         record, memory = record_of(session.namespace), memory_of(session.namespace)
@@ -132,7 +132,7 @@ def _hosts(session: Session, targets: Targets) -> Iterable[Check]:
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
-    """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
+    """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     snapshot, policy = read_cluster(session), session.policy
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)

@@ -132,7 +132,10 @@ def _all_of(run: Run, shown: Observer) -> Observer:
 
 
 def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
-    """An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too."""
+    """Journal the run.
+
+    An operating process may run in a pod, whose log outlives it and its files: the lines are a journal, too.
+    """
     session = run.session
     lines = shown if session.operating and isinstance(shown, JsonLines) else None
     command: Command = "operate" if session.operating else "apply" if run.inherited is None else "resume"
@@ -146,7 +149,10 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 
 
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
+    """Tell of a run without nodes.
+
+    Whoever reads the lines still gets a plan and a summary, and the journal what it owes.
+    """
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
     observers = _all_of(run, observer)
     with ExitStack() as owing:

@@ -57,7 +57,7 @@ def _listening(server: FleetLock) -> "Listening":
 
 
 def _require_libraries() -> None:
-    """A plain install goes without the server's library, the extra `fleetlock` brings it."""
+    """Refuse to serve without the server's library, which a plain install goes without."""
     try:
         import_module("aiohttp")
     except ImportError as error:

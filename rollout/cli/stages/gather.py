@@ -73,7 +73,7 @@ def read_nodes(session: Session) -> tuple[Node, ...]:
 
 
 def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
-    """What an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
+    """Return what an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
     from rollout.execution.record.unfinished import look
 
     return with_patience(lambda: look(api, namespace, deferred=deferred))
@@ -98,7 +98,7 @@ def has_slots(api: ClusterApi, namespace: str) -> bool:
 
 
 def with_patience(action: Callable[[], T]) -> T:
-    """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
+    """Ask a server that answers, but not now, again for a while; one that is not there is told of at once."""
     from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
     reported = set[str]()
@@ -120,7 +120,7 @@ def ask_hosts(session: Session, nodes: Sequence[Node]) -> Targets:
 def find_hosts(
     nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: Ssh
 ) -> tuple[tuple[str, ...], Mapping[str, Host]]:
-    """The names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
+    """Return the names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
     selected = chosen(nodes, _matching(nodes, api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
@@ -141,7 +141,7 @@ def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]
 
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
-    """The node under this process; a pod that should know it and does not is told so."""
+    """Return the node under this process; a pod that should know it and does not is told so."""
     own = wiring.own_pod()
     if own is None:
         return None
@@ -157,7 +157,7 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
 
 
 def _pod(own: OwnPod, api: ClusterApi) -> Pod | None:
-    """This process's Pod, as far as it may be read."""
+    """Return this process's Pod, as far as it may be read."""
     from rollout.gather.cluster.snapshot import read_pod
 
     try:
@@ -172,7 +172,7 @@ def choose(session: Session, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
-    """The API server reads the selector: it is the authority on what one means."""
+    """Have the API server read the selector: it is the authority on what one means."""
     from rollout.gather.cluster.snapshot import read_nodes as read
 
     selector = selection.selector
@@ -198,7 +198,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[
 
 
 def _observed(session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host]) -> Mapping[str, HostObservation]:
-    """What the hosts say, where they are the machines of their Nodes; and what stands on these, where asked for."""
+    """Return what the hosts say, where they are the machines of their Nodes, and what stands on these."""
     from rollout.gather.hosts.identity import identified
     from rollout.gather.hosts.polling import poll
     from rollout.gather.hosts.signs import annotated
@@ -238,7 +238,7 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
 
 
 def useless_exclusions(nodes: Sequence[Node], selection: Selection) -> str:
-    """What to warn of where an `--exclude` names no node, as after a slip of the pen; empty where each names one."""
+    """Return what to warn of where an `--exclude` names no node, as after a slip; empty where each names one."""
     useless = [
         pattern
         for pattern in selection.exclude
@@ -276,12 +276,12 @@ def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:
 
 
 def first_label(selector: str) -> str:
-    """The key of its first requirement; empty where it has none."""
+    """Return the key of its first requirement; empty where it has none."""
     return next((requirement.key for requirement in parse_selector(selector).requirements), "")
 
 
 def close_labels(key: str, nodes: Sequence[Node]) -> str:
-    """What the nodes have of this label, or labels like it: the end of a warning, or a hint."""
+    """Return what the nodes have of this label, or labels like it: the end of a warning, or a hint."""
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:
         return f"On the nodes, {key} is one of: {shortened(sorted(values))}"

@@ -37,7 +37,7 @@ def journal_of(run: str) -> Path:
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """What the latest runs on this cluster that were written down here took; nothing where none can be read."""
+    """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
     try:
         latest = sorted(journals(runs_directory()), key=lambda path: path.stat().st_mtime)[-_LATEST:]
         return past_of((read_journal(path) for path in latest), cluster.uid)
@@ -85,7 +85,7 @@ def journalled(
     process: str = "",
     lines: JsonLines | None = None,
 ) -> Iterator[Observer]:
-    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+    """Yield the observer, with everything that it is told written down as well; `process` as the lock has it, if any.
 
     `lines` that are to be a journal, too, begin as it does.
     """

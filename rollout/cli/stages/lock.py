@@ -34,7 +34,7 @@ def has_ended_here(lease: StandingLease) -> bool:
 
 
 def read_lock(api: ClusterApi, namespace: str) -> StandingLease:
-    """The lock as it stands."""
+    """Return the lock as it stands."""
     return with_patience(lambda: read_lease(api, namespace))
 
 
@@ -50,7 +50,7 @@ def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
 
 
 def lock_watch() -> LeaseWatch:
-    """A watch that knows the processes of this machine."""
+    """Return a watch that knows the processes of this machine."""
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
@@ -75,6 +75,6 @@ def refuse_beside_living(api: ClusterApi, namespace: str, force_unlock: str = ""
 
 
 def beside_living(api: ClusterApi, namespace: str) -> LockedError:
-    """The refusal beside the process that holds the lock, which was seen to live."""
+    """Return the refusal beside the process that holds the lock, which was seen to live."""
     seen = glance_at_lock(api, namespace)
     return locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)

@@ -28,7 +28,7 @@ class News:
     now: object = None
 
     def turn(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self.before, self.now = self.now, None
 
     def is_new(self, note: Note) -> bool:
@@ -86,7 +86,7 @@ class Subject:
 
 @contextmanager
 def notified(observer: Observer, settings: Settings, subject: Subject) -> Iterator[Observer]:
-    """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
+    """Yield the observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
     options = settings.notify
     places = wiring.notify_destinations(options)
     if not places:

@@ -197,7 +197,10 @@ class _Pass:
         return closed(windows, now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        """Return what stands on the cluster.
+
+        Of an operating process' rollout, what is left of it under today's rules.
+        """
         unfinished = gather.find_unfinished_among(self.session, nodes)
         if unfinished is None or not unfinished.record.operating:
             return unfinished
@@ -218,7 +221,7 @@ class _Pass:
         return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """The nodes that today's settings mean; none where they mean something that is not there."""
+        """Return the nodes that today's settings mean; none where they mean something that is not there."""
         try:
             names = gather.choose(self.session, nodes)
         except InputError as error:
@@ -241,7 +244,10 @@ class _Pass:
         return result
 
     def _under(self, policy: Policy) -> Session:
-        """The session by these rules, with their gates; nobody is there to see where a record would have it ask."""
+        """Return the session by these rules, with their gates.
+
+        Nobody is there to see where a record would have it ask.
+        """
         settings, alerts = self.session.settings, policy.gates.alerts
         own = alerts if alerts.url == settings.alerts.prometheus_url else AlertPolicy()
         return replace(self.session, policy=policy, gates=wiring.gates(settings, own, self.stop.end))
@@ -255,7 +261,7 @@ class _Pass:
         return result
 
     def _code(self, result: RunResult) -> ExitCode:
-        """What was left for another time is no failure: the next pass takes it up."""
+        """Return the code. What was left for another time is no failure: the next pass takes it up."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
@@ -266,7 +272,7 @@ class _Pass:
 
 
 def _move_elsewhere(run: Run) -> None:
-    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    """Have the own node wait for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
     own = run.targets.own_node
     if own is None:
         return
@@ -354,7 +360,7 @@ class Loop:
             self.clock.wait(ending, _LOOK_AGAIN_BETWEEN)
 
     def _look(self, api: ClusterApi | None) -> Holder:
-        """What is known of the lock's holder; while the API server is away, as much as before."""
+        """Return what is known of the lock's holder; while the API server is away, as much as before."""
         watch = self.lasting.watch
         with suppress(ApiError):
             if api is not None:

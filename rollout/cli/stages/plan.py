@@ -208,7 +208,7 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
 
 
 def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
-    """A line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
+    """Yield a line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
     alike: dict[str, list[Difference]] = {}
     for difference in differences:
         alike.setdefault(difference.what, []).append(difference)
@@ -250,7 +250,10 @@ def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = N
 
 
 def _idle_gates(gates: GatePolicy) -> Iterator[str]:
-    """A sentence for settings that do nothing without another: who gives them believes in a gate that is not there."""
+    """Yield a sentence for settings that do nothing without another.
+
+    Who gives them believes in a gate that is not there.
+    """
     if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only):
         yield "alerts.filter-regexp has no effect without alerts.prometheus-url: no alerts are read"
     if gates.windows.wait and not gates.windows.windows:
@@ -258,14 +261,14 @@ def _idle_gates(gates: GatePolicy) -> Iterator[str]:
 
 
 def useless_spreading(nodes: Sequence[Node], label: str) -> str:
-    """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
+    """Return a warning where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
     if not label or any(label in node.labels for node in nodes):
         return ""
     return f"--spread-by has no effect: {close_labels(label, nodes)}"
 
 
 def _useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
-    """A warning where `waves.control-plane-selector` chooses no node; none where it chooses one, or is not given."""
+    """Yield a warning where `waves.control-plane-selector` is given and chooses no node."""
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
         yield f"waves.control-plane-selector has no effect: {close_labels(first_label(selector), nodes)}"
 
@@ -279,6 +282,6 @@ def warn_of_held(plan: RolloutPlan) -> None:
 
 
 def despite_hold(plan: RolloutPlan) -> str:
-    """What a question adds where nodes are taken in spite of their version's hold; empty where none is."""
+    """Return what a question adds where nodes are taken in spite of their version's hold; empty where none is."""
     nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
     return f", {nodes} of them into a version that is held" if nodes else ""

@@ -70,7 +70,7 @@ class PodSettings:
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
-    """The settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
+    """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
     secrets = (item for item in settings().values() if item.is_secret)
     refuse_secrets(file.text, file.name, {item.name.rpartition(".")[2]: item.variable for item in secrets})
     written = {
@@ -86,7 +86,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
 
 
 def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
-    """What means something on this machine alone, or is written where the pod's root is read-only."""
+    """Yield what means something on this machine alone, or is written where the pod's root is read-only."""
     for name, value in written.items():
         if name in _THIS_MACHINES:
             yield f"{name} ({_THIS_MACHINES[name]})"
@@ -163,7 +163,7 @@ def carried_files(written: Mapping[str, Any], origin: str) -> tuple[Mapping[str,
 
 
 def _beside(named: Path, name: str) -> Iterator[Path]:
-    """What Ansible reads with it: its known folders, and the files of this folder that it names."""
+    """Yield what Ansible reads with it: its known folders, and the files of this folder that it names."""
     text = _text(named) if name in _WITH_OTHERS else ""
     for other in _inner(named.parent) if text else ():
         if other.name in _BESIDE if other.is_dir() else other.name in text:

@@ -90,7 +90,7 @@ def remembered(session: Session) -> Memory:
 
 
 def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, str]]:
-    """The rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
+    """Return the rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
     """
@@ -109,7 +109,7 @@ def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, M
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
-    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
+    """Show the run with its nodes: at once as one look at the lock tells, then whether its process lives."""
     unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
     if output.as_names:
         show_names(under_way(unfinished) if unfinished else ())
@@ -207,7 +207,7 @@ def _glance(api: ClusterApi, namespace: str) -> Glance:
 
 @contextmanager
 def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
-    """What draws a text with a line below it over the one before; the last text stays, without its line."""
+    """Yield what draws a text with a line below it over the one before; the last text stays, without its line."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
