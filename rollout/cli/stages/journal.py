@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, journal_of, journals, read_journal, runs_directory
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
@@ -27,13 +27,6 @@ from rollout.report.lines import AbortedRecord, Command, RunRecord, record_of
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
-
-
-def journal_of(run: str) -> Path:
-    """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
-    if not is_run_id(run):
-        raise AssertionError(f"{run!r} is not a rollout id")
-    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:

@@ -2,10 +2,9 @@
 
 import socket
 
-from rollout.adapters.journal import is_let_go, read_journal
+from rollout.adapters.journal import is_let_go, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.stages.gather import with_patience
-from rollout.cli.stages.journal import journal_of
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
 from rollout.execution.lease import StandingLease, read_lease
