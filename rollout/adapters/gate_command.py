@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from rollout.adapters.scratch import scratch_for
+from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import child_environment
 from rollout.errors import UsageError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.adapters.output_file import open_output
+from rollout.adapters.local_files import open_output
 from rollout.model.json_text import json_line
 from rollout.model.names import is_run_id
 

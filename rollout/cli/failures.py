@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -20,6 +21,7 @@ from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
 PROGRAM = "rollout"
+_PLUGIN = "kubectl-node_rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -29,7 +31,7 @@ _EXTRA = "Got unexpected extra argument"
 def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run one command line of the program, as typer's application or as its root command; the exit code."""
     try:
-        code = program(list(arguments), prog_name=PROGRAM, standalone_mode=False)
+        code = program(list(arguments), prog_name=_typed_name(), standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has seen enough; nothing more may be written, not even at exit
@@ -43,6 +45,11 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
     finally:
         flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _typed_name() -> str:
+    """Return what usage lines call the program: `kubectl node-rollout` runs a file of the name `_PLUGIN`."""
+    return "kubectl node-rollout" if Path(sys.argv[0]).name == _PLUGIN else PROGRAM
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:

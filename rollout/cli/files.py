@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from rollout.adapters.output_file import OutputPlace, output_place
+from rollout.adapters.local_files import OutputPlace, output_place
 from rollout.errors import InputError
 
 _NEW_MODE = 0o666

@@ -186,24 +186,27 @@ def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, as
         (said := assignments(assigned or ())),
         Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
     )
-    words = tuple(_words(context, typed, file, assigned or ()))
+    words = _words(context, typed, file, assigned or ())
     return given(file, *sources, typed=(*said.values, *typed), words=words)
 
 
-def _words(context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]) -> Iterator[str]:
+def _words(
+    context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what was typed of settings that another command takes, too; no secret, and nothing of how to print."""
     for name, value in typed.items():
         setting = settings()[name]
         if setting.is_flag:
-            yield f"--{'' if value else 'no-'}{setting.key.flag}"
+            yield name, (f"--{'' if value else 'no-'}{setting.key.flag}",)
         elif name.partition(".")[0] not in _ALWAYS:
             values = value if isinstance(value, list) else [value]
-            yield from (word for item in values for word in (f"--{setting.key.flag}", item))
+            yield from ((name, (f"--{setting.key.flag}", str(item))) for item in values)
     for word in assigned:
-        if not settings()[word.partition("=")[0].strip().replace("_", "-")].is_secret:
-            yield from ("--set", word)
+        name = word.partition("=")[0].strip().replace("_", "-")
+        if not settings()[name].is_secret:
+            yield name, ("--set", word)
     if file.name and getattr(context.get_parameter_source(_CONFIG), "name", "") == "COMMANDLINE":
-        yield from ("--config", file.name)
+        yield "", ("--config", file.name)
 
 
 def _refuse_empty(setting: Setting, value: Any) -> None:

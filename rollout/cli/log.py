@@ -18,7 +18,7 @@ from pathlib import Path
 import typer
 
 from rollout import __version__
-from rollout.adapters.output_file import open_output
+from rollout.adapters.local_files import open_output
 from rollout.cli.failures import causes, exit_code, has_trace
 from rollout.cli.terminal import SAID, say, write_beside
 from rollout.errors import InputError, RolloutError

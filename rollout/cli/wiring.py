@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.adapters.metrics_server import MetricsServer
-    from rollout.adapters.notify.destination import Destination
-    from rollout.adapters.pushgateway import Pushgateway
+    from rollout.adapters.metrics import MetricsServer, Pushgateway
+    from rollout.adapters.notify import Destination
     from rollout.cli.settings.schema import Cluster, Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.gates import AlertSource, GatePorts
@@ -103,8 +102,8 @@ def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
 
 
 def _ssh(options: Ssh) -> HostExecutor:
+    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
     from rollout.adapters.ssh.known_hosts import HostKeyChecking
-    from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE, ask_on_terminal
     from rollout.adapters.ssh.shell import ParamikoShell
 
     return ParamikoShell(
@@ -179,7 +178,7 @@ def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     files = {occasion: file for occasion, file in by_occasion.items() if file is not None}
     if not files:
         return None
-    from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
+    from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
 
@@ -193,23 +192,23 @@ def own_pod() -> "OwnPod | None":
 
 def pushgateway(url: str, cluster: str) -> "Pushgateway":
     """Where metrics of this cluster are pushed to."""
-    from rollout.adapters.pushgateway import Pushgateway
+    from rollout.adapters.metrics import Pushgateway
 
     return Pushgateway(url, cluster)
 
 
 def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool]) -> "MetricsServer":
     """Where metrics are scraped."""
-    from rollout.adapters.metrics_server import MetricsServer
+    from rollout.adapters.metrics import MetricsServer
 
     return MetricsServer(address, metrics, is_ready)
 
 
 def try_listening(address: str) -> None:
     """`InputError` where metrics could not be served there now."""
-    from rollout.adapters import metrics_server
+    from rollout.adapters.metrics import try_listening as try_address
 
-    metrics_server.try_listening(address)
+    try_address(address)
 
 
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:
@@ -227,7 +226,7 @@ def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
     """Where notifications go; none, and nothing is loaded, where nobody wants any."""
     if not options.urls:
         return ()
-    from rollout.adapters.notify.urls import destinations
+    from rollout.adapters.notify import destinations
 
     return destinations(options.urls)
 

@@ -96,6 +96,14 @@ class RunHistory:
     state: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryReport:
+    """The runs that are recorded."""
+
+    format_version: str
+    runs: tuple[RunHistory, ...]
+
+
 def with_state(history: RunHistory, *, is_being_written: bool) -> RunHistory:
     """The history with its state, where it is known whether a process is at work on it."""
     if is_being_written:

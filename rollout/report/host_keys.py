@@ -31,6 +31,14 @@ class HostKeyRow:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class HostKeysReport:
+    """What the hosts showed."""
+
+    format_version: str
+    hosts: tuple[HostKeyRow, ...]
+
+
 def host_keys_text(rows: Sequence[HostKeyRow], width: int | None = None) -> str:
     """A row a host, the keys that others had before, why hosts showed none, and how many there are of each.
 

@@ -38,12 +38,14 @@ def plan_text(
     now: datetime | None = None,
     where: str = "",
     blocked: str = "",
+    beside: str = "",
     next_step: str = "",
 ) -> str:
     """Where, the waves, what is wrong, the rules as they stand `now`, how long it takes, and what to do next.
 
     `zones` are by Node name; `where` is the cluster as its operators call it. Without a `width` there is every row and
-    every column. `blocked` says that apply will not start, `next_step` is a command, which is never broken.
+    every column. `blocked` says that apply will not start, `beside` that another rollout is not over;
+    `next_step` is a command, which is never broken.
     """
     rules = rule_lines(plan.policy, now) if now else ()
     notes = (*warning_lines(plan), *_left_out(plan, is_wide=width is None), *rules)
@@ -52,7 +54,7 @@ def plan_text(
         [wrapped(_heading(plan, where), width), "", _table(plan, zones, width)] if plan.waves else [],
         [wrapped(line, width) for line in notes],
         [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
-        [wrapped(line, width) for line in (*blockers, blocked) if line],
+        [*(wrapped(line, width) for line in (*blockers, blocked) if line), *([beside] if beside else [])],
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if any(part))

@@ -4,7 +4,7 @@
     admission  whether a node may begin               holders    pre-reboot and steady-state of slots that are held
     steps      one node's way, without SSH            slot_run   a slot from its drain to settled
     worker     whoever holds the Lease works on slots state      settings, slots, Lease: what all share
-    service    the two requests                       http       the wire, with its `connections`
+    service    the two requests, and the whole        http       the wire, with its `connections`
 
 Every replica answers from what stands on the cluster; the one that holds the Lease cordons, drains and uncordons.
 """

@@ -99,11 +99,6 @@ class Answer:
         """The HTTP status."""
         return _STATUSES.get(self.kind, _LOCKED)
 
-    @property
-    def is_yes(self) -> bool:
-        """Whether the client may go on."""
-        return self.status == _YES
-
     def at(self, moment: float) -> "Answer":
         """Return what may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:

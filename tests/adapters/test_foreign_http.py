@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rollout.adapters.notify.destination import DeliveryError
-from rollout.adapters.notify.urls import destinations
+from rollout.adapters.metrics import Pushgateway, PushgatewayError
+from rollout.adapters.notify import DeliveryError, destinations
 from rollout.adapters.prometheus import PrometheusAlerts
-from rollout.adapters.pushgateway import Pushgateway, PushgatewayError
 from rollout.errors import GateError
 from rollout.model.notification import Note
 from tests.adapters.strangers import Say, Stranger

@@ -18,7 +18,7 @@ LIMIT = 2.0
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.kube.login_program.LOGIN_LIMIT", LIMIT)
+    monkeypatch.setattr("rollout.adapters.kube.client_parts.LOGIN_LIMIT", LIMIT)
 
 
 def hanging(tmp_path: Path, after: int) -> tuple[Json, Path]:

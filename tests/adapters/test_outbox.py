@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rollout.adapters.notify import outbox as outbox_module
-from rollout.adapters.notify.destination import DeliveryError
-from rollout.adapters.notify.outbox import Outbox
+from rollout.adapters import notify as outbox_module
+from rollout.adapters.notify import DeliveryError, Outbox
 from rollout.model.notification import Note
 
 NOTE = Note(event="held", title="1", body="")

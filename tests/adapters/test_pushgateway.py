@@ -4,7 +4,7 @@ from base64 import b64decode
 
 import pytest
 
-from rollout.adapters.pushgateway import Pushgateway, PushgatewayError
+from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.report.metrics.instruments import Metrics
 from tests.apply.test_metrics import gateway
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
-from rollout.adapters.ssh.connection import Patience
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError
@@ -212,9 +211,7 @@ def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
 
 
 @pytest.mark.parametrize("silent", ["before an answer", "after the last byte"])
-def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
-    tmp_path: Path, key: Path, silent: str
-) -> None:
+def test_host_that_falls_silent_is_given_up_at_the_deadline(tmp_path: Path, key: Path, silent: str) -> None:
     begun = tmp_path / "begun"
     command = (
         f"touch {begun}; sleep 300" if silent == "before an answer" else f"exec 1>&- 2>&-; touch {begun}; sleep 300"
@@ -228,11 +225,11 @@ def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
 
         thread = threading.Thread(target=freeze)
         thread.start()
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.3, 0.7))
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         started = time.monotonic()
-        with pytest.raises(SshTimeoutError, match="the host has gone silent: nothing within 1 s"):
-            shell.run(server.host(), command, timeout=200)
-        assert time.monotonic() - started < 60
+        with pytest.raises(SshTimeoutError, match="no answer within 5 s while running the command"):
+            shell.run(server.host(), command, timeout=5)
+        assert time.monotonic() - started < 20
         thread.join()
 
 

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.adapters.ssh.passphrase import ask_on_terminal
+from rollout.adapters.ssh.keys import ask_on_terminal
 from rollout.errors import SshError
 from rollout.model.host import Host, Identities
 

@@ -136,7 +136,7 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
 
 def state_of_last_run(rollout: Rollout, lab: Lab) -> str:
     """As `history` on the machine of the run has it, in JSON and in its table."""
-    (*_, run) = json.loads(rollout(lab, "history", "-o", "json").stdout)
+    (*_, run) = json.loads(rollout(lab, "history", "-o", "json").stdout)["runs"]
     assert rollout(lab, "history").stdout.rstrip().endswith(f"  {run['state']}")
     return str(run["state"])
 

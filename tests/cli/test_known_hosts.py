@@ -31,7 +31,7 @@ def consoles(lab: Lab, command: Command, folder: Path) -> Path:
     """What each host prints on its console, in a file named after its Node."""
     folder.mkdir()
     shown = json.loads(command("known-hosts", "-o", "json", "--yes", lab=lab).stdout)
-    for row in shown:
+    for row in shown["hosts"]:
         text = f"[  OK  ] Reached target\r\nSSH host key: {keys(lab)[row['host']].fingerprint} (ED25519)\r\n"
         (folder / f"{row['node']}.log").write_text(text)
     return folder
@@ -89,7 +89,7 @@ def test_a_changed_key_is_written_only_where_it_is_confirmed(lab: Lab, command: 
     flags = ("known-hosts", "--out", str(file), "-o", "json")
     ended = command(*flags, "--yes", lab=lab)
     assert ended.code == 4, ended.stderr
-    rows = {row["host"]: row for row in json.loads(ended.stdout)}
+    rows = {row["host"]: row for row in json.loads(ended.stdout)["hosts"]}
     assert (rows[name]["standing"], len(rows[name]["before"])) == ("changed", 1)
     assert file.read_text().startswith(f"{others}{name},alias {OTHER}\n")
     assert len(file.read_text().splitlines()) == 6
@@ -107,7 +107,7 @@ def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: 
     file.write_text(f"@revoked * {key}\n")
     ended = command("known-hosts", "--out", str(file), "--yes", "-o", "json", lab=lab)
     assert ended.code == 4
-    assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)}[name] == "revoked"
+    assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)["hosts"]}[name] == "revoked"
     assert name not in file.read_text()
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rollout.adapters.prometheus import TOKEN_VARIABLE
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.cli.log import logged
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab

@@ -4,6 +4,8 @@ The real program runs with everything hidden from it that a plain install does n
 """
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -106,6 +108,31 @@ def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, pla
     ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain)
     assert ended.code == 0, ended
     assert [node["error"] for node in json.loads(ended.stdout)["nodes"]] == [""] * 3
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("plan", "--help"), 0, "Usage: kubectl node-rollout plan [OPTIONS] [FILE]"),
+        (("plann",), 64, "hint: kubectl node-rollout --help"),
+        (("--version",), 0, f"rollout {PROJECT['project']['version']}"),
+    ],
+)
+def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
+    words: tuple[str, ...], code: int, line: str, tmp_path: Path
+) -> None:
+    """Installed as pip writes the scripts of a package."""
+    (name,) = set(PROJECT["project"]["scripts"]) - {"rollout"}
+    module, _, function = PROJECT["project"]["scripts"][name].partition(":")
+    (tmp_path / name).write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+    (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    ended = subprocess.run(
+        ["kubectl", "node-rollout", *words], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == code
+    assert line in (ended.stdout + ended.stderr).splitlines()
 
 
 def names(requirements: list[str]) -> set[str]:

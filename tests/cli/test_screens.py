@@ -5,6 +5,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import is_ending
+from tests.cli.conftest import Command
 from tests.cli.screens import Screen, shown
 from tests.conftest import StartLab
 from tests.ended import start
@@ -39,6 +41,7 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "pending": ("status", "--pending"),
     "run": ("status", "--run"),
     "abort-asks": ("abort",),
+    "plan": ("plan",),
 }
 
 
@@ -186,3 +189,13 @@ def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start
     assert "1 of 3 nodes done in " in screen.text
     assert "not started: stopped on request\nNext:\n    rollout resume\n" in screen.text
     assert "Ctrl-C again" not in screen.text
+
+
+def test_the_next_command_is_about_the_same_cluster_and_the_same_nodes(command: Command, mixed: Lab) -> None:
+    words = ("--context", "rollout-lab", "--exclude", "worker-[12]", "--set", "detect.sources=update-engine,annotation")
+    for asked in ("status", "plan"):
+        shown = command(asked, *words, lab=mixed).stdout
+        following = shown.rpartition("Next:\n    rollout ")[2].strip()
+        name, _, repeated = following.partition(" ")
+        assert name in ("doctor", "plan", "apply"), shown
+        assert shlex.split(repeated) == [*words], shown

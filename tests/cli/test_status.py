@@ -107,4 +107,4 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert said.stdout == ""
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
-    assert text == "12 nodes: 12 unreachable\nNext:\n    rollout doctor\n"
+    assert text == f"12 nodes: 12 unreachable\nNext:\n    rollout doctor {' '.join(away)}\n"

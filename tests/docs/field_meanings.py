@@ -120,7 +120,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "soak": "`waves.soak`",
         "ignored_rivals": "`--allow`",
     },
-    "WindowPolicy": {"windows": "`--window`", "wait": "`gates.wait-window`"},
+    "WindowPolicy": {
+        "windows": "`--window`",
+        "wait": "`gates.wait-window`",
+        "freezes": "`gates.freeze`, and the events of `gates.calendar`",
+    },
     "HookPolicy": {
         "before": "`gates.before-reboot-annotations`",
         "after": "`gates.after-reboot-annotations`",
@@ -225,6 +229,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "LeftNode": {"node": _NODE},
     "CheckedHost": {"node": _NODE},
     "CheckReport": {"format_version": "of this document", "hosts": "those that are selected"},
+    "HostKeysReport": {"format_version": "of this document", "hosts": "those of the selected Nodes"},
     "HostKeyRow": {
         "node": _NODE,
         "host": "as known_hosts files name it",
@@ -247,6 +252,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "message": "how it stands",
         "fix": "what to do; empty where all is well",
     },
+    "HistoryReport": {"format_version": "of this document", "runs": "in the order in which they began"},
     "RunHistory": {
         "run": "the id of the rollout",
         "started_at": "RFC 3339, UTC",

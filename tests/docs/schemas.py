@@ -31,8 +31,8 @@ from rollout.report.document_types import (
     UnpauseReport,
 )
 from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
-from rollout.report.history import RunHistory
-from rollout.report.host_keys import HostKeyRow
+from rollout.report.history import HistoryReport
+from rollout.report.host_keys import HostKeysReport
 from rollout.report.lines import AnyLine, JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
@@ -49,12 +49,12 @@ DOCUMENTS: Mapping[str, Any] = {
     "abort": AbortReport | None,
     "doctor": DoctorReport,
     "check-update": CheckReport,
-    "history": list[RunHistory] | RunHistory,
+    "history": HistoryReport,
     "report": RunReport,
     "pause": PauseReport,
     "unpause": UnpauseReport,
     "release": ReleaseReport,
-    "known-hosts": list[HostKeyRow],
+    "known-hosts": HostKeysReport,
     "inventory": (InventoryMeta, AllGroup, HostGroup),
     "inventory-host": HostVariables,
     "manifests": ManifestList,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.output_file import open_output, output_place
+from rollout.adapters.local_files import open_output, output_place
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from tests.conftest import StartLab

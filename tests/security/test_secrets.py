@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from rollout.adapters.prometheus import TOKEN_VARIABLE
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.errors import ExitCode
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab

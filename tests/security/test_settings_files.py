@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.file_owners import Reader, current_reader, distrust
+from rollout.adapters.local_files import Reader, current_reader, distrust
 from rollout.adapters.ssh import workers
-from rollout.adapters.ssh.connection import Patience
 from rollout.errors import ExitCode
 from rollout.gather.hosts.side_by_side import Answer
 from rollout.model.host import Host
@@ -114,7 +113,7 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    asked = workers.ShellSettings(None, None, (), 1.0, 1, Patience())
+    asked = workers.ShellSettings(None, None, (), 1.0, 1)
     ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
     assert list(ask(ask_here=_nobody)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"

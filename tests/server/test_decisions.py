@@ -140,5 +140,5 @@ def test_reboots_that_were_not_asked_for_are_kept_once_and_not_for_ever() -> Non
 def test_a_yes_that_comes_too_late_is_a_no() -> None:
     granted, denied = Answer(Kind.GRANTED, "", until=10.0), Answer(Kind.PAUSED, "", until=10.0)
     assert granted.at(10.0) is granted
-    assert (granted.at(10.1).kind, denied.at(10.1).is_yes) == (Kind.LOCK_LOST, False)
-    assert Answer(Kind.RELEASED, "").at(1e9).is_yes
+    assert (granted.at(10.1).kind, denied.at(10.1).status) == (Kind.LOCK_LOST, 503)
+    assert Answer(Kind.RELEASED, "").at(1e9).status == 200

@@ -203,7 +203,7 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     client.await_release(server)
     wait_until(lambda: not slots_of(lab))
     run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
-    history = json.loads(rollout(lab, "history", run, "-o", "json").stdout)
+    (history,) = json.loads(rollout(lab, "history", run, "-o", "json").stdout)["runs"]
     assert history["outcomes"] == [[client.node, "succeeded"]]
     reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
     assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons

@@ -33,7 +33,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
 from rollout.server.protocol import Answer, Ask
-from rollout.server.server import Server, under_way
+from rollout.server.service import Server, under_way
 from rollout.server.slot_run import NoShell
 from rollout.server.state import ServerSettings, World
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
@@ -271,7 +271,7 @@ class Asking(RuleBasedStateMachine):
             self.report(name, number)
             return
         answer = self.server(number).service.pre_reboot(self.asked(name, number))
-        if answer.is_yes:
+        if answer.status == 200:
             self.judge(name, answer)
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
@@ -317,11 +317,11 @@ class Asking(RuleBasedStateMachine):
         before, was_granted = self.cluster.node(name)["status"]["nodeInfo"]["bootID"], name in self.granted
         self.granted.discard(name)
         answer = self.server(number).service.steady_state(self.asked(name, number))
-        if answer.is_yes and was_granted:
+        if answer.status == 200 and was_granted:
             assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
         # whoever reports has been started, and has forgotten what it was granted; it asks for nothing before a yes
         self.granted.discard(name)
-        if answer.is_yes:
+        if answer.status == 200:
             self.restarted.discard(name)
         else:
             self.restarted.add(name)
@@ -399,7 +399,7 @@ class Asking(RuleBasedStateMachine):
             with LeaseLock(behind, SystemClock(), terms, watch=seen):
                 for name in NAMES:
                     answer = self.server(number).service.pre_reboot(self.asked(name, number))
-                    assert not answer.is_yes, answer
+                    assert answer.status != 200, answer
         except RolloutError:
             return
 

@@ -2,6 +2,8 @@
 
 ansible-runner keeps what it is told and what it hears in files. They are in a folder of the run's own that only its
 owner may read, and are gone at the end of it: an environment may hold secrets.
+
+The operator's own playbooks are run so as well, each on one host: their plays, roles and variables make a run each.
 """
 
 import os
@@ -9,6 +11,7 @@ import shlex
 import shutil
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +19,10 @@ from typing import Any, Final
 
 from rollout.adapters.ansible import end_with_parent
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible.settings import AnsibleSettings, programs
-from rollout.adapters.scratch import new_folder
+from rollout.adapters.ansible.settings import AnsibleSettings, programs, require_ansible
+from rollout.adapters.local_files import new_folder
+from rollout.errors import InputError
+from rollout.execution.gates.playbooks import Occasion
 from rollout.model.host import Host
 from rollout.model.text import excerpt
 
@@ -27,6 +32,10 @@ _LOOK_SECONDS: Final = 1
 _END_SECONDS: Final = 15.0
 _LAST_LINES: Final = 12
 _TELLING = ("[ERROR]", "ERROR!", "fatal:")
+
+_TICK: Final = 0.5
+_LONGEST: Final = 300
+_FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 
 
 class PlaybookRun:
@@ -141,3 +150,65 @@ class PlaybookRun:
             self._said.append(event["stdout"].strip())
         self._listener(event)
         return False
+
+
+class AnsiblePlaybooks:
+    """Runs the playbook of an occasion; `InputError` where a file is not there, `RolloutError` without Ansible."""
+
+    def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
+        require_ansible()
+        settings.check_configuration()
+        for occasion, file in files.items():
+            if not file.is_file():
+                key = f"reboot.{occasion.removesuffix('-reboot')}-playbook"
+                raise InputError(f"{key} {file}: no such file", hint="Paths are those of the current folder.")
+        self._settings = settings
+        self._files = files
+
+    def run(
+        self,
+        occasion: Occasion,
+        host: Host,
+        variables: Mapping[str, object],
+        *,
+        seconds: float,
+        check: Callable[[], None],
+        notice: Callable[[str], None],
+    ) -> str:
+        """Why it failed; empty where it passed, or there is none."""
+        file = self._files.get(occasion)
+        if file is None:
+            return ""
+        heard = _Heard(notice)
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=heard)
+        try:
+            run.begin(variables)
+            end = time.monotonic() + seconds
+            while not run.wait(_TICK):
+                check()
+                if time.monotonic() >= end:
+                    return f"it did not end within gates.hook-timeout {seconds:g}s"
+        finally:
+            run.end()
+        if run.status == 0:
+            # A play that names no host of this one passes as well: nothing was asked of it.
+            return ""
+        return heard.failure or run.last_output
+
+
+class _Heard:
+    """Passes the names of tasks on, and keeps the first failure that Ansible did not ignore."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self.failure = ""
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        data = event.get("event_data") or {}
+        task = excerpt(str(data.get("task") or ""))
+        if event.get("event") == "playbook_on_task_start" and task:
+            self._notice(task)
+        if event.get("event") in _FAILED and not data.get("ignore_errors") and not self.failure:
+            result = data.get("res") or {}
+            words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
+            self.failure = f"task {task!r}: {excerpt(': '.join(str(word) for word in words if word), _LONGEST)}"

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.file_owners import current_reader, distrust
-from rollout.adapters.scratch import usual_folder
+from rollout.adapters.local_files import current_reader, distrust, usual_folder
 from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError

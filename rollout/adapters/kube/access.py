@@ -74,7 +74,7 @@ class Recovery:
         self._withdrawn_at: dict[str, float] = {}
 
     def was_accepted(self, right: str) -> None:
-        """Hear that the server knows the caller, and has granted this right."""
+        """Hear that the server knows the caller, and has granted this right, used or asked about."""
         self._granted.add(right)
         self._withdrawn_at.pop(right, None)
 
@@ -98,7 +98,7 @@ class Recovery:
         return error
 
     def _was_just_withdrawn(self, right: str) -> bool:
-        """Tell whether this right, or others, went just now: one that was not used yet goes with them."""
+        """Tell whether this right, or others, went just now: one that nobody has asked about goes with them."""
         now = time.monotonic()
         if right in self._granted:
             self._withdrawn_at.setdefault(right, now)

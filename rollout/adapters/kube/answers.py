@@ -1,21 +1,60 @@
-"""Which answers are believed: the sole place where bodies of successful answers come in.
+"""Which answers are believed: the sole place where bodies of successful answers come in; and why there was none.
 
 A proxy, a login page, or a connection that is cut answers 200 as well. What such an answer says must not be taken for
 an empty list or a done deed, and must not surface as a decoder's complaint: it is an API server that is away for the
 moment. So every body is looked over once, whole, for being JSON and of the kind that was asked for; a list's continue
 token is read on the same way, so that large pages are not gone through once more.
+
+Exchanges that never came to an answer are told as errors of our tree here, too; answers with a status that is none of
+success are read by `rollout.gather.cluster.failure`.
 """
 
+import ssl
 from dataclasses import dataclass
 
 import msgspec
+import urllib3.exceptions as http
 
+from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.decode import NO_JSON, garbled
 from rollout.gather.cluster.decoders import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
 _BY_NAME = frozenset({"leases", "configmaps"})
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+_DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
+_REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
+_CA_HINT = "The kubeconfig's certificate-authority is not the one that signed it, or the address is another's."
+_DATE_HINT = "Check this machine's clock (timedatectl), then until when the server's certificate is valid."
+_PLAIN_HINT = "The server does not speak TLS on this port: https:// may have to be http://, or the port is wrong."
+_CLIENT_CERT_HINT = "The server asks for another client certificate than the kubeconfig's user has: renew it."
+_PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
+# Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
+_VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
+_BY_DATE = ("certificate has expired", "certificate is not yet valid")
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_ALERTS = (
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "CERTIFICATE_REQUIRED",
+    "ALERT_CERTIFICATE",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+_Kinds = type[Exception] | tuple[type[Exception], ...]
+_BROKEN = (http.ProtocolError, http.DecodeError)
+# The first that fits, with a sentence and a hint.
+_SENTENCES: tuple[tuple[_Kinds, str, str], ...] = (
+    (http.NameResolutionError, "the name of {server} cannot be resolved", _DNS_HINT),
+    (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
+    (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
+    (http.ConnectTimeoutError, "no connection to {server}: it did not answer in time", _REACH_HINT),
+    ((http.ReadTimeoutError, TimeoutError), "{server} did not answer {request} in time", ""),
+    (_BROKEN, "the connection to {server} broke during {request}: {cause}", ""),
+    (Exception, "{request} at {server} failed: {cause}", _REACH_HINT),
+)
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -27,6 +66,27 @@ class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     api_version: str = ""
     metadata: _Meta | None = None
     status: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Attributes(msgspec.Struct, frozen=True):
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    resource_attributes: _Attributes = _Attributes()
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Verdict = _Verdict()
 
 
 def continue_token(body: bytes, method: str, path: str) -> str:
@@ -75,15 +135,33 @@ class _Address:
                 return cls(version, *parts[:3])
 
 
-def right_for(method: str, path: str) -> str:
+def right_for(method: str, path: str, *, watches: bool = False) -> str:
     """Name the right that a request takes, as far as it can be told apart: on which kind, and on which object.
 
     Rights to Leases and ConfigMaps go by the object; to others, by the kind.
     """
     address = _Address.of(path)
-    if address is None or address.resource in _BY_NAME:
+    if address is None:
         return f"{method} {path}"
-    return f"{method} {address.version} {address.resource} {address.subresource} {bool(address.name)}"
+    reading = "watch" if watches else "get" if address.name else "list"
+    verb = reading if method == "GET" else _VERBS[method]
+    return _named(verb, address.version.rpartition("/")[0], address.resource, address.subresource, address.name)
+
+
+def reviewed_right(body: bytes) -> str:
+    """Name, in the same way, the right that the answer to a SelfSubjectAccessReview grants; empty for none."""
+    try:
+        review = decoder_of(_Review).decode(body)
+    except msgspec.ValidationError:
+        return ""
+    asked = review.spec.resource_attributes
+    granted = review.status.allowed and asked.verb
+    return _named(asked.verb, asked.group, asked.resource, asked.subresource, asked.name) if granted else ""
+
+
+def _named(verb: str, group: str, resource: str, subresource: str, name: str) -> str:
+    kind = "/".join(filter(None, (group, resource, subresource)))
+    return f"{verb} {kind} {name}" if resource in _BY_NAME else f"{verb} {kind}"
 
 
 def _is_answer(read: _Body, method: str, address: _Address) -> bool:
@@ -105,3 +183,47 @@ def _plural(kind: str) -> str:
     if word.endswith(("s", "x", "ch", "sh")):
         return f"{word}es"
     return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+
+
+def exchange_error(error: Exception, server: str, request: str) -> ApiError:
+    """Return the error that a failed exchange means; `request` is its method and path."""
+    if isinstance(error, http.SSLError | ssl.SSLError):
+        return _tls_error(error, server)
+    sentence, hint = next((sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds))
+    cause = "the answer ended early" if _ended_early(error) else _cause(error)
+    return ApiUnavailableError(sentence.format(server=server, request=request, cause=cause), hint=hint)
+
+
+def _ended_early(error: Exception) -> bool:
+    """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
+    unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)
+    return unread and isinstance(error, _BROKEN)
+
+
+def _tls_error(error: Exception, server: str) -> ApiError:
+    text = str(error)
+    if _VERIFICATION in text:
+        hint = _DATE_HINT if any(marker in text for marker in _BY_DATE) else _CA_HINT
+        return ApiError(f"the certificate of {server} cannot be verified: {_cause(error)}", hint=hint)
+    if any(marker in text for marker in _NOT_TLS):
+        return ApiError(f"no TLS with {server}: {_cause(error)}", hint=_PLAIN_HINT)
+    if any(marker in text for marker in _ALERTS):
+        return ApiError(f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT)
+    return ApiUnavailableError(f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost reason, without the names of client classes around it."""
+    inner = _innermost(error)
+    text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
+    return str(text) or type(inner).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
+        error = below
+    return error
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    return next((part for part in error.args if isinstance(part, BaseException)), None)

@@ -25,12 +25,12 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.access import Access, Recovery
-from rollout.adapters.kube.answers import continue_token, right_for
-from rollout.adapters.kube.errors import exchange_error
+from rollout.adapters.kube.answers import continue_token, exchange_error, reviewed_right, right_for
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.failure import failure
+from rollout.gather.cluster.rights import REVIEWS
 from rollout.ports import Query
 
 USER_AGENT = f"rollout/{__version__}"
@@ -76,7 +76,7 @@ class _Request:
     @property
     def right(self) -> str:
         """The right that it takes."""
-        return right_for("WATCH" if "watch" in self.query else self.method, self.path)
+        return right_for(self.method, self.path, watches="watch" in self.query)
 
     def url(self, server: str) -> str:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
@@ -154,7 +154,10 @@ class KubeApi:
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a POST of `body` as JSON."""
-        return self._fetch(self._request("POST", path, query, body))
+        answer = self._fetch(self._request("POST", path, query, body))
+        if path == REVIEWS and (right := reviewed_right(answer)):
+            self._recovery.was_accepted(right)
+        return answer
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a PUT."""

@@ -23,10 +23,9 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
-from rollout.adapters.kube.client_parts import client_parts
+from rollout.adapters.kube.client_parts import bind_programs, client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
-from rollout.adapters.kube.login_program import bind_programs
-from rollout.adapters.scratch import scratch_for
+from rollout.adapters.local_files import scratch_for
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 

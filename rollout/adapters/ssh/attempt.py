@@ -8,9 +8,8 @@ from typing import Protocol
 
 import paramiko
 
-from rollout.adapters.ssh.agent import UnsignedError
-from rollout.adapters.ssh.connection import Connection, OutputLimitError, Patience
-from rollout.adapters.ssh.key_files import described
+from rollout.adapters.ssh.connection import Connection, OutputLimitError
+from rollout.adapters.ssh.key_sources import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import Shown
 from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import DEFAULT_SSH_PORT, Host
@@ -37,10 +36,9 @@ class HostKeyJudge(Protocol):
 class Attempt:
     """Connects, checks, logs in, and runs; `close` it whatever happens."""
 
-    def __init__(self, host: Host, deadline: float, patience: Patience) -> None:
+    def __init__(self, host: Host, deadline: float) -> None:
         self.host = host
         self._deadline = deadline
-        self._patience = patience
         self._doing = "connecting"
         self._connection: Connection | None = None
 
@@ -58,7 +56,7 @@ class Attempt:
     def connect(self, *, many_keys: bool) -> None:
         """Connect, for the first time or again."""
         self._doing, self._connection = "connecting", None
-        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys, patience=self._patience)
+        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
         self._doing = _AGREEING
 
     def check_host_key(self, known_hosts: HostKeyJudge) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.scratch import new_folder
+from rollout.adapters.local_files import new_folder
 from rollout.adapters.secrets import child_environment
 from rollout.errors import InputError
 from rollout.model.host import DEFAULT_SSH_USER

@@ -10,7 +10,6 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import paramiko
 from paramiko.auth_handler import AuthOnlyHandler
@@ -18,11 +17,10 @@ from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
-from rollout.adapters.ssh.host_certificates import read_certificate
 from rollout.adapters.ssh.known_hosts import Shown
-from rollout.adapters.ssh.known_hosts_file import HostKey
+from rollout.adapters.ssh.known_hosts_file import HostKey, read_certificate
 from rollout.adapters.ssh.sockets import Relay, connect, through
-from rollout.errors import SshError, SshTimeoutError
+from rollout.errors import SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
@@ -97,20 +95,11 @@ class _ManyKeysTransport(ServiceRequestingTransport):
             self._service_userauth_accepted = True
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds of silence after which a host is asked whether it is still there, and those it then has to say so."""
-
-    silence: float = 10.0
-    answer: float = 20.0
-
-
 class Connection:
     """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
 
-    def __init__(self, host: Host, *, deadline: float, many_keys: bool, patience: Patience) -> None:
+    def __init__(self, host: Host, *, deadline: float, many_keys: bool) -> None:
         self._relay: Relay | None = None
-        self._patience = patience
         self._had_session = False
         if host.proxy:
             self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
@@ -188,30 +177,13 @@ class Connection:
 
     def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
         stdout, stderr = self._output(channel, limit)
-        while not channel.status_event.wait(min(self._socket.seconds_left, self._patience.silence)):
-            self._confirm_alive()
+        is_told = channel.status_event.wait(self._socket.seconds_left)
         if self._socket.is_flooded:
             raise _too_much(limit)
-        if not self._socket.seconds_left:
+        if not is_told or not self._socket.seconds_left:
             raise TimeoutError("deadline")
         status = None if channel.exit_status == _NO_STATUS else channel.exit_status
         return CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
-
-    def _confirm_alive(self) -> None:
-        """Ask a silent host for a sign of life; `SshTimeoutError` where none comes, `TimeoutError` at the deadline."""
-        deadline = self._socket.deadline
-        if not self._socket.seconds_left:
-            raise TimeoutError("deadline")
-        until = time.monotonic() + self._patience.answer
-        self._socket.deadline = min(deadline, until)
-        self._transport.global_request("keepalive@openssh.com", wait=True)
-        self._socket.deadline = deadline
-        if not self._transport.is_active() and until <= time.monotonic() < deadline:
-            silence = self._patience.silence + self._patience.answer
-            raise SshTimeoutError(
-                f"the host has gone silent: nothing within {silence:.3g} s while running the command",
-                hint="Is it up, and is the network to it?",
-            )
 
     def close(self) -> None:
         """End it, and wait for its thread."""
@@ -236,8 +208,8 @@ class Connection:
                 stderr += channel.recv_stderr(_CHUNK)
             elif ended:
                 return bytes(stdout), bytes(stderr)
-            elif not poller.poll(min(self._socket.seconds_left, self._patience.silence) * 1000):
-                self._confirm_alive()
+            elif not poller.poll(self._socket.seconds_left * 1000):
+                raise TimeoutError("deadline")
             if len(stdout) + len(stderr) > limit:
                 raise _too_much(limit)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import paramiko
 
 from rollout.adapters.ssh.attempt import Attempt, named
-from rollout.adapters.ssh.connection import Patience
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
@@ -94,7 +93,7 @@ class _Recorder:
 
 def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
     started, recorder = time.monotonic(), _Recorder(known)
-    attempt = Attempt(host, started + timeout, Patience())
+    attempt = Attempt(host, started + timeout)
     try:
         attempt.connect(many_keys=False)
         attempt.check_host_key(recorder)

@@ -1,11 +1,15 @@
 """What the operator logs in with: key files, decrypted once, their certificates, and the agent's keys.
 
-Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
+Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does. Passphrases are asked
+for on a terminal alone: where there is none, a job in the night would wait for ever.
 """
 
 import copy
+import getpass
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain, islice
@@ -14,27 +18,41 @@ from pathlib import Path
 import paramiko
 from paramiko.pkey import PublicBlob
 
-from rollout.adapters.ssh.agent import HeldKey, agent_keys
-from rollout.adapters.ssh.key_files import (
+from rollout.adapters.ssh.key_sources import (
+    HeldKey,
     LockedKeyError,
+    agent_keys,
     certified_key,
     read_private_key,
     read_public_half,
     read_user_certificate,
 )
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE, Ask
 from rollout.errors import SshAuthError
 from rollout.model.host import Identities
 
-__all__ = ["PASSPHRASE_VARIABLE", "KeyRing", "Keys"]
+PASSPHRASE_VARIABLE = "ROLLOUT_SSH_KEY_PASSPHRASE"  # noqa: S105 - the name of the variable
+
+Ask = Callable[[Path], str | None]
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _NO_FILE = "none"
 # sshd ends the connection at the sixth refusal.
 _MOST_TRIED = 5
 _MOST_ASKED = 3
-
 Keys = tuple[paramiko.PKey, ...]
+
+
+def ask_on_terminal(file: Path) -> str | None:
+    """Return what the operator enters for this key, unseen; None where nothing is entered or nobody can be asked."""
+    if not sys.stdin.isatty():
+        return None
+    try:
+        with warnings.catch_warnings():
+            # Rather no passphrase than one that everybody can read on the screen.
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            return getpass.getpass(f"Passphrase for {file}: ") or None
+    except (EOFError, OSError, getpass.GetPassWarning):
+        return None
 
 
 class KeyRing:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import SSHCertificate
 
-from rollout.adapters.output_file import open_output
-from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
-from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
+from rollout.adapters.local_files import open_output
+from rollout.adapters.ssh.known_hosts_file import ALGORITHMS, Entry, HostKey, Index, authority_of, refusal
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
 from rollout.model.text import shell_word

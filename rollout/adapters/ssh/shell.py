@@ -15,12 +15,10 @@ from typing import TypeVar
 
 import paramiko
 
-from rollout.adapters.ssh.agent import HeldKey
 from rollout.adapters.ssh.attempt import Attempt, named
-from rollout.adapters.ssh.connection import Patience
-from rollout.adapters.ssh.keys import KeyRing, Keys
+from rollout.adapters.ssh.key_sources import HeldKey
+from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
-from rollout.adapters.ssh.passphrase import Ask
 from rollout.adapters.ssh.workers import ShellSettings, in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.side_by_side import side_by_side
@@ -31,7 +29,6 @@ T = TypeVar("T")
 
 OUTPUT_LIMIT = 1 << 20
 CONNECT_TIMEOUT = 15.0
-_PATIENCE = Patience()
 # A host that has too many logins under way hangs up at once; how long to wait before each next try.
 _TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
 
@@ -55,7 +52,6 @@ class ParamikoShell:
         ask: Ask | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         output_limit: int = OUTPUT_LIMIT,
-        patience: Patience = _PATIENCE,
     ) -> None:
         self._known_hosts = KnownHosts(HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking)
         self._known_hosts_file = known_hosts
@@ -65,7 +61,6 @@ class ParamikoShell:
         self._key_file = str(key_file) if key_file is not None else None
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
-        self._patience = patience
         if self._key_file is not None:
             self._check_key(self._key_file)
 
@@ -78,7 +73,6 @@ class ParamikoShell:
             passphrases=settings.passphrases,
             connect_timeout=settings.connect_timeout,
             output_limit=settings.output_limit,
-            patience=settings.patience,
         )
 
     def unlock(self, hosts: Iterable[Host]) -> None:
@@ -146,7 +140,6 @@ class ParamikoShell:
             passphrases=self._keys.passphrases,
             connect_timeout=self._connect_timeout,
             output_limit=self._output_limit,
-            patience=self._patience,
         )
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
@@ -169,7 +162,7 @@ class ParamikoShell:
         started = time.monotonic()
         deadline = started + timeout
         soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
-        attempt = Attempt(host, soon, self._patience)
+        attempt = Attempt(host, soon)
         try:
             # An agent may decline to sign, which the transport for one attempt does not survive.
             self._reach(attempt, many_keys=len(keys) > 1 or any(isinstance(key, HeldKey) for key in keys))

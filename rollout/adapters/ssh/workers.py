@@ -18,7 +18,6 @@ from queue import SimpleQueue
 from typing import IO
 
 from rollout.adapters.secrets import child_environment
-from rollout.adapters.ssh.connection import Patience
 from rollout.gather.hosts.side_by_side import Answer, side_by_side
 from rollout.model.host import Host
 
@@ -42,7 +41,6 @@ class ShellSettings:
     passphrases: tuple[str, ...]
     connect_timeout: float
     output_limit: int
-    patience: Patience
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ _rollout_completion() {
     answers=("${(@f)$(env _ROLLOUT_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args \\
         _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" rollout)}")
     for line in $answers; do
+        [[ -n $line ]] || continue
         if [[ $line == */ ]]; then
             folders+=($line)
         else

@@ -84,7 +84,7 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from rollout.adapters.scratch import scratch_for
+    from rollout.adapters.local_files import scratch_for
 
     with scratch_for("the demo"):
         # asyncssh finds out by a temporary file which libraries there are

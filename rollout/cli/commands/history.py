@@ -41,17 +41,21 @@ def history(
     from rollout.cli.stages.recorded import recorded_run
     from rollout.cli.terminal import show, show_bytes, show_lines
     from rollout.model.json_text import json_document
-    from rollout.report.history import history_text, replay, timeline_text, with_state
+    from rollout.model.plan import FORMAT_VERSION
+    from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
 
     output, file = settings.output, journal or settings.output.journal
     if not run:
         histories = _histories(file, settings, everywhere=all_clusters)
-        show_bytes(json_document(histories)) if output.as_json else show(history_text(histories, width=output.width))
+        if output.as_json:
+            show_bytes(json_document(HistoryReport(FORMAT_VERSION, tuple(histories))))
+        else:
+            show(history_text(histories, width=output.width))
         return
     found = recorded_run(run, file, settings.cluster, everywhere=True)
     chosen = with_state(replay(found.records), is_being_written=is_being_written(found.file))
     if output.as_json:
-        show_bytes(json_document(chosen))
+        show_bytes(json_document(HistoryReport(FORMAT_VERSION, (chosen,))))
     else:
         show_lines(timeline_text(chosen, details=bool(output.verbose)))
 

@@ -154,11 +154,12 @@ def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) ->
     """Show what was seen: as data, or, where the file itself is the data, beside it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
-    from rollout.report.host_keys import host_keys_text
+    from rollout.model.plan import FORMAT_VERSION
+    from rollout.report.host_keys import HostKeysReport, host_keys_text
 
-    rows = [_row(entry) for entry in scanned]
+    rows = tuple(_row(entry) for entry in scanned)
     if output.as_json:
-        show_bytes(json_document(rows))
+        show_bytes(json_document(HostKeysReport(FORMAT_VERSION, rows)))
     elif is_data:
         show(host_keys_text(rows, output.width))
     else:

@@ -66,7 +66,7 @@ def up(
       rollout lab up --nodes 12 --speed 10
       rollout lab up --scenario never-returns
     """
-    from rollout.adapters.scratch import scratch_for
+    from rollout.adapters.local_files import scratch_for
     from rollout.cli.simulated import own_path, scoreboard_text
     from rollout.cli.terminal import say, show
 

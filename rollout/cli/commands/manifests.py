@@ -200,7 +200,7 @@ def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Ti
 
 def _listen(kind: Kind, written: str) -> "Listen":
     """Where a standing process is probed; a Job's pod is not there for long enough."""
-    from rollout.adapters.metrics_server import parsed_address
+    from rollout.adapters.metrics import parsed_address
     from rollout.manifests.installation import Listen
 
     address = written if kind is Kind.DEPLOYMENT else ""

@@ -1,6 +1,6 @@
 """`rollout plan`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +61,6 @@ def plan(
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import decide, where_of, zones
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import say
     from rollout.report.findings import blocked_line
 
     output = settings.output
@@ -86,45 +85,62 @@ def plan(
     beside = _beside(session, gathered)
     blockers = refusals.refused(session, planned)
     next_step = "" if blockers or beside else _next(planned, settings, out)
-    of_nodes = zones(gathered.snapshot)
-    _show(planned, output, of_nodes, where_of(session, planned), blocked_line(blockers), next_step)
+    of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
+    _show(planned, output, of_nodes, where=where, blocked=blocked_line(blockers), beside=beside, next_step=next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(session, planned)
     _write(planned, of_nodes, out, markdown)
-    if beside:
-        say(beside)
     raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
 
 
 def _show_saved(file: Path, output: Output) -> None:
-    """Return the plan as it was made."""
+    """Show the plan as it was made."""
     from rollout.cli.stages.plan import load_saved
     from rollout.report.findings import blocked_line
 
     plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
-    next_step = _apply([str(file)]) if plan.waves and not blocked else ""
-    _show(plan, output, {}, f"{plan.cluster.server}, made {plan.created_at}", blocked, next_step)
+    next_step = _apply(file) if plan.waves and not blocked else ""
+    where = f"{plan.cluster.server}, made {plan.created_at}"
+    _show(plan, output, {}, where=where, blocked=blocked, next_step=next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
 
 
 def _show(
-    plan: "RolloutPlan", output: Output, zones: Mapping[str, str], where: str, blocked: str, next_step: str
+    plan: "RolloutPlan",
+    output: Output,
+    zones: Mapping[str, str],
+    *,
+    where: str,
+    next_step: str,
+    blocked: str,
+    beside: str = "",
 ) -> None:
+    """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
     from rollout.cli import wiring
-    from rollout.cli.terminal import show, show_bytes, show_names
+    from rollout.cli.terminal import say, show, show_bytes, show_names
     from rollout.planning.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
+    if beside and (output.is_document or output.as_names):
+        say(beside)
     if output.is_document:
         show_bytes(output.document(encode_plan(plan)))
     elif output.as_names:
         show_names(node.name for node in plan.nodes)
     else:
-        now = wiring.system_clock().now()
-        width = output.width
-        show(plan_text(plan, zones=zones, width=width, now=now, where=where, blocked=blocked, next_step=next_step))
+        text = plan_text(
+            plan,
+            zones=zones,
+            width=output.width,
+            now=wiring.system_clock().now(),
+            where=where,
+            blocked=blocked,
+            beside=beside,
+            next_step=next_step,
+        )
+        show(text)
 
 
 def _beside(session: "Session", gathered: "Gathered") -> str:
@@ -172,15 +188,18 @@ def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
     from rollout.model.progress import excluded_by_trouble
 
     if not planned.waves:
-        return "rollout doctor" if excluded_by_trouble(planned.excluded) else ""
-    return _apply([str(out)] if out and not _is_page(out) else settings.words)
+        is_troubled = bool(excluded_by_trouble(planned.excluded))
+        return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
+    if out and not _is_page(out):
+        return _apply(out)
+    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS)
 
 
-def _apply(words: Sequence[str]) -> str:
+def _apply(file: Path) -> str:
     """As it is to be pasted."""
     from rollout.model.text import shell_word
 
-    return " ".join(("rollout apply", *map(shell_word, words)))
+    return f"rollout apply {shell_word(str(file))}"
 
 
 def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:

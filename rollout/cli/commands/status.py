@@ -13,6 +13,7 @@ from rollout.cli.settings.schema import Output, OutputFormat
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
+    from rollout.model.gates import WindowPolicy
     from rollout.planning.status import NodeStatus
     from rollout.report.status import FollowUp
 
@@ -74,8 +75,26 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         memory=memory,
         now=now,
         rollout=rollout,
+        closed=_closed(policy.gates.windows),
+        repeated=lambda command: _repeated(command, settings),
     )
     show(text)
+
+
+def _closed(windows: "WindowPolicy") -> str:
+    """Return why no node may be started now, as a sentence; empty where one may."""
+    from rollout.cli import wiring
+    from rollout.planning.schedule import Schedule
+
+    why = Schedule.of(windows).closed(wiring.system_clock().now())
+    return f"No node is started now: {why}." if why else ""
+
+
+def _repeated(command: str, settings: Given) -> str:
+    """Return the command about the same cluster, and where it takes nodes, about the same of them."""
+    word = command.split()[1]
+    of_nodes = (*SELECTION, *HOSTS) if word in ("plan", "doctor", "status") else HOSTS if word == "resume" else ()
+    return settings.repeated(command, *CLUSTER, *of_nodes)
 
 
 def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "FollowUp", *, only_pending: bool) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from rollout.adapters.file_owners import is_writable_by_all
+from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
 from rollout.cli.settings.keys import Setting
 from rollout.cli.settings.schema import POOL, PoolTable, Settings, pool_settings, settings
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
+from rollout.model.text import shell_word
 
 _CONFIG = "ROLLOUT_CONFIG"
 # What is taken from the environment alone: by the adapters.
@@ -29,15 +30,29 @@ _ALL = "See them all in docs/configuration.md, or complete --set with the Tab ke
 class Given(Settings):
     """The settings of a command, and which of them were `typed` on its command line, or `written` anywhere.
 
-    `file` is the name of the settings file, `text` what stands in it; both may be empty. `words` are what was typed,
-    for a command that goes by the same.
+    `file` is the name of the settings file, `text` what stands in it; both may be empty. `words` are what was typed
+    of each setting, for a command that goes by the same.
     """
 
     typed: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
     file: str = ""
     text: str = ""
-    words: tuple[str, ...] = ()
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def repeated(self, command: str, *names: str) -> str:
+        """This command, with what was typed of these tables and settings, to be pasted.
+
+        What `--set` and `--config` say any command takes; a setting that stands in the command is left as it is.
+        """
+        taken = (
+            word
+            for name, words in self.words
+            if words[0] in ("--set", "--config") or name in names or name.partition(".")[0] in names
+            if not name or name not in command
+            for word in words
+        )
+        return " ".join((command, *map(shell_word, taken)))
 
     def refuse_typed(self, tables: Iterable[str], why: str, hint: str) -> None:
         """`UsageError` for settings of these tables, or these settings, that were typed."""
@@ -84,7 +99,9 @@ def read_file(path: Path | None) -> SettingsFile:
         raise UsageError(f"{path} is not TOML: {error}", hint=_EXAMPLE) from error
 
 
-def given(file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Sequence[str] = ()) -> Given:
+def given(
+    file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Iterable[tuple[str, tuple[str, ...]]] = ()
+) -> Given:
     """Return what holds: the file's word, unless one of these sources says otherwise, the last of them first."""
     layers = (_of_file(file), *sources)
     values = {name: (value, layer.origin[name]) for layer in layers for name, value in layer.values.items()}

@@ -102,6 +102,14 @@ def window(value: str) -> str:
     return value
 
 
+def freeze(value: str) -> str:
+    """A freeze that can be read, as it was written."""
+    from rollout.planning.windows import parse_freeze
+
+    parse_freeze(value)
+    return value
+
+
 def command_words(value: str) -> str:
     """Return a command that can be split into words as a shell does, as it was written; or none."""
     if value:
@@ -159,7 +167,7 @@ def pushgateway_url(value: str) -> str:
     """Return the address of a Pushgateway, or none."""
     if not value.strip():
         return ""
-    from rollout.adapters.pushgateway import checked_push_url
+    from rollout.adapters.metrics import checked_push_url
 
     return checked_push_url(value.strip())
 
@@ -167,7 +175,7 @@ def pushgateway_url(value: str) -> str:
 def listen_address(value: str) -> str:
     """Return an address to listen on, or none."""
     if value.strip():
-        from rollout.adapters.metrics_server import parsed_address
+        from rollout.adapters.metrics import parsed_address
 
         parsed_address(value.strip())
     return value.strip()
@@ -190,7 +198,7 @@ class UrlFile:
 
 def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """URLs that can be sent to. None is part of a complaint, which has their number."""
-    from rollout.adapters.notify.urls import destinations
+    from rollout.adapters.notify import destinations
 
     destinations(urls)
     return tuple(urls)

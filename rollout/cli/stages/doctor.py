@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from rollout.adapters.notify.destination import DeliveryError, deliver
+from rollout.adapters.notify import DeliveryError, deliver
 from rollout.cli import wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of

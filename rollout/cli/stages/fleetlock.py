@@ -49,7 +49,7 @@ def _server_settings(given: Settings, policy: Policy) -> "ServerSettings":
 
 def _listening(server: FleetLock) -> "Listening":
     """Where it serves."""
-    from rollout.adapters.metrics_server import parsed_address
+    from rollout.adapters.metrics import parsed_address
     from rollout.server.connections import Listening
 
     host, port = parsed_address(server.listen)
@@ -74,7 +74,7 @@ def serve(settings: Settings) -> None:
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.report.metrics.instruments import Metrics
     from rollout.server import http
-    from rollout.server.server import under_way
+    from rollout.server.service import under_way
     from rollout.server.state import World
 
     api = wiring.cluster_api(settings.cluster)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rollout.adapters.notify.outbox import Outbox
+from rollout.adapters.notify import Outbox
 from rollout.cli import wiring
 from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say

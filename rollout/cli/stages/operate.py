@@ -26,7 +26,6 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
-from rollout.execution.gates.policy_gates import closed
 from rollout.execution.lease import read_lease
 from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
@@ -43,7 +42,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
-from rollout.planning.windows import Window
+from rollout.planning.schedule import Schedule
 from rollout.ports import Clock, ClusterApi
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
@@ -112,6 +111,7 @@ def _passed(lasting: Lasting, measured: MeasuredPass) -> PassEnd:
 
 
 def _session(lasting: Lasting) -> Session:
+    """Connect, under the rules of today: events may have come into the calendar since the last pass."""
     settings = lasting.settings
     session = connect(settings, selection_of(settings), policy_of(settings))
     return replace(session, observers=lasting.meter.observers, news=lasting.news, watch=lasting.watch, operating=True)
@@ -190,11 +190,11 @@ class _Pass:
         server_time = self.session.api.server_time
         if memory.pause is not None and not memory.pause.is_over(server_time()):
             return f"all nodes are {memory.pause}"
-        windows = [Window.parse(text) for text in self.session.policy.gates.windows.windows]
+        schedule = Schedule.of(self.session.policy.gates.windows)
         now = wiring.system_clock().now()
-        if windows and (apart := clocks_apart(now, server_time())):
+        if schedule and (apart := clocks_apart(now, server_time())):
             say(f"warning: {apart}")
-        return closed(windows, now) or why_aborted(memory)
+        return schedule.closed(now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """Return what stands on the cluster.

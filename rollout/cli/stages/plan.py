@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.journal import runs_directory
-from rollout.adapters.output_file import open_output
+from rollout.adapters.local_files import current_reader, distrust, open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.rules import policy_of

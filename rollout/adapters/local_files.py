@@ -1,28 +1,110 @@
-"""Files that this process writes, opened so that no other user decides what is written to.
+"""Files of this machine: whose word one is, how one is opened to write, and folders for temporary ones.
 
-First opened, then judged: the way to a file is walked folder by folder, each held open and no link followed by the
-kernel, so that nothing that is judged can be replaced before it is used. The rules are those of Linux's
-`fs.protected_symlinks`, `fs.protected_hardlinks` and `fs.protected_regular` (sysctl/fs.rst in its documentation), which
-are off in many containers, and unknown elsewhere: in a folder that all may write, nothing of others is followed or
-written, only of the user, of root and of the folder's owner, and nothing that has a further name elsewhere.
+Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root, and nobody else may
+write the file or its folder. A sticky folder (/tmp) is one that others may write: the file in it may be theirs. A group
+counts as nobody else where it is the reader's own, as on systems that give each user one (umask 002).
+
+To write: first opened, then judged, so that no other user decides what is written to. The way to a file is walked
+folder by folder, each held open and no link followed by the kernel, so that nothing that is judged can be replaced
+before it is used. The rules are those of Linux's `fs.protected_symlinks`, `fs.protected_hardlinks` and
+`fs.protected_regular` (sysctl/fs.rst in its documentation), which are off in many containers, and unknown elsewhere: in
+a folder that all may write, nothing of others is followed or written, only of the user, of root and of the folder's
+owner, and nothing that has a further name elsewhere.
 """
 
 import errno
+import grp
 import os
+import pwd
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.adapters.file_owners import user_name
+from rollout.errors import InputError
 
 _ROOT = 0
 _MOST_LINKS = 40
+
+
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
 _PROC = Path("/proc")
 # Linux can hold a folder open that may be searched but not listed.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who goes by a file: the user, and the groups that nobody but them and root is in."""
+
+    uid: int
+    groups: frozenset[int]
+
+
+def current_reader() -> Reader:
+    """Return the user of this process."""
+    uid, gid = os.geteuid(), os.getegid()
+    return Reader(uid, frozenset({_ROOT, gid} if _is_private(uid, gid) else {_ROOT}))
+
+
+def _is_private(uid: int, gid: int) -> bool:
+    """Whether the group is the user's own by its name, and has no further member."""
+    try:
+        user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def distrust(path: Path, reader: Reader) -> str:
+    """Why a file is not the word of its reader or root alone; empty where it is.
+
+    Judged are the file, its folder, and where it is a link every link and folder on the way. Raises `OSError`.
+    """
+    return next((reason for place in _places(path) if (reason := _objection(place, reader))), "")
+
+
+def is_writable_by_all(path: Path) -> bool:
+    """Whether any user may change this regular file; False for what is none, as pipes and devices are."""
+    mode = path.stat().st_mode
+    return stat.S_ISREG(mode) and bool(mode & stat.S_IWOTH)
+
+
+def _places(path: Path) -> Iterator[Path]:
+    place = _in_real_folder(path.absolute())
+    for _ in range(_MOST_LINKS):
+        yield place
+        yield place.parent
+        if not place.is_symlink():
+            return
+        place = _in_real_folder(place.parent / place.readlink())
+
+
+def _in_real_folder(path: Path) -> Path:
+    return path.parent.resolve() / path.name
+
+
+def _objection(place: Path, reader: Reader) -> str:
+    state = place.lstat()
+    noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
+    if state.st_uid not in (reader.uid, _ROOT):
+        return f"{noun}{place} belongs to {user_name(state.st_uid)}"
+    if stat.S_ISLNK(state.st_mode):
+        return ""
+    by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
+    if by_group or state.st_mode & stat.S_IWOTH:
+        return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
+    return ""
+
+
+def user_name(uid: int) -> str:
+    """Their name, or their number where they have none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +220,30 @@ def open_output(path: Path, flags: int, *, make_folders: bool = False) -> int:
     """Open a file of its owner's alone to write to, made where there is none; see `OutputPlace.open`."""
     with output_place(path, make_folders=make_folders) as place:
         return place.open(flags | os.O_CREAT)
+
+
+@contextmanager
+def scratch_for(purpose: str) -> Iterator[None]:
+    """Raise `InputError`, which says what for, where `tempfile` is asked for a folder within and finds none."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error.filename is not None:
+            raise
+        # `tempfile`'s own complaint, which lists the places that it has tried
+        raise InputError(
+            f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
+            hint="Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp).",
+        ) from error
+
+
+def new_folder(purpose: str) -> Path:
+    """Return an empty folder of this user's alone; `InputError` where there is no room for one."""
+    with scratch_for(purpose):
+        return Path(tempfile.mkdtemp(prefix="rollout-"))
+
+
+def usual_folder(purpose: str) -> str:
+    """Where temporary files go; `InputError` where there is no room for one."""
+    with scratch_for(purpose):
+        return tempfile.gettempdir()

@@ -1,24 +1,38 @@
-"""Files of private keys and certificates, and every way in which reading one fails told plainly."""
+"""Where keys come from: files of private keys and certificates, and the operator's ssh-agent.
+
+Every way in which reading a file fails is told plainly. paramiko's own agent client connects to `SSH_AUTH_SOCK` alone,
+forgets to close its socket where nobody answers, and offers a certificate that the agent holds as the bare key.
+"""
 
 import base64
 import binascii
 import os
+import socket
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob, UnknownKeyType
 from paramiko.ssh_exception import PasswordRequiredException
+from typing_extensions import override
 
-from rollout.adapters.ssh.host_certificates import read_certificate
+from rollout.adapters.ssh.known_hosts_file import read_certificate
 from rollout.errors import SshAuthError
 
 _OPEN_TO_OTHERS = 0o077
 _MAGIC = b"openssh-key-v1\0"
+
+VARIABLE = "SSH_AUTH_SOCK"
+_CERTIFICATE = "-cert-v01@openssh.com"
+# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
+_PATIENCE = 60.0
 
 
 class LockedKeyError(Exception):
@@ -140,3 +154,70 @@ def _what_it_is(file: Path) -> str:
     if start.startswith(b"PuTTY-User-Key-File"):
         return "it is a PuTTY key; convert it with puttygen -O private-openssh"
     return "it is not a usable private key (ed25519, ecdsa and rsa are)"
+
+
+class _Agent(AgentSSH):
+    """A line to an agent. It answers one request at a time, so each connection to a host has its own."""
+
+    def __init__(self, line: socket.socket) -> None:
+        super().__init__()
+        self._connect(line)  # type: ignore[attr-defined]
+
+
+class UnsignedError(paramiko.AuthenticationException):
+    """The agent holds a key, and does not sign with it: its token is away, or somebody said no."""
+
+
+class HeldKey(AgentKey):
+    """A key of the agent's: one that it does not sign with is like one that the host refuses, and the next may do."""
+
+    @override
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
+        try:
+            return super().sign_ssh_data(data, algorithm)
+        except paramiko.SSHException as error:
+            raise UnsignedError(str(error)) from error
+
+
+class _Certified(HeldKey):
+    """A certificate that the agent has the key of: shown whole, and signed for by its own name."""
+
+    @override
+    def asbytes(self) -> bytes:
+        return bytes(self.blob)
+
+
+@contextmanager
+def agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
+    """Yield the keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
+    try:
+        line = _connected(str(Path(path).expanduser()) if path is not None else os.environ.get(VARIABLE, ""))
+    except OSError:
+        yield ()
+        return
+    with line:
+        yield _keys(line)
+
+
+def _connected(path: str) -> socket.socket:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(_PATIENCE)
+    try:
+        line.connect(path)
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+def _keys(line: socket.socket) -> tuple[HeldKey, ...]:
+    try:
+        agent = _Agent(line)
+    except (paramiko.SSHException, OSError):
+        return ()
+    return tuple(_usable(agent, key) for key in agent.get_keys())
+
+
+def _usable(agent: _Agent, key: AgentKey) -> HeldKey:
+    kind = _Certified if key.name.endswith(_CERTIFICATE) else HeldKey
+    return kind(agent, key.blob, key.comment)

@@ -1,0 +1,255 @@
+"""Notifications: where they go, read from the URLs that the operator wrote, and how they are sent beside the work.
+
+A URL is a secret: whoever has it can write to the channel. Nothing but its scheme is ever shown, and of a webhook its
+host: of a service's URL what stands in the host's place may be the token itself.
+
+Whoever posts a notification never waits, and nobody waits long at the end: a thread a destination, so that one that
+hangs holds up no other, and all of them daemons, which end with the process.
+"""
+
+import base64
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from rollout import __version__
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.errors import UsageError
+from rollout.model.json_text import json_line
+from rollout.model.notification import Note
+from rollout.model.text import counted
+
+_BOUNDS = Bounds(seconds=5.0)
+_FAILURES, _SERVER_ERROR = 300, 500
+_TRANSIENT = frozenset({408, 425, 429})
+_LOGGERS = ("apprise", "urllib3.connectionpool", "requests")
+_WEBHOOK = ("http", "https")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
+_PLAIN = re.compile(r"[!-~]+")
+_LOG = logging.getLogger("rollout.notify")
+# What a destination that hangs leaves waiting; the rest is dropped, and counted.
+_MOST_WAITING = 100
+# Seconds before each attempt.
+_PAUSES = (0.0, 1.0, 4.0)
+_AT_THE_END = 5.0
+
+
+class DeliveryError(Exception):
+    """A notification did not arrive; the message holds no secret. `final`: trying again would not help."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+class Destination(Protocol):
+    """One place that notifications go to."""
+
+    @property
+    def name(self) -> str:
+        """What it is called, without its secrets."""
+        ...
+
+    def send(self, note: Note) -> None:
+        """Deliver one; `DeliveryError` where it did not arrive."""
+        ...
+
+
+def deliver(destination: Destination, note: Note) -> None:
+    """Send one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, with URLs in it."""
+    try:
+        destination.send(note)
+    except DeliveryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        raise DeliveryError(f"it failed ({type(error).__name__})") from None
+
+
+class Webhook:
+    """One URL; a user and password in it are sent as basic authentication."""
+
+    def __init__(self, url: str, name: str) -> None:
+        parts = urlsplit(url)
+        userinfo, at, address = parts.netloc.rpartition("@")
+        self.name = name
+        self._url = urlunsplit((*parts[:1], address, *parts[2:4], ""))
+        self._headers = {"Content-Type": "application/json", "User-Agent": f"rollout/{__version__}"}
+        if at:
+            credentials = base64.b64encode(unquote(userinfo).encode()).decode()
+            self._headers["Authorization"] = f"Basic {credentials}"
+
+    def send(self, note: Note) -> None:
+        """POST one notification."""
+        request = request_to(self._url, self._headers, json_line(note), "POST")
+        try:
+            status = exchange(request, _BOUNDS, by_proxy=True).status
+        except ExchangeError as error:
+            raise DeliveryError(str(error)) from None
+        if status >= _FAILURES:
+            raise DeliveryError(f"it answers {status}", final=status < _SERVER_ERROR and status not in _TRANSIENT)
+
+
+class Service:
+    """One Apprise URL."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        self._plugin = _apprise().Apprise.instantiate(url)
+        if self._plugin is None:
+            raise UsageError(
+                f"{name} is not a URL that Apprise understands",
+                hint="See https://appriseit.com/services/ for how each service is written.",
+            )
+        # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
+        self._plugin.request_rate_per_sec = 0
+
+    def send(self, note: Note) -> None:
+        """Have Apprise deliver one; why it could not, it tells only in logs that may hold secrets."""
+        if not self._plugin.notify(body=note.body, title=note.title, notify_type=note.level.value, body_format="text"):
+            raise DeliveryError("it was not accepted, or the service cannot be reached")
+
+
+@cache
+def _apprise() -> ModuleType:
+    """The library, its logs and its transport's turned off: they show URLs."""
+    try:
+        module = import_module("apprise")
+    except ImportError as error:
+        raise UsageError(
+            "notifications to anything but http:// and https:// need Apprise, which is not installed",
+            hint=f"{sys.executable} -m pip install 'node-rollout[notify]'",
+        ) from error
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return module
+
+
+def destinations(urls: Iterable[str]) -> tuple[Destination, ...]:
+    """A destination a URL, each URL once; `UsageError`, which shows none of them, for one that is none."""
+    return tuple(_destination(number, url) for number, url in enumerate(dict.fromkeys(urls), start=1))
+
+
+def _destination(number: int, url: str) -> Destination:
+    scheme = match[1].lower() if (match := _SCHEME.match(url)) else ""
+    if not scheme:
+        raise UsageError(
+            f"notification URL {number} has no scheme",
+            hint="Write https://… for a webhook, or an Apprise URL: slack://…, mailto://….",
+        )
+    if scheme not in _WEBHOOK:
+        return Service(url, f"{scheme}:// (URL {number})")
+    return Webhook(url, f"{scheme}://{_address(url, number)}")
+
+
+def _address(url: str, number: int) -> str:
+    """Host and port of a webhook."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or not _PLAIN.fullmatch(url) or "\\" in url:
+        raise UsageError(f"notification URL {number} is not a webhook URL", hint="Write it as https://host/path.")
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
+
+
+class Outbox:
+    """Everything on its way to every destination; `warn` hears of each destination's trouble once."""
+
+    def __init__(self, destinations: Iterable[Destination], warn: Callable[[str], None]) -> None:
+        self._lanes = tuple(_Lane(destination, warn) for destination in destinations)
+
+    def post(self, note: Note) -> None:
+        """Send it to every destination, some time."""
+        for lane in self._lanes:
+            lane.put(note)
+
+    def close(self, seconds: float = _AT_THE_END) -> None:
+        """Send what waits, for so long at most; what is left then is lost, and told."""
+        deadline = time.monotonic() + seconds
+        for lane in self._lanes:
+            lane.finish()
+        for lane in self._lanes:
+            lane.end(deadline)
+
+
+class _Lane:
+    """One destination: what waits for it, and the thread that sends it."""
+
+    def __init__(self, destination: Destination, warn: Callable[[str], None]) -> None:
+        self._destination = destination
+        self._warn = warn
+        self._waiting: SimpleQueue[Note | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._has_warned = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send_all, name=f"notify {destination.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, note: Note) -> None:
+        with self._lock:
+            self._pending += 1
+            is_full = self._pending > _MOST_WAITING
+        if is_full:
+            self._ended()
+            self._complain("too many are waiting, as it is slow")
+        else:
+            self._waiting.put(note)
+
+    def finish(self) -> None:
+        """Nothing more will be put."""
+        self._waiting.put(None)
+
+    def end(self, deadline: float) -> None:
+        """Wait for the thread; from then on it is not heard of any more."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._over.set()
+        with self._lock:
+            pending = self._pending
+        if pending:
+            self._complain(f"{counted(pending, 'notification')} not sent, as it did not answer in time", last=True)
+
+    def _send_all(self) -> None:
+        while (note := self._waiting.get()) is not None and not self._over.is_set():
+            self._send(note)
+            self._ended()
+
+    def _send(self, note: Note) -> None:
+        """In a few attempts."""
+        trouble = ""
+        for pause in _PAUSES:
+            if self._over.wait(pause):
+                return
+            try:
+                deliver(self._destination, note)
+            except DeliveryError as error:
+                trouble = str(error)
+                _LOG.debug("%s to %s: %s", note.event, self._destination.name, trouble)
+                if error.final:
+                    break
+            else:
+                _LOG.debug("%s was sent to %s", note.event, self._destination.name)
+                return
+        self._complain(trouble)
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._pending -= 1
+
+    def _complain(self, trouble: str, *, last: bool = False) -> None:
+        with self._lock:
+            if self._has_warned or (self._over.is_set() and not last):
+                return
+            self._has_warned = True
+        self._warn(f"warning: notifications to {self._destination.name}: {trouble}")

@@ -1,1 +1,0 @@
-"""Sending notifications: where to, how, and that nobody waits for it."""
