@@ -42,14 +42,10 @@ def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOpti
     """
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import show_bytes, show_lines
 
     session = connect(settings, selection_of(settings))
     results = _results(session, ask_hosts(session, read_nodes(session)), timeout, wait=wait)
-    if settings.output.as_json:
-        show_bytes(_document(results))
-    else:
-        show_lines(_text(results))
+    settings.output.show(_document(results), lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 

@@ -22,7 +22,6 @@ def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
       rollout doctor -l pool=web -o json
     """
     from rollout.cli.stages.doctor import examined, metrics_checks, notification_checks
-    from rollout.cli.terminal import show, show_bytes
     from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
@@ -30,9 +29,7 @@ def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
     name = settings.cluster.name or settings.cluster.context or "the cluster"
     places = (*notification_checks(settings.notify, name, test=notify_test), *metrics_checks(settings.metrics))
     checks = ordered((*places, *examined(settings, rules)))
-    if settings.output.as_json:
-        show_bytes(doctor_document(checks))
-    else:
-        show(doctor_text(checks, every=bool(settings.output.verbose), width=settings.output.width))
+    output = settings.output
+    output.show(doctor_document(checks), lambda: doctor_text(checks, every=bool(output.verbose), width=output.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)

@@ -76,18 +76,15 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
     from rollout.report.fleetlock import slots_document, slots_text
 
     output = settings.output
     seen = _look(settings.cluster, settings.lock.namespace)
-    if output.is_document:
-        show_bytes(output.document(json_document(slots_document(seen.slots, seen.nodes, seen.server))))
-    elif output.as_names:
-        show_names(slot.node for slot in seen.slots.held)
-    else:
-        show(slots_text(seen.slots, seen.nodes, seen.server, output.width))
+    output.show(
+        slots_document(seen.slots, seen.nodes, seen.server),
+        lambda: slots_text(seen.slots, seen.nodes, seen.server, output.width),
+        (slot.node for slot in seen.slots.held),
+    )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
@@ -104,20 +101,15 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
     from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
-    node, output = node_name(node), settings.output
+    node = node_name(node)
     was_held = _release(settings.cluster, settings.lock.namespace, node)
-    if output.is_document:
-        show_bytes(output.document(json_document(SlotReleaseReport(node=node, released=was_held))))
-    elif output.as_names:
-        show_names([node] if was_held else [])
-    else:
-        name = printable(node)
-        show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")
+    name = printable(node)
+    told = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
+    document = SlotReleaseReport(node=node, released=was_held)
+    settings.output.show(document, lambda: told, [node] if was_held else [])
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,25 +39,19 @@ def history(
     """
     from rollout.adapters.journal import is_being_written
     from rollout.cli.stages.recorded import recorded_run
-    from rollout.cli.terminal import show, show_bytes, show_lines
-    from rollout.model.json_text import json_document
     from rollout.model.plan import FORMAT_VERSION
     from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
 
     output, file = settings.output, journal or settings.output.journal
     if not run:
         histories = _histories(file, settings, everywhere=all_clusters)
-        if output.as_json:
-            show_bytes(json_document(HistoryReport(FORMAT_VERSION, tuple(histories))))
-        else:
-            show(history_text(histories, width=output.width))
+        document = HistoryReport(FORMAT_VERSION, tuple(histories))
+        output.show(document, lambda: history_text(histories, width=output.width))
         return
     found = recorded_run(run, file, settings.cluster, everywhere=True)
     chosen = with_state(replay(found.records), is_being_written=is_being_written(found.file))
-    if output.as_json:
-        show_bytes(json_document(HistoryReport(FORMAT_VERSION, (chosen,))))
-    else:
-        show_lines(timeline_text(chosen, details=bool(output.verbose)))
+    document = HistoryReport(FORMAT_VERSION, (chosen,))
+    output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
 
 
 def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list[RunHistory]":

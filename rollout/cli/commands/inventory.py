@@ -152,16 +152,12 @@ def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
 
 def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
     """Show what was seen: as data, or, where the file itself is the data, beside it."""
-    from rollout.cli.terminal import show, show_bytes
-    from rollout.model.json_text import json_document
     from rollout.model.plan import FORMAT_VERSION
     from rollout.report.host_keys import HostKeysReport, host_keys_text
 
     rows = tuple(_row(entry) for entry in scanned)
-    if output.as_json:
-        show_bytes(json_document(HostKeysReport(FORMAT_VERSION, rows)))
-    elif is_data:
-        show(host_keys_text(rows, output.width))
+    if output.as_json or is_data:
+        output.show(HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width))
     else:
         sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
 

@@ -9,6 +9,7 @@ import typer
 
 from rollout.cli.flags import CLUSTER, takes
 from rollout.cli.settings.reading import Given
+from rollout.cli.settings.schema import Output
 from rollout.cli.settings.values import node_name, one_line
 from rollout.errors import UsageError
 from rollout.model.quantity import Duration
@@ -115,7 +116,7 @@ def pause(
             say(f"replaces: {before.pause}")
     for name in names:
         pause_node(api, name, standing)
-    _show(names, standing, everything=all, as_json=settings.output.as_json)
+    _show(names, standing, settings.output, everything=all)
 
 
 @takes(*CLUSTER)
@@ -149,7 +150,7 @@ def unpause(
     ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
-    _show_ended(ended, names, before, as_json=settings.output.as_json)
+    _show_ended(ended, names, before, settings.output)
     rest = [one for one in nodes if (all or one.name in names) and one.name not in ended]
     if left := [one.name for one in rest if why_paused(one, None)]:
         say(f"still paused, by another tool's annotation: {shortened(left)}")
@@ -171,35 +172,23 @@ def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
 
 
-def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json: bool) -> None:
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
+def _show(names: Sequence[str], standing: "Pause", output: Output, *, everything: bool) -> None:
     from rollout.model.text import printable, shortened
     from rollout.report.document_types import PauseReport
 
-    if as_json:
-        of_nodes = PauseReport(
-            all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
-        )
-        show_bytes(json_document(of_nodes))
-        return
-    flag = "--all" if everything else " ".join(names)
-    show_lines(
-        f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}.\n"
-        f"End it: rollout unpause {flag}"
+    of_nodes = PauseReport(
+        all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
     )
+    which, flag = ("All nodes", "--all") if everything else (shortened(names), " ".join(names))
+    told = f"{which}: {printable(str(standing))}.\nEnd it: rollout unpause {flag}"
+    output.show(of_nodes, lambda: told, is_prose=True)
 
 
-def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", *, as_json: bool) -> None:
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
+def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", output: Output) -> None:
     from rollout.model.text import printable, shortened
     from rollout.report.document_types import UnpauseReport
 
     of_all = before is not None and before.pause is not None
-    if as_json:
-        show_bytes(json_document(UnpauseReport(all=of_all, nodes=ended)))
-        return
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if before is not None and before.pause is not None:
         lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
@@ -207,7 +196,8 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    show_lines("\n".join(lines or ["Nothing to end: nothing is paused here."]))
+    told = "\n".join(lines or ["Nothing to end: nothing is paused here."])
+    output.show(UnpauseReport(all=of_all, nodes=ended), lambda: told, is_prose=True)
 
 
 def _written(at: datetime) -> str:
@@ -240,8 +230,6 @@ def release(
       rollout release 4081.2.1
       rollout release --node worker-2
     """
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
     from rollout.planning.memory import released
     from rollout.report.document_types import ReleaseReport
 
@@ -254,10 +242,8 @@ def release(
     gone = [name for name in before.versions if name not in after.versions]
     forgotten = [name for name in before.nodes if name not in after.nodes]
     unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
-    if settings.output.as_json:
-        show_bytes(json_document(ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)))
-    else:
-        show_lines(_released_text(gone, forgotten, unknown))
+    document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)
+    settings.output.show(document, lambda: _released_text(gone, forgotten, unknown), is_prose=True)
 
 
 def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,28 +120,24 @@ def _show(
 ) -> None:
     """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
     from rollout.cli import wiring
-    from rollout.cli.terminal import say, show, show_bytes, show_names
+    from rollout.cli.terminal import say
     from rollout.planning.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
     if beside and (output.is_document or output.as_names):
         say(beside)
-    if output.is_document:
-        show_bytes(output.document(encode_plan(plan)))
-    elif output.as_names:
-        show_names(node.name for node in plan.nodes)
-    else:
-        text = plan_text(
-            plan,
-            zones=zones,
-            width=output.width,
-            now=wiring.system_clock().now(),
-            where=where,
-            blocked=blocked,
-            beside=beside,
-            next_step=next_step,
-        )
-        show(text)
+    text = partial(
+        plan_text,
+        plan,
+        zones=zones,
+        width=output.width,
+        now=wiring.system_clock().now(),
+        where=where,
+        blocked=blocked,
+        beside=beside,
+        next_step=next_step,
+    )
+    output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
 
 
 def _beside(session: "Session", gathered: "Gathered") -> str:
@@ -207,21 +204,17 @@ def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> No
     from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import assemble, decide
     from rollout.report.findings import explanation_text
 
-    name, output = node_name(node), session.settings.output
+    name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
     decisions = decide(inputs_of(session, gathered))
     explanation = explain(decisions, name)
-    if output.is_document:
-        show_bytes(output.document(json_document(explanation)))
-    else:
-        show_lines(explanation_text(explanation, assemble(decisions).estimate))
+    text = partial(explanation_text, explanation, assemble(decisions).estimate)
+    session.settings.output.show(explanation, text, is_prose=True)
 
 
 def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:

@@ -139,7 +139,7 @@ def abort(
     from rollout.cli.stages.journal import note_abort
     from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import show, show_bytes, show_lines
+    from rollout.cli.terminal import show
     from rollout.model.json_text import json_line
     from rollout.model.policy import Selection
     from rollout.report.columns import wrapped
@@ -160,10 +160,7 @@ def abort(
     aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
-    if session.as_json:
-        show_bytes(json_line(abort_document(aborted)))
-    else:
-        show_lines(aborted_text(aborted))
+    settings.output.show(json_line(abort_document(aborted)), lambda: aborted_text(aborted), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)

@@ -8,7 +8,7 @@ flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -393,6 +393,21 @@ class Output(Table):
     def as_names(self) -> bool:
         """Whether nothing but the nodes' names is wanted."""
         return self.format is OutputFormat.NAME
+
+    def show(
+        self, document: object, text: Callable[[], str], names: Iterable[str] = (), *, is_prose: bool = False
+    ) -> None:
+        """Show what a command found: as JSON or YAML, as nodes' names, or as a text, of which prose is wrapped."""
+        if self.is_document:
+            from rollout.model.json_text import json_document
+
+            terminal.show_bytes(self.document(document if isinstance(document, bytes) else json_document(document)))
+        elif self.as_names:
+            terminal.show_names(names)
+        elif is_prose:
+            terminal.show_lines(text())
+        else:
+            terminal.show(text())
 
     def document(self, written: bytes) -> bytes:
         """Return a JSON document in the format that is wanted.

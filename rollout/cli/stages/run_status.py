@@ -26,7 +26,7 @@ from rollout.execution.record.standing import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node
-from rollout.model.json_text import json_document, json_line
+from rollout.model.json_text import json_line
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.progress import Phase
 from rollout.ports import ClusterApi
@@ -119,7 +119,7 @@ def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
     alive = watched and is_holder_alive(api, namespace)
     if output.is_document:
-        show_bytes(output.document(json_document(run_document(unfinished, alive=alive))))
+        output.show(run_document(unfinished, alive=alive), str)
     elif watched:
         now = unfinished if alive else find_unfinished(api, namespace)
         if text := confirmed_text(now, lock, alive=alive):
