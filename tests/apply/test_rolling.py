@@ -158,7 +158,8 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
     planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags)
     assert planned.code == 0, planned.stderr
     assert "BEGINS" in planned.stdout
-    assert "\nLimits: 2 at once, canary 1, " in planned.stdout
+    assert "\nRules: --max-unavailable 2, " in planned.stdout
+    assert ", --canary 1" in planned.stdout
     ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
     assert ended.code == 0, ended.stderr
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)

@@ -179,7 +179,7 @@ class World(AbstractContextManager["World"]):
             clock=self.clock,
             stop=self.stop,
             allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
-            room=AwayLimit(limit),
+            limit=AwayLimit(limit),
             ledger=self.ledger,
             notice=self.notices.append,
             gates=NoGates(),

@@ -46,7 +46,7 @@ class Allowed:
     def refusal(self, planned: PlannedNode) -> str:
         return self.why()
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
 

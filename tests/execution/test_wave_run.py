@@ -107,7 +107,7 @@ class Played(NoGates):
             ledger=self.ledger,
             notice=lambda _message: None,
             gates=self,
-            room=replace(self.pools, most=limit),
+            limit=replace(self.pools, most=limit),
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
 

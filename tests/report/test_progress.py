@@ -9,6 +9,7 @@ import pyte
 import pytest
 from rich.console import Console
 
+from rollout.execution.base.reporting import Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
@@ -26,7 +27,6 @@ from rollout.model.progress import (
 from rollout.model.text import elapsed
 from rollout.report import live
 from rollout.report.live import LiveProgress
-from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
 from tests.report.builders import AT

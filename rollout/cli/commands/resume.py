@@ -181,12 +181,11 @@ def _undo(session: "Session", *, wait: float) -> "Aborted":
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
     from rollout.cli.stages.execute import run_options
-    from rollout.execution.base.reporting import Observers
+    from rollout.execution.base.reporting import Observers, Unfailing
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
-    from rollout.report.observers import EventLog, Unfailing
-    from rollout.report.plain import PlainLines
+    from rollout.report.plain import EventLog, PlainLines
 
     targets = gather.ask_named(session, gather.read_nodes(session), ())
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))

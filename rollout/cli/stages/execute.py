@@ -15,7 +15,7 @@ from rollout.cli.stages.session import Run, Session
 from rollout.cli.streams import let_go_of_lost_terminals
 from rollout.cli.terminal import error_console, show, shown_meanwhile
 from rollout.errors import ExitCode
-from rollout.execution.base.reporting import Observers
+from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
 from rollout.execution.rollout.execute import run_plan
@@ -29,8 +29,7 @@ from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
-from rollout.report.observers import EventLog, Unfailing
-from rollout.report.plain import PlainLines
+from rollout.report.plain import EventLog, PlainLines
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
 

@@ -19,11 +19,10 @@ from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import Subject, notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
-from rollout.execution.base.reporting import Observers
+from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.ports import Observer
-from rollout.report.observers import Unfailing
 
 if TYPE_CHECKING:
     from rollout.server.connections import Listening

@@ -125,12 +125,12 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
             message = "not started: its Node was deleted since it was planned"
             raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
-        room = context.admission.room(nodes.values())
+        limit = context.admission.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
-        if why := room.why_full(name, away - giving_way):
+        if why := limit.why_full(name, away - giving_way):
             raise RefusedError(why)
-        if not (why := room.why_full(name, away)):
+        if not (why := limit.why_full(name, away)):
             return nodes[name]
         if patience.expired:
             raise RefusedError(why)

@@ -56,7 +56,7 @@ class NodeAdmission(Protocol):
         """Why it may not be begun now, empty where it may; the slow questions come first. May raise `ApiError`."""
         ...
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these, all there are, may be away."""
         ...
 

@@ -58,6 +58,6 @@ class RunAdmission:
         """Why a node may not be begun now; the gates first, which may be slow."""
         return self.gates.refusal(planned) or self.reason_to_stop()
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
         return AwayLimit.of(self.plan, self.selected, nodes)

@@ -103,7 +103,7 @@ def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | N
 
 def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
     policy = plan.policy
-    limit = max(1, policy.max_failures.of(options.selected))
+    limit = policy.failures_allowed(options.selected)
     retried = inherited.retried if inherited else frozenset()
     return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
