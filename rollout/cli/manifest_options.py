@@ -1,6 +1,5 @@
 """What is installed in a cluster, and how it is printed."""
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -9,10 +8,8 @@ from pathlib import Path
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
-from rollout.gather.cluster.quantities import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
-from rollout.planning.selector import is_label_value
 from rollout.planning.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -22,12 +19,6 @@ _IMAGE = re.compile(
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
-# As a CronJob's controller reads it; whether each number fits its field, the API server says.
-_SCHEDULE = re.compile(
-    r"@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[\w*?/,-]+(\s+[\w*?/,-]+){4}", re.ASCII
-)
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 class Format(StrEnum):
@@ -54,79 +45,24 @@ def object_name(value: str) -> str:
     return value
 
 
-def secret_name(value: str) -> str:
-    """Return the name of a Secret, or none."""
-    if value and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", value):
-        raise ValueError(f"{value!r} is not the name of a Secret.")
+def assigned(value: str) -> str:
+    """Return `name=value`, or several with commas, as it was written; what they may be the API server says."""
+    if not all(re.fullmatch(r"\s*[^=\s]+\s*=.*", part) for part in value.split(",")):
+        raise ValueError(f"{value!r} lacks a name or a =. Write it as NAME=VALUE.")
     return value
 
 
-def cron_schedule(value: str) -> str:
-    """Return a CronJob's schedule."""
-    if not _SCHEDULE.fullmatch(value):
-        raise ValueError(f"{value!r} is not a schedule: it has five fields, as in '0 1 * * *', or is @daily.")
-    return value
+def pairs(written: Iterable[str]) -> dict[str, str]:
+    """Return `name=value` by name."""
+    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in written)}
 
 
-def quantities(value: str) -> str:
-    """Amounts by resource, as they were written."""
-    for name, amount in pairs(value.split(",")).items():
-        if name not in _RESOURCES:
-            raise ValueError(f"{name!r} in {value!r} is not a resource. Known: {', '.join(_RESOURCES)}.")
-        try:
-            is_amount = parse_quantity(amount) > 0
-        except ValueError:
-            is_amount = False
-        if not is_amount:
-            raise ValueError(f"{amount!r} in {value!r} is not a quantity. Write it as cpu=250m,memory=512Mi.")
-    return value
-
-
-def label(value: str) -> str:
-    """Return a label with its value, as it was written."""
-    name, equals, text = value.partition("=")
-    values.label_name(name)
-    if not (name and equals and is_label_value(text)):
-        raise ValueError(f"{value!r} is not a label. Write it as node-role.kubernetes.io/infra= or disk=ssd.")
-    return value
-
-
-def written_toleration(value: str) -> str:
-    """Return a toleration as taints are written, `key[=value][:Effect]`; as it was written."""
-    read = read_toleration(value)
-    values.label_name(read["key"])
-    if not read["key"] or read.get("effect", _EFFECTS[0]) not in _EFFECTS or not is_label_value(read.get("value", "")):
-        raise ValueError(f"{value!r} is not a toleration: KEY[=VALUE][:EFFECT], with {', '.join(_EFFECTS)}.")
-    return value
-
-
-def read_toleration(value: str) -> dict[str, str]:
-    """Return the object of one; without a value it tolerates all of the key's, without an effect all effects."""
+def _toleration(value: str) -> dict[str, str]:
+    """Return what `key[=value][:Effect]` tolerates: without a value all of the key's, without an effect all effects."""
     taint, colon, effect = value.partition(":")
     key, equals, text = taint.partition("=")
     operator = {"operator": "Equal", "value": text} if equals else {"operator": "Exists"}
     return {"key": key, **operator, **({"effect": effect} if colon else {})}
-
-
-def pairs(written: Iterable[str]) -> dict[str, str]:
-    """`name=value` by name."""
-    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in written)}
-
-
-def address(value: str) -> str:
-    """Return an IP address, or none."""
-    try:
-        return str(ipaddress.ip_address(value)) if value else value
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not an IP address.") from error
-
-
-def network(value: str) -> str:
-    """Return a network in CIDR notation."""
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not a network: {error}. Write it as 10.0.0.0/16.") from error
 
 
 def zone(value: str) -> str:
@@ -155,15 +91,11 @@ class ManifestOptions(Table):
         read=fixed_image,
     )
     known_hosts: Path | None = setting(None, "Host keys that the pod trusts.", "FILE")
-    ssh_secret: str = setting(
-        "rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME", read=secret_name
-    )
+    ssh_secret: str = setting("rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME")
     env_secret: str = setting(
-        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME", read=secret_name
+        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME"
     )
-    schedule: str = setting(
-        "0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON", read=cron_schedule
-    )
+    schedule: str = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON")
     time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=zone)
     active_deadline: Duration | None = setting(
         None,
@@ -182,33 +114,28 @@ class ManifestOptions(Table):
         "",
         "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
         "NAME",
-        read=secret_name,
     )
     cluster_ip: str = setting(
         "",
         "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
         "ADDRESS",
-        read=address,
     )
     hosts_network: list[str] | None = setting(
-        None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR", read=network
+        None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR"
     )
     disable_eviction: bool = setting(False, "Delete pods instead of evicting them, and print the right to.")
-    image_pull_secret: list[str] | None = setting(
-        None, "Secret with which the image is pulled. Repeatable.", "NAME", read=secret_name
-    )
+    image_pull_secret: list[str] | None = setting(None, "Secret with which the image is pulled. Repeatable.", "NAME")
     requests: str = setting(
-        _written(REQUESTS), "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=quantities
+        _written(REQUESTS), "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=assigned
     )
-    limits: str = setting(_written(LIMITS), "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=quantities)
+    limits: str = setting(_written(LIMITS), "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=assigned)
     node_selector: list[str] | None = setting(
-        None, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=label
+        None, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=assigned
     )
     toleration: list[str] | None = setting(
         None,
         "Also on nodes with this taint, besides the control plane's. Repeatable.",
         "KEY[=VALUE][:EFFECT]",
-        read=written_toleration,
     )
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
@@ -218,14 +145,8 @@ class ManifestOptions(Table):
 
     @property
     def pod(self) -> Pod:
-        """What the cluster asks of the pod; `UsageError` where it would never start."""
+        """What the cluster asks of the pod."""
         requests, limits = pairs(self.requests.split(",")), pairs(self.limits.split(","))
-        for name in requests.keys() & limits.keys():
-            if parse_quantity(requests[name]) > parse_quantity(limits[name]):
-                raise UsageError(
-                    f"--requests {name}={requests[name]} is more than --limits {name}={limits[name]}",
-                    hint="Raise the limit, or name the other resources alone in --limits.",
-                )
-        tolerations = tuple(read_toleration(text) for text in self.toleration or ())
+        tolerations = tuple(_toleration(text) for text in self.toleration or ())
         selector = pairs(self.node_selector or ())
         return Pod(tuple(self.image_pull_secret or ()), requests, limits, selector, tolerations, self.pod_monitor)
