@@ -12,8 +12,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from rollout.cli.settings.keys import Setting, Table, settings_of, written
+from rollout.cli.settings.output import OutputFormat
 from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
-from rollout.cli.settings.schema import OutputFormat, settings
+from rollout.cli.settings.schema import settings
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 

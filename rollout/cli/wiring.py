@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics import MetricsServer, Pushgateway
     from rollout.adapters.notify import Destination
-    from rollout.cli.settings.schema import Cluster, Notify
+    from rollout.cli.settings.schema import Cluster
+    from rollout.cli.settings.unattended import Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.gates.playbooks import NodePlaybooks

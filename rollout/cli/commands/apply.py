@@ -16,7 +16,7 @@ from rollout.cli.settings.rules import (
     refuse_missing_commands,
     selection_of,
 )
-from rollout.cli.settings.schema import Metrics
+from rollout.cli.settings.unattended import Metrics
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Run

@@ -10,9 +10,10 @@ import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.options import YesOption
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.schema import Output, Ssh
+from rollout.cli.settings.schema import Ssh
 from rollout.errors import ExitCode, InputError, UsageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Output
 from rollout.cli.settings.values import node_name, one_line
 from rollout.errors import UsageError
 from rollout.model.quantity import Duration

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
-from rollout.cli.settings.schema import Output
 from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

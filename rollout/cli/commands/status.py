@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, SELECTION, takes
+from rollout.cli.settings.output import Output, OutputFormat
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.schema import Output, OutputFormat
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:

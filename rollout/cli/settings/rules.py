@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
 from rollout.cli.settings.schema import settings as settings_by_name
+from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe

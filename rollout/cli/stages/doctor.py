@@ -9,7 +9,8 @@ from rollout.adapters.notify import DeliveryError, deliver
 from rollout.cli import wiring
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
-from rollout.cli.settings.schema import HostKeys, Metrics, Notify
+from rollout.cli.settings.schema import HostKeys
+from rollout.cli.settings.unattended import Metrics, Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
 from rollout.cli.stages.plan import decide

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.settings.schema import Output
+from rollout.cli.settings.output import Output
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
 from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
