@@ -16,7 +16,7 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.record.standing import StandingRecord, read_record
+from rollout.execution.record.stored import StoredRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
@@ -213,7 +213,7 @@ class Admission:
         self._schedule = Schedule.of(settings.policy.gates.windows)
         clock, namespace = world.clock, settings.namespace
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record: Kept[tuple[StandingRecord | None]] = Kept(
+        self._record: Kept[tuple[StoredRecord | None]] = Kept(
             lambda: (read_record(self._api, namespace),), _FRESH, clock
         )
         self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(

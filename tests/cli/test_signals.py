@@ -31,7 +31,7 @@ from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.operate import Lasting, Loop, PassEnd
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lock_holder import LeaseWatch
+from rollout.execution.lease import LeaseWatch
 from rollout.cli.settings.reading import Given
 
 class Tidied:

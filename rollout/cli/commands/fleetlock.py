@@ -152,7 +152,7 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     from rollout.cli import wiring
     from rollout.cli.stages.gather import with_patience
     from rollout.cli.terminal import say
-    from rollout.execution.record.rewriting import change_slots
+    from rollout.execution.record.memory import change_slots
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 

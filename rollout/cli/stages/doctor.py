@@ -18,7 +18,7 @@ from rollout.cli.stages.session import Gathered, Session, Targets, connect
 from rollout.cli.terminal import error_console
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.standing import record_of
+from rollout.execution.record.stored import record_of
 from rollout.execution.record.unfinished import word_of
 from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights

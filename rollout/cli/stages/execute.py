@@ -18,10 +18,10 @@ from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
+from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
+from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.rehearsal import Rehearsal
-from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer

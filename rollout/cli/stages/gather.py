@@ -81,7 +81,7 @@ def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) 
 
 def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> "Unfinished | None":
     """Return the same of nodes that were read already."""
-    from rollout.execution.record.standing import read_record
+    from rollout.execution.record.stored import read_record
     from rollout.execution.record.unfinished import assess
 
     return assess(with_patience(lambda: read_record(session.api, session.namespace)), nodes)

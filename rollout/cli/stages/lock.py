@@ -7,15 +7,14 @@ from rollout.cli import wiring
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
-from rollout.execution.lease import StandingLease, read_lease
-from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance, locked
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
 from rollout.model.names import is_run_id
 from rollout.ports import ClusterApi
 
 _FORBIDDEN = 403
 
 
-def has_ended_here(lease: StandingLease) -> bool:
+def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
 
     Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
@@ -32,7 +31,7 @@ def has_ended_here(lease: StandingLease) -> bool:
     return bool(begun) and begun[-1].get("process") == lease.process and is_let_go(path)
 
 
-def read_lock(api: ClusterApi, namespace: str) -> StandingLease:
+def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
     """Return the lock as it stands."""
     return with_patience(lambda: read_lease(api, namespace))
 

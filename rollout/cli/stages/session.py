@@ -24,7 +24,7 @@ from rollout.ports import ClusterApi, HostExecutor, Observer
 if TYPE_CHECKING:
     from rollout.cli.stages.notify import News
     from rollout.execution.gates.gates import GatePorts
-    from rollout.execution.lock_holder import LeaseWatch
+    from rollout.execution.lease import LeaseWatch
     from rollout.execution.rollout.ledger import Inheritance
 
 

@@ -8,7 +8,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import DrainTask, MovedPods, Precedence
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, advance
