@@ -107,9 +107,9 @@ def release(
     node = node_name(node)
     was_held = _release(settings.cluster, settings.lock.namespace, node)
     name = printable(node)
-    told = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
+    message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
     document = SlotReleaseReport(node=node, released=was_held)
-    settings.output.show(document, lambda: told, [node] if was_held else [])
+    settings.output.show(document, lambda: message, [node] if was_held else [])
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,8 @@ def history(
         document = HistoryReport(FORMAT_VERSION, tuple(histories))
         output.show(document, lambda: history_text(histories, width=output.width))
         return
-    found = recorded_run(run, file, settings.cluster, everywhere=True)
-    chosen = with_state(replay(found.records), is_being_written=is_being_written(found.file))
+    recorded = recorded_run(run, file, settings.cluster, everywhere=True)
+    chosen = with_state(replay(recorded.records), is_being_written=is_being_written(recorded.file))
     document = HistoryReport(FORMAT_VERSION, (chosen,))
     output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
 

@@ -180,8 +180,8 @@ def _show(names: Sequence[str], standing: "Pause", output: Output, *, everything
         all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
     )
     which, flag = ("All nodes", "--all") if everything else (shortened(names), " ".join(names))
-    told = f"{which}: {printable(str(standing))}.\nEnd it: rollout unpause {flag}"
-    output.show(of_nodes, lambda: told, is_prose=True)
+    message = f"{which}: {printable(str(standing))}.\nEnd it: rollout unpause {flag}"
+    output.show(of_nodes, lambda: message, is_prose=True)
 
 
 def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", output: Output) -> None:
@@ -196,8 +196,8 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    told = "\n".join(lines or ["Nothing to end: nothing is paused here."])
-    output.show(UnpauseReport(all=of_all, nodes=ended), lambda: told, is_prose=True)
+    message = "\n".join(lines or ["Nothing to end: nothing is paused here."])
+    output.show(UnpauseReport(all=of_all, nodes=ended), lambda: message, is_prose=True)
 
 
 def _written(at: datetime) -> str:
