@@ -18,7 +18,7 @@ import msgspec
 
 from rollout.adapters.local_files import open_output
 from rollout.model.json_text import json_line
-from rollout.model.names import is_run_id
+from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"

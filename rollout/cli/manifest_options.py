@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.cli.settings import values
@@ -10,7 +9,7 @@ from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
-from rollout.planning.windows import checked_zone
+from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -19,13 +18,6 @@ _IMAGE = re.compile(
 )
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
-
-
-class Format(StrEnum):
-    """How it is written."""
-
-    YAML = "yaml"
-    KUSTOMIZE = "kustomize"
 
 
 def fixed_image(value: str) -> str:
@@ -140,8 +132,6 @@ class ManifestOptions(Table):
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
     )
-    format: Format = setting(Format.YAML, "One text, or the files of a kustomization (with --out).")
-    out: Path | None = setting(None, "Directory for those files; new or empty.", "DIR")
 
     @property
     def pod(self) -> Pod:

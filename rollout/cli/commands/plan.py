@@ -121,7 +121,7 @@ def _show(
     """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
     from rollout.cli import wiring
     from rollout.cli.terminal import say
-    from rollout.planning.document import encode_plan
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
     if beside and (output.is_document or output.as_names):
@@ -161,7 +161,7 @@ def _write(planned: "RolloutPlan", zones: Mapping[str, str], out: Path | None, m
     from rollout.cli import wiring
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved
-    from rollout.planning.document import encode_plan
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None and _is_page(out):
@@ -204,8 +204,8 @@ def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> No
     from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
-    from rollout.planning.explanation import explain
-    from rollout.planning.plan import assemble, decide
+    from rollout.planning.plan.build import assemble, decide
+    from rollout.planning.plan.explanation import explain
     from rollout.report.findings import explanation_text
 
     name = node_name(node)

@@ -14,7 +14,7 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.model.gates import WindowPolicy
-    from rollout.planning.status import NodeStatus
+    from rollout.planning.eligibility.status import NodeStatus
     from rollout.report.status import FollowUp
 
 RunOption = Annotated[bool, typer.Option("--run", help="Show the running or interrupted rollout, instead of the nodes")]
@@ -42,7 +42,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     from rollout.cli.stages.run_status import remembered, rollout_beside, show_run, watch_run
     from rollout.cli.stages.session import connect, connect_cluster
     from rollout.cli.terminal import show
-    from rollout.planning.status import node_statuses
+    from rollout.planning.eligibility.status import node_statuses
     from rollout.report.status import status_text
 
     namespace, output = settings.lock.namespace, settings.output
@@ -84,7 +84,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
 def _closed(windows: "WindowPolicy") -> str:
     """Return why no node may be started now, as a sentence; empty where one may."""
     from rollout.cli import wiring
-    from rollout.planning.schedule import Schedule
+    from rollout.planning.eligibility.schedule import Schedule
 
     why = Schedule.of(windows).closed(wiring.system_clock().now())
     return f"No node is started now: {why}." if why else ""

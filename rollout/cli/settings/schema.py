@@ -23,7 +23,7 @@ from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
-from rollout.planning.rivals import RIVALS
+from rollout.planning.eligibility.rivals import RIVALS
 
 POOL = "pool"
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()

@@ -46,9 +46,9 @@ from rollout.model.host import HostFacts
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.pools import DEFAULT, ordered, pools_of
-from rollout.planning.rivals import rivals
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
+from rollout.planning.eligibility.rivals import rivals
 from rollout.report.console import asking_progress
 from rollout.report.unfinished import heading, ways_out
 

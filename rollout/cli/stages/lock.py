@@ -8,7 +8,7 @@ from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
-from rollout.model.names import is_run_id
+from rollout.model.text import is_run_id
 from rollout.ports import ClusterApi
 
 _FORBIDDEN = 403

@@ -17,8 +17,8 @@ from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor, Observer
 
 if TYPE_CHECKING:
