@@ -28,9 +28,9 @@ from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, Rollout
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
 from rollout.model.text import is_version
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.pools import pools_of
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.server.protocol import Denied, Kind
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")

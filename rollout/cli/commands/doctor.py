@@ -110,7 +110,7 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
     from rollout.gather.doctor.cluster import pool_checks
-    from rollout.planning.pools import DEFAULT, ordered, pools_of
+    from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 
     if not policy.pools:
         return ()
@@ -131,7 +131,7 @@ def _rights(connections: "Connections", policy: "Policy", namespace: str) -> Ite
 
 def _hosts(targets: "Targets", settings: Given) -> Iterable["Check"]:
     from rollout.gather.doctor.hosts import all_host_checks
-    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.eligibility.candidates import excluded_by_name
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection_of(settings))]
     keys_checked = settings.ssh.host_key_checking is not HostKeys.OFF
@@ -144,7 +144,7 @@ def _forecast(targets: "Targets", connections: "Connections", policy: "Policy", 
     from rollout.cli.stages.gather import read_cluster
     from rollout.cli.stages.plan import Intent, decide
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
-    from rollout.planning.rivals import rivals
+    from rollout.planning.eligibility.rivals import rivals
 
     snapshot = read_cluster(connections, settings.lock.namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets

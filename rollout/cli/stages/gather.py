@@ -18,8 +18,8 @@ from rollout.model.memory import Memory
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.policy import Selection
 from rollout.model.text import counted, shortened
-from rollout.planning.eligibility import excluded_by_name, located
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.candidates import excluded_by_name, located
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 
 if TYPE_CHECKING:

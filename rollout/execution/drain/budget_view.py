@@ -21,7 +21,7 @@ from rollout.gather.cluster.failure import Status, status_failure
 from rollout.gather.cluster.listing import WatchEventType, read_list
 from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
-from rollout.planning.budgets import BudgetIndex, bypasses
+from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _FORBIDDEN, _NOT_FOUND = 403, 404
