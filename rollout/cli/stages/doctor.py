@@ -15,7 +15,6 @@ from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, 
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
 from rollout.cli.stages.plan import decide
 from rollout.cli.stages.session import Gathered, Session, Targets, connect
-from rollout.cli.terminal import error_console
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.stored import record_of
@@ -37,19 +36,16 @@ from rollout.gather.doctor.cluster import (
     unseen_lock_check,
     unwritable_checks,
 )
-from rollout.gather.doctor.examination import examine_all
 from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
 from rollout.gather.doctor.hosts import all_host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts
 from rollout.model.notification import Note, written
 from rollout.model.policy import Policy
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 from rollout.planning.eligibility.rivals import rivals
-from rollout.report.console import asking_progress
 from rollout.report.unfinished import heading, ways_out
 
 
@@ -68,7 +64,7 @@ def examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield from _unwritable(session, rights)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(session)
-        targets = ask_hosts(session, nodes)
+        targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         chosen = [node for node in nodes if node.name in targets.selected]
         yield from _remembered(session, chosen)
         yield selection_check(subject, targets.number_of(selection), len(nodes))
@@ -115,21 +111,10 @@ def _rights(session: Session) -> Iterable[Check]:
 
 def _hosts(session: Session, targets: Targets) -> Iterable[Check]:
 
-    ssh = session.settings.ssh
     chosen = [name for name in targets.selected if not excluded_by_name(name, session.selection)]
-    observed = targets.observations.items()
-    answering = {name: observation.host for name, observation in observed if isinstance(observation, HostFacts)}
-    with asking_progress(error_console(), len(answering), "examining hosts") as answered:
-        examined = examine_all(
-            answering,
-            session.shell,
-            timeout=ssh.probe_timeout,
-            concurrency=ssh.probe_concurrency,
-            on_result=answered,
-        )
-    keys_checked = ssh.host_key_checking is not HostKeys.OFF
+    keys_checked = session.settings.ssh.host_key_checking is not HostKeys.OFF
     own = bool(session.settings.reboot.command)
-    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own)
+    return all_host_checks(chosen, targets.observations, keys_checked=keys_checked, own_command=own)
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:

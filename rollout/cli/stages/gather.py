@@ -12,6 +12,7 @@ from rollout.cli.settings.schema import Ssh
 from rollout.cli.stages.session import Gathered, Session, Targets
 from rollout.cli.terminal import error_console, say, shown_meanwhile
 from rollout.errors import ApiError, InputError
+from rollout.gather.hosts.probe_command import Probe
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
@@ -111,10 +112,11 @@ def with_patience(action: Callable[[], T]) -> T:
     return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 
 
-def ask_hosts(session: Session, nodes: Sequence[Node]) -> Targets:
-    """Choose nodes, find their hosts, and ask each host what it is up to."""
+def ask_hosts(session: Session, nodes: Sequence[Node], probe: Probe | None = None) -> Targets:
+    """Choose nodes, find their hosts, and ask each host what it is up to, by another `probe` than usual if given."""
     selected, hosts = find_hosts(nodes, session.api, session.selection, session.settings.ssh)
-    return Targets(selected, hosts, _observed(session, nodes, hosts), _own_node(session, nodes))
+    observations = _observed(session, nodes, hosts, probe or session.probe)
+    return Targets(selected, hosts, observations, _own_node(session, nodes))
 
 
 def find_hosts(
@@ -136,7 +138,7 @@ def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]
     names, ssh = tuple(node.name for node in nodes), session.settings.ssh
     hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     questioned = {name: host for name, host in hosts.items() if name in requested}
-    observations = _observed(session, nodes, questioned) if questioned else {}
+    observations = _observed(session, nodes, questioned, session.probe) if questioned else {}
     return Targets(names, hosts, observations, _own_node(session, nodes))
 
 
@@ -197,7 +199,9 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[
     return matched.hosts
 
 
-def _observed(session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host]) -> Mapping[str, HostObservation]:
+def _observed(
+    session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host], probe: Probe
+) -> Mapping[str, HostObservation]:
     """Return what the hosts say, where they are the machines of their Nodes, and what stands on these."""
     from rollout.gather.hosts.identity import identified
     from rollout.gather.hosts.polling import poll
@@ -210,7 +214,7 @@ def _observed(session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host]
         observations = poll(
             hosts,
             session.shell,
-            probe=session.probe,
+            probe=probe,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
             on_result=answered,
