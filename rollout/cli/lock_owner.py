@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rollout.adapters.journal import SUFFIX, is_let_go, read_journal, runs_directory
 from rollout.execution.lease import LeaseState
-from rollout.model.names import is_run_id
+from rollout.model.text import is_run_id
 
 
 def has_ended_here(lease: LeaseState) -> bool:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count
 
 _BECAUSE = "begun before the interruption"

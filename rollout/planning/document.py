@@ -18,10 +18,10 @@ import msgspec
 
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import json_document, json_line
-from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.model.text import is_object_name
 from rollout.planning.pools import ordered
 from rollout.planning.rules import impossible_rules
 from rollout.planning.selector import parse_selector

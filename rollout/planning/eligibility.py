@@ -11,13 +11,12 @@ from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Detection, Sign, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
-from rollout.model.node_marks import misunderstanding
+from rollout.model.node_marks import misunderstanding, why_paused
 from rollout.model.own_node import OwnNode, OwnPod
-from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.model.unasked import detect_flag, unasked, way_to_judge
 from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector

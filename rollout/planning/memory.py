@@ -24,10 +24,9 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
-from rollout.model.names import is_version
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, shell_word, shortened
+from rollout.model.text import counted, excerpt, is_version, shell_word, shortened
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
 MOST_UNMOVED = 2

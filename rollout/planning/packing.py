@@ -7,7 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from rollout.model.names import natural_key
+from rollout.model.text import natural_key
 from rollout.planning.sharing import Limits, Load, Piece, Rates, Weight, sum_of
 
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.

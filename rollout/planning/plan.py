@@ -9,7 +9,6 @@ from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation, ProbeFailure
-from rollout.model.names import natural_key
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
@@ -27,7 +26,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
-from rollout.model.text import counted, shortened
+from rollout.model.text import counted, natural_key, shortened
 from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.control_plane import ControlPlane

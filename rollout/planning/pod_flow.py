@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 from itertools import count
 
 from rollout.model.cluster import Pod
-from rollout.model.names import natural_key
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import LONGEST
+from rollout.model.text import natural_key
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.estimates import Pace, is_ordered
 from rollout.planning.scheduler import Scheduler

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from rollout.model.names import natural_key
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
+from rollout.model.text import natural_key
 from rollout.planning.packing import budget_bound, by_name, by_price, fastest, filled_by, joining, lower_bound, used_by
 from rollout.planning.sharing import Limits, Piece, is_owner
 

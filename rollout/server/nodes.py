@@ -24,11 +24,11 @@ from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.names import is_version
 from rollout.model.node_marks import last_result
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
+from rollout.model.text import is_version
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.pools import pools_of
 from rollout.planning.selector import parse_selector

@@ -2,10 +2,9 @@
 
 from dataclasses import fields, replace
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.planning.continuation import is_regrouped, stricter
 

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import GatePolicy, HookPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Duration
 from rollout.planning.estimates import slowest_node_seconds
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rollout.errors import PlanFileError
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
-from rollout.model.names import is_object_name, is_run_id
 from rollout.model.plan import PlanWarning, RolloutPlan
+from rollout.model.text import is_object_name, is_run_id
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.staleness import changes

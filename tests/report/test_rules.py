@@ -3,9 +3,8 @@ from datetime import UTC, datetime
 
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Settings, settings
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
 from rollout.report.rules import changed_rules, rule_lines, written_rules

@@ -139,7 +139,7 @@ def unpause(
     from rollout.cli.terminal import say
     from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.model.pause import pause_on, why_paused
+    from rollout.model.node_marks import pause_on, why_paused
     from rollout.model.text import shortened
     from rollout.planning.memory import with_pause
 

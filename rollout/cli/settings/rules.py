@@ -10,11 +10,10 @@ from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
 
 # Of these tables a plan holds the rules, but for what is of each process alone.

@@ -15,9 +15,9 @@ from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
-from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
+from rollout.model.text import is_run_id
 from rollout.planning.document import encode_plan
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer

@@ -15,12 +15,12 @@ from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
+from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on

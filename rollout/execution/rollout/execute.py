@@ -172,6 +172,7 @@ def _result(run: Run) -> RunResult:
         run.moved.of(run.plan.summary.pods_to_move),
         inherited.left_over,
         run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
+        run.memory.newly_held,
     )
 
 

@@ -23,8 +23,7 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
-from rollout.model.names import is_object_name, is_version
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, is_object_name, is_version
 from rollout.ports import ClusterApi
 
 _FORMAT = "1.0"

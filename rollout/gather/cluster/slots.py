@@ -12,8 +12,7 @@ from rollout.errors import ApiError
 from rollout.gather.cluster.documents import NOT_READ, Document
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slot, Slots, UnaskedReboot, is_fleetlock_run, is_group
-from rollout.model.names import is_object_name, is_run_id
-from rollout.model.text import excerpt
+from rollout.model.text import excerpt, is_object_name, is_run_id
 from rollout.ports import ClusterApi
 
 _FORMAT = "1.0"
