@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, Moves, NodeCondition, NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
-from rollout.planning.memory import held_version
+from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import what_failed
 

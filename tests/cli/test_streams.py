@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.cli.failures import report
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -76,6 +77,14 @@ def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.ERROR
     assert ended.stdout.startswith("x kubeconfig")
     assert "bug" not in ended.stderr
+
+
+def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
+    assert report(RuntimeError("can't start new thread"), verbose=False) == ExitCode.ERROR
+    error, hint = capfd.readouterr().err.splitlines()
+    assert "cannot start a thread" in error
+    assert "ulimit -u" in error
+    assert hint.startswith("hint: the system denied it")
 
 
 # The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes.

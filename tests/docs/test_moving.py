@@ -19,8 +19,8 @@ from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from rollout.lab.lab import Lab
 from rollout.model.gates import HookPolicy
-from rollout.planning.schedule import Schedule
-from rollout.planning.windows import Window
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Window
 from tests.conftest import StartLab
 from tests.docs import reference
 from tests.docs.pages import DOCS

@@ -14,9 +14,9 @@ from rollout.model.placement import NodeTerm, Toleration
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.eligibility import located
-from rollout.planning.plan import build_plan
-from rollout.planning.staleness import changes
+from rollout.planning.eligibility.candidates import located
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, facts, inputs, node, pod
 
 NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)

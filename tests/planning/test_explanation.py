@@ -18,11 +18,11 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing, Strategy
 from rollout.model.quantity import Count
-from rollout.planning.continuation import joined, with_earlier_exclusions, without_accepted_blockers
-from rollout.planning.document import decode_plan, encode_plan
-from rollout.planning.explanation import Explanation, explain
-from rollout.planning.plan import PlanInputs, build_plan, decide
-from rollout.planning.scheduler import Scheduler
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.plan.build import PlanInputs, build_plan, decide
+from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.document import decode_plan, encode_plan
+from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
 
 MANY = Count(4)

@@ -20,9 +20,9 @@ from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.explanation import explain
-from rollout.planning.plan import PlanInputs, build_plan, decide
-from rollout.planning.scheduler import Scheduler
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.plan.build import PlanInputs, build_plan, decide
+from rollout.planning.plan.explanation import explain
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.random_clusters import random_cluster
 

@@ -14,9 +14,9 @@ from rollout.errors import PlanFileError
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import PlanWarning, RolloutPlan
 from rollout.model.text import is_object_name, is_run_id
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.staleness import changes
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.planning.plan.staleness import changes
 from tests.planning.builders import IDENTITY, facts, inputs, node
 
 SAVED = encode_plan(build_plan(inputs([node("w-1"), node("w-2")])))

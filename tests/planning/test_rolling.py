@@ -13,8 +13,8 @@ from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.document import decode_plan, encode_plan, sealed
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import decode_plan, encode_plan, sealed
 from tests.planning.builders import budget, control_plane, facts, inputs, may_begin, node, pod
 from tests.planning.test_places import HOSTNAME, small_pool
 

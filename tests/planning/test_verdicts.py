@@ -12,8 +12,8 @@ from rollout.lab.api.selectors import matches_labels, parse_labels
 from rollout.lab.api.statuses import StatusError
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase, Resources
 from rollout.model.policy import DrainPolicy
-from rollout.planning.selector import parse_selector
-from rollout.planning.verdicts import Action, DrainRules, VerdictReason, judge
+from rollout.planning.drain.verdicts import Action, DrainRules, VerdictReason, judge
+from rollout.planning.eligibility.selector import parse_selector
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

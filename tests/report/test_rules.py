@@ -6,7 +6,7 @@ from rollout.cli.settings.schema import Settings, settings
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.planning.document import policy_document
+from rollout.planning.plan.document import policy_document
 from rollout.report.rules import changed_rules, rule_lines, written_rules
 
 # a Wednesday

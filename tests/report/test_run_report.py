@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import InputError
-from rollout.planning.estimates import Past
+from rollout.planning.play.pace import Past
 from rollout.report.experience import past_of
 from rollout.report.lines import Record
 from rollout.report.runs.chart import MOST_ROWS, timeline
@@ -162,42 +162,42 @@ def test_many_nodes_are_grouped(together: int) -> None:
 # What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose.
 
 
-Recorded = dict[str, Any]
+ExperienceRecord = dict[str, Any]
 
 
 def at(seconds: int) -> str:
     return f"2026-03-01T{12 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.000Z"
 
 
-def run(cluster: str = "here", gates: object = None) -> Recorded:
+def run(cluster: str = "here", gates: object = None) -> ExperienceRecord:
     who = {"format_version": "1.0", "run": "0123456789abcdef", "command": "apply", "by": "ann@laptop", "version": "1"}
     return {"type": "run", "at": at(0), **who, "cluster": {"uid": cluster}, "policy": {"gates": gates}}
 
 
-def recorded_wave(index: int, seconds: int) -> Recorded:
+def wave_experience(index: int, seconds: int) -> ExperienceRecord:
     return {"type": "wave_started", "at": at(seconds), "index": index, "waves": 3, "nodes": []}
 
 
-def step(node: str, phase: str, seconds: int) -> Recorded:
+def step(node: str, phase: str, seconds: int) -> ExperienceRecord:
     return {"type": "step", "at": at(seconds), "node": node, "phase": phase}
 
 
-def recorded_end(node: str, outcome: str, seconds: int) -> Recorded:
+def finished_experience(node: str, outcome: str, seconds: int) -> ExperienceRecord:
     return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome, "phase": "done"}
 
 
 STORY = [
-    recorded_wave(1, 0),
+    wave_experience(1, 0),
     step("w-1", "draining", 1),
     step("w-2", "draining", 1),
     step("w-1", "drained", 11),
     step("w-2", "drained", 21),
-    recorded_end("w-1", "succeeded", 71),
-    recorded_end("w-2", "not-back", 90),
-    recorded_wave(2, 95),
+    finished_experience("w-1", "succeeded", 71),
+    finished_experience("w-2", "not-back", 90),
+    wave_experience(2, 95),
     step("w-3", "draining", 96),
     step("w-3", "drained", 100),
-    recorded_end("w-3", "succeeded", 200),
+    finished_experience("w-3", "succeeded", 200),
     {"type": "summary", "at": at(207)},
 ]
 
@@ -216,8 +216,8 @@ def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object
 def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> None:
     delayed = {**run(), "policy": {"courtesy": {name: "5m"}}}
     story = [step("w-1", "draining", 1), step("w-1", "drained", 11), step("w-1", "rebooting", 50)]
-    assert past_of([[delayed, *story, recorded_end("w-1", "succeeded", 110)]], "here").reboots == (60,)
-    assert past_of([[run(), *story, recorded_end("w-1", "succeeded", 110)]], "here").reboots == (99,)
+    assert past_of([[delayed, *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (60,)
+    assert past_of([[run(), *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (99,)
 
 
 def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
@@ -227,29 +227,29 @@ def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> 
         step("w-1", "draining", 1),
         resumed,
         step("w-1", "drained", 60),
-        recorded_end("w-1", "succeeded", 70),
+        finished_experience("w-1", "succeeded", 70),
     ]
     assert past_of([story], "here") == Past()
 
 
-def recorded_release(node: str, seconds: int, since: int, budget: str = "shop/db") -> Recorded:
+def released_experience(node: str, seconds: int, since: int, budget: str = "shop/db") -> ExperienceRecord:
     return {"type": "released", "at": at(seconds), "node": node, "pod": "p", "budget": budget, "since": at(since)}
 
 
-def emptying(node: str, seconds: int) -> Recorded:
+def emptying(node: str, seconds: int) -> ExperienceRecord:
     return {**step(node, "draining", seconds), "detail": "3 pods left, 1 terminating"}
 
 
 WAITING = [
     emptying("w-1", 1),
     emptying("w-2", 1),
-    recorded_release("w-1", 8, since=1),
-    recorded_release("w-1", 15, since=1),
+    released_experience("w-1", 8, since=1),
+    released_experience("w-1", 15, since=1),
     step("w-1", "drained", 18),
-    recorded_end("w-1", "succeeded", 60),
-    recorded_release("w-2", 24, since=1),
+    finished_experience("w-1", "succeeded", 60),
+    released_experience("w-2", 24, since=1),
     step("w-2", "drained", 28),
-    recorded_end("w-2", "succeeded", 90),
+    finished_experience("w-2", "succeeded", 90),
     step("w-3", "drained", 95),
 ]
 
@@ -260,9 +260,9 @@ def test_pods_that_waited_for_a_budget_teach_its_turns_and_the_rest_of_the_drain
 
 
 def test_permits_that_come_back_together_are_one_turn_and_a_webhooks_delay_is_none() -> None:
-    together = [emptying("w-1", 1), recorded_release("w-1", 8, since=1), recorded_release("w-1", 8, since=1)]
-    by_others = recorded_release("w-1", 20, since=1, budget="")
-    ended = [step("w-1", "drained", 22), recorded_end("w-1", "succeeded", 60)]
+    together = [emptying("w-1", 1), released_experience("w-1", 8, since=1), released_experience("w-1", 8, since=1)]
+    by_others = released_experience("w-1", 20, since=1, budget="")
+    ended = [step("w-1", "drained", 22), finished_experience("w-1", "succeeded", 60)]
     assert past_of([[run(), *together, by_others, *ended]], "here").turns == (7,)
 
 
@@ -280,15 +280,15 @@ def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
     """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
     on, back = 3600, -3600
     story = [
-        recorded_wave(1, 0),
+        wave_experience(1, 0),
         *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
-        {**recorded_end("w-1", "succeeded", 71 + on), "seconds": 71.0},
-        recorded_wave(2, 80 + on),
+        {**finished_experience("w-1", "succeeded", 71 + on), "seconds": 71.0},
+        wave_experience(2, 80 + on),
         *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
-        {**recorded_end("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
-        recorded_wave(3, 180 + on),
+        {**finished_experience("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
+        wave_experience(3, 180 + on),
         *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
-        {**recorded_end("w-3", "succeeded", 200 + on), "seconds": 19.5},
+        {**finished_experience("w-3", "succeeded", 200 + on), "seconds": 19.5},
     ]
     begun = {**run(), "policy": {"settle_timeout": "5m"}}
     assert past_of([[begun, *story]], "here") == Past((4,), (15,), (9,))

@@ -6,7 +6,7 @@ import pytest
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.planning.status import NodeStatus
+from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
