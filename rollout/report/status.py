@@ -22,8 +22,8 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
-from rollout.planning.memory import trouble, why_aborted, why_held
-from rollout.planning.status import NodeStatus
+from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
+from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.document_types import StatusReport
 

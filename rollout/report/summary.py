@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, Moves, NodeCondition, NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
-from rollout.planning.memory import held_version
+from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import what_failed
 
@@ -76,13 +76,12 @@ def _parts(hint: str) -> Sequence[str]:
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
-    """A row for each node, or for all that one version's hold keeps back."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """A row a cause."""
+    groups: dict[str, list[str]] = {}
     for node in not_done:
-        own = "" if node.reason is ExclusionReason.VERSION_HELD else node.node
-        groups.setdefault((own, f"{node.reason}: {printable(node.message)}"), []).append(node.node)
+        groups.setdefault(f"{node.reason}: {printable(node.message)}", []).append(node.node)
     most = _MOST_NOT_DONE if width else len(groups)
-    yield from (_Row("!", shortened(names), why) for (_, why), names in list(groups.items())[:most])
+    yield from (_Row("!", shortened(names), why) for why, names in list(groups.items())[:most])
     if left := sum(map(len, list(groups.values())[most:])):
         yield _Row("!", f"and {left} more", "not done either", ("rollout status",))
 

@@ -17,9 +17,8 @@ from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import WatchEvent, decode_watch_line, read_list
 from rollout.gather.cluster.snapshot import NODES
-from rollout.gather.cluster.watch_events import WatchEvent, decode_watch_line
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
@@ -29,9 +28,9 @@ from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, Rollout
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
 from rollout.model.text import is_version
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.pools import pools_of
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.server.protocol import Denied, Kind
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")

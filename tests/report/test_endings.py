@@ -78,10 +78,10 @@ def test_beside_its_rows_an_end_has_at_most_eight_lines(width: int, *, operating
         assert first_row + len(told) - last_row - 1 - wrapped <= 8
 
 
-def test_nodes_of_a_held_version_are_named_together() -> None:
+def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
-    assert lines_of(RunResult((), excluded=(AWAY, *held)), None)[1:3] == [
-        "! node-7  unreachable: the connection was refused\\x1b[2J",
+    assert lines_of(RunResult((), excluded=(AWAY, replace(AWAY, node="node-8"), *held)), None)[1:3] == [
+        "! node-7, node-8  unreachable: the connection was refused\\x1b[2J",
         f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
     ]
 

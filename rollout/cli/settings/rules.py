@@ -105,7 +105,7 @@ def freezes_of(settings: Settings) -> tuple[str, ...]:
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
-    from rollout.planning.selector import node_labels as node_labels_of
+    from rollout.planning.eligibility.selector import node_labels as node_labels_of
 
     reboot, labels = settings.reboot, settings.labels
     for written in (labels.pre_reboot, labels.post_reboot):
@@ -122,7 +122,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
 
 
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
-    from rollout.planning.pools import ordered
+    from rollout.planning.eligibility.pools import ordered
 
     pools = tuple(Pool(**vars(table)) for table in tables)
     try:

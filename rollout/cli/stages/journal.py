@@ -18,8 +18,8 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
 from rollout.model.text import is_run_id
-from rollout.planning.document import encode_plan
-from rollout.planning.estimates import NO_PAST, Past
+from rollout.planning.plan.document import encode_plan
+from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
 from rollout.report.json_lines import JsonLines, line

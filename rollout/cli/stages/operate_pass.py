@@ -38,9 +38,9 @@ from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.memory import why_aborted
-from rollout.planning.schedule import Schedule
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.memory import why_aborted
+from rollout.planning.eligibility.schedule import Schedule
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 

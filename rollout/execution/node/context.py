@@ -19,7 +19,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import CourtesyPolicy, Policy
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 
 
 @dataclass(frozen=True, slots=True)

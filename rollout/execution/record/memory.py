@@ -25,7 +25,7 @@ from rollout.model.fleetlock import Slots
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.memory import Ended, begun_by_hand, noted, why_held
+from rollout.planning.eligibility.memory import Ended, begun_by_hand, noted, why_held
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from rollout.model.cluster import Node
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import is_run_id
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"

@@ -32,7 +32,7 @@ from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.memory import with_abort
+from rollout.planning.eligibility.memory import with_abort
 
 _AT_ONCE = 8
 _PAUSE = 1.0

@@ -31,7 +31,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.planning.verdicts import DrainRules
+from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import ClusterApi
 
 _AT_ONCE = 8
