@@ -16,7 +16,7 @@ STAGES = {
     "status": ("reading the nodes", "asking hosts"),
     "check-update": ("reading the nodes", "asking hosts"),
     "plan": ("reading the cluster", "asking hosts", "making the plan"),
-    "doctor": ("reading the nodes", "asking hosts", "examining hosts", "reading the cluster", "making the plan"),
+    "doctor": ("reading the nodes", "asking hosts", "reading the cluster", "making the plan"),
 }
 HIDDEN = b"\x1b[?25l"
 

@@ -68,11 +68,12 @@ def _examined(settings: Given, policy: "Policy") -> Iterator["Check"]:
         yield from _unwritable(connections, namespace, rights)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
-        targets = ask_hosts(nodes, connections, selection, settings.ssh, probe_of(settings, policy.detect))
+        probe = replace(probe_of(settings, policy.detect), units=True)
+        targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
         yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], namespace)
         yield selection_check(subject, targets.number_of(selection), len(nodes))
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
-        yield from _hosts(targets, connections, settings)
+        yield from _hosts(targets, settings)
         stage = CheckName.DRAIN
         yield from _forecast(targets, connections, policy, settings)
     except RolloutError as error:
@@ -128,31 +129,14 @@ def _rights(connections: "Connections", policy: "Policy", namespace: str) -> Ite
     return right_checks(needs, missing_rights(connections.api, needs, ask=with_patience))
 
 
-def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> Iterable["Check"]:
-    from rollout.cli.terminal import error_console
-    from rollout.gather.doctor.examination import examine_all
+def _hosts(targets: "Targets", settings: Given) -> Iterable["Check"]:
     from rollout.gather.doctor.hosts import all_host_checks
-    from rollout.model.host import HostFacts
     from rollout.planning.eligibility.candidates import excluded_by_name
-    from rollout.report.console import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection_of(settings))]
-    answering = {
-        name: observation.host
-        for name, observation in targets.observations.items()
-        if isinstance(observation, HostFacts)
-    }
-    with asking_progress(error_console(), len(answering), "examining hosts") as answered:
-        examined = examine_all(
-            answering,
-            connections.shell,
-            timeout=settings.ssh.probe_timeout,
-            concurrency=settings.ssh.probe_concurrency,
-            on_result=answered,
-        )
     keys_checked = settings.ssh.host_key_checking is not HostKeys.OFF
     own = bool(settings.reboot.command)
-    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own)
+    return all_host_checks(chosen, targets.observations, keys_checked=keys_checked, own_command=own)
 
 
 def _forecast(targets: "Targets", connections: "Connections", policy: "Policy", settings: Given) -> Iterator["Check"]:
