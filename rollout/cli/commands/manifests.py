@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.options.manifests import ManifestOptions
+from rollout.cli.manifest_options import ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
 from rollout.errors import InputError, UsageError
@@ -77,7 +77,7 @@ def _is_given(call: typer.Context, parameter: str) -> bool:
 
 
 def _elsewhere() -> tuple[str, ...]:
-    """What is said in a pod's own settings file alone: what is typed here would not reach it."""
+    """Return what is said in a pod's own settings file alone: what is typed here would not reach it."""
     here = ("lock.namespace", "metrics.listen")
     return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
@@ -130,8 +130,7 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_files import carried_files
-    from rollout.cli.stages.pod_settings import refuse_secrets, refuse_uncarried
+    from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
@@ -218,7 +217,7 @@ def _print(installation: "Installation", *, as_json: bool) -> None:
 
 
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
-    """What is left to the operator."""
+    """Return what is left to the operator."""
     from rollout.manifests.installation import SSH_KEY
     from rollout.manifests.objects import names_registry
 
