@@ -70,9 +70,11 @@ def _examined(settings: Given, policy: "Policy") -> Iterator["Check"]:
         nodes = read_nodes(connections)
         probe = replace(probe_of(settings, policy.detect), units=True)
         targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
-        yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], namespace)
+        names = frozenset(targets.selected)
+        chosen = [node for node in nodes if node.name in names]
+        yield from _remembered(connections, chosen, namespace)
         yield selection_check(subject, targets.number_of(selection), len(nodes))
-        yield from _pools([node for node in nodes if node.name in targets.selected], policy)
+        yield from _pools(chosen, policy)
         yield from _hosts(targets, settings)
         stage = CheckName.DRAIN
         yield from _forecast(targets, connections, policy, settings)

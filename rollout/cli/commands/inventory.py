@@ -53,7 +53,8 @@ def inventory(
     connections = connect(settings, narrowed)
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, narrowed, settings.ssh, probe_of(settings, detected_by(settings)))
-    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
+    names = {name for name in targets.selected if not excluded_by_name(name, narrowed)}
+    chosen = [node for node in nodes if node.name in names]
     reached = _connection(settings.ssh)
     if host and not chosen:
         raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")

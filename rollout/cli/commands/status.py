@@ -110,7 +110,8 @@ def _statuses(
     from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.planning.eligibility.status import node_statuses
 
-    shown = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection)]
+    meant = {name for name in targets.selected if not excluded_by_name(name, selection)}
+    shown = [node for node in nodes if node.name in meant]
     rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
     return [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
 
