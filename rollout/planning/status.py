@@ -17,6 +17,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.text import elapsed, seconds_since
 from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
+from rollout.planning.evidence import Proven
 from rollout.planning.memory import Rules, resting_until
 from rollout.planning.pools import Pools, pools_of
 
@@ -89,6 +90,7 @@ def node_statuses(
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     own_node: OwnNode | None = None,
+    proven: Proven | None = None,
 ) -> tuple[NodeStatus, ...]:
     """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools.
 
@@ -103,7 +105,7 @@ def node_statuses(
             pools.rules_for(node.labels),
             Selection(),
             memory=memory,
-            remembering=Rules(now),
+            remembering=Rules(now, proven=proven),
             own=own_node,
         )
         for node in ordered

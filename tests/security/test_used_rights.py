@@ -71,6 +71,13 @@ SLOT: Json = {
 }
 
 
+EVIDENCE = tuple(
+    word
+    for name, value in (("source", "configmap"), ("cluster", "staging"), ("allowed-signers", "signers"))
+    for word in ("--set", f"evidence.{name}={value}")
+)
+
+
 def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
     ended = run("manifests", "roles", "-o", "json", *arguments)
     assert ended.code == ExitCode.OK, ended.stderr
@@ -122,6 +129,7 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     lab.call(lambda: lab.store.create(CONFIGMAPS, SLOT))
     assert run("abort", "--yes", *QUICK).code == ExitCode.OK
     assert end_of(watching).code == ExitCode.OK
+    assert run("status", *EVIDENCE).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 
 
@@ -169,6 +177,7 @@ def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(lab: Lab, run
     lab.call(lambda: setattr(lab.api.access, "grants", grants))
     kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *COURTESY, *QUICK)
     assert run("operate", "--once", *QUICK).code == ExitCode.OK
+    assert run("operate", "--once", *EVIDENCE).code == ExitCode.OK
     acts = used(lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
     (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OnceOption = Annotated[bool, typer.Option("--once", help="Make one pass and end: for a CronJob")]
 
 
-@takes("operate", *CLUSTER, "nodes", *RULES, *HOSTS)
+@takes("operate", *CLUSTER, "nodes", *RULES, "evidence", *HOSTS)
 def operate(settings: Given, once: OnceOption = False) -> None:
     """Reboot what waits, unattended: pass after pass, or one with --once.
 
@@ -33,11 +33,14 @@ def operate(settings: Given, once: OnceOption = False) -> None:
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
+    from rollout.cli.stages.evidence import evidence_rules
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operate_pass import PassSettings
 
     settings = _skipping(settings)
     rules = _unattended(policy_of(settings))
+    if settings.evidence.source:
+        evidence_rules(settings)
     _refuse_what_persons_decide(rules, interactive=settings.gates.interactive)
     passes = PassSettings(settings, selection_of(settings), rules)
     server = _server(settings.cluster) if settings.metrics.is_used or settings.metrics.listen else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rollout.model.gates import WindowPolicy
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool, Selection
+    from rollout.planning.evidence import Proven
     from rollout.planning.status import NodeStatus
     from rollout.ports import ClusterApi
     from rollout.report.status import FollowUp
@@ -44,6 +45,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
       rollout status --watch
       kubectl describe $(rollout status --pending -o name)
     """
+    from rollout.cli.stages.evidence import proven_or_unknown
     from rollout.cli.stages.gather import ask_hosts, connect, connect_cluster, read_nodes
     from rollout.cli.stages.remembering import remembered
     from rollout.cli.stages.run_status import rollout_beside, show_run
@@ -63,7 +65,8 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
     memory, now = remembered(connections, namespace), connections.api.server_time()
     rollout, stages = rollout_beside(connections.api, nodes, namespace)
-    statuses = _statuses(nodes, targets, selection, rules.pools, (memory, now), stages)
+    proven = proven_or_unknown(settings, connections.api, memory)
+    statuses = _statuses(nodes, targets, selection, rules.pools, (memory, now), stages, proven)
     if output.is_document or output.as_names:
         _write_nodes(statuses, output, rollout, only_pending=pending)
         return
@@ -105,13 +108,14 @@ def _statuses(
     own_rules: "Sequence[Pool]",
     remembered: "tuple[Memory, datetime | None]",
     stages: Mapping[str, str],
+    proven: "Proven | None",
 ) -> "Sequence[NodeStatus]":
     """A row for each node that is meant, with how far a rollout has come with it."""
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
 
     shown = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection)]
-    rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
+    rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, targets.own_node, proven)
     return [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
 
 

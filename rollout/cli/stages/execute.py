@@ -30,6 +30,7 @@ from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.planning.evidence import Proven
 from rollout.ports import Observer
 from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
@@ -45,7 +46,7 @@ class RunSettings:
     """How this process runs a plan, known before there is one.
 
     `observers` are told beside whoever shows the run; `news` is what notifications told before. `operating` and `watch`
-    as for `RunOptions`; `force_unlock` is the run whose Lease is not waited for.
+    as for `RunOptions`; `force_unlock` is the run whose Lease is not waited for; `proven` as for a plan.
     """
 
     settings: Settings
@@ -55,6 +56,7 @@ class RunSettings:
     operating: bool = False
     watch: LeaseWatch | None = None
     force_unlock: str = ""
+    proven: Proven | None = None
 
     @property
     def as_json(self) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from rollout.cli import wiring
 from rollout.cli.settings.rules import freezes_of
 from rollout.cli.settings.schema import Allow, Settings, StopMode
-from rollout.cli.stages import execute, gather, plan, refusals, remainder
+from rollout.cli.stages import evidence, execute, gather, plan, refusals, remainder
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.lock import beside_living, read_lock
@@ -39,6 +39,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.evidence import Proven
 from rollout.planning.memory import why_aborted
 from rollout.planning.schedule import Schedule
 from rollout.report.summary import summary_text, tallied
@@ -235,7 +236,7 @@ class _Pass:
 
     def _rest(self, unfinished: Unfinished) -> Run:
         settings = self._run_settings(rules_of(unfinished))
-        run = remainder.planned_rest(unfinished, self.connections, settings)
+        run = remainder.planned_rest(unfinished, self.connections, replace(settings, proven=self._proven()))
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
@@ -251,7 +252,7 @@ class _Pass:
 
     def _begun_anew(self) -> RunResult:
         settings = self.settings
-        intent = Intent(settings.selection, settings.policy, unattended=True)
+        intent = Intent(settings.selection, settings.policy, unattended=True, proven=self._proven())
         gathered = plan.gathered_by(self.connections, intent, settings.settings)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
@@ -266,6 +267,16 @@ class _Pass:
         result = _nothing_to_do(run.plan)
         execute.notify_end(run, result, self.stop)
         return result
+
+    def _proven(self) -> Proven | None:
+        """What another cluster has proved, where that is required."""
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        proven = gather.with_patience(
+            lambda: evidence.proven(self.settings.settings, self.connections.api, memory, remembers=True)
+        )
+        for problem in proven.problems if proven else ():
+            say(f"warning: {problem}")
+        return proven
 
     def _run_settings(self, policy: Policy) -> RunSettings:
         settings, lasting = self.settings.settings, self.lasting

@@ -26,6 +26,7 @@ from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import counted, printable, shortened
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.evidence import Proven
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.rules import relaxed_rules
 from rollout.planning.selector import parse_selector
@@ -56,6 +57,7 @@ class Intent:
     file: str = ""
     unattended: bool = False
     chosen: Policy | None = None
+    proven: Proven | None = None
 
 
 def load_intent(file: Path | None, settings: Settings) -> Intent:
@@ -177,6 +179,7 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
         past=past_runs(snapshot.identity),
         own_node=targets.own_node,
         unattended=intent.unattended,
+        proven=intent.proven,
     )
 
 

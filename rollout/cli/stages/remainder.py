@@ -30,7 +30,7 @@ def planned_rest(
     targets = gather.ask_named(snapshot.nodes, pending, connections, settings.ssh, probe)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     seen, unattended = targets.observations, conditions.operating
-    situation = Situation(snapshot, targets.hosts, seen, now, past, targets.own_node, unattended)
+    situation = Situation(snapshot, targets.hosts, seen, now, past, targets.own_node, unattended, conditions.proven)
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     lock = glance_at_lock(connections.api, settings.lock.namespace)

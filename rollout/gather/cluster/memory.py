@@ -53,6 +53,7 @@ class _Document:
     pause: Pause | None = None
     aborted: Pause | None = None
     waited_for: str = ""
+    evidence: dict[str, str] = field(default_factory=dict)
 
 
 def memory_of(namespace: str) -> Document:
@@ -80,7 +81,7 @@ def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
     """Return the ConfigMap with this memory, in the version that was read."""
-    standing = (memory.pause, memory.aborted, memory.waited_for)
+    standing = (memory.pause, memory.aborted, memory.waited_for, dict(memory.evidence))
     document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
 
@@ -96,7 +97,8 @@ def _memory(text: str, origin: str) -> Memory:
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(str(error))}")
     if wrong := next(_impossible(document), ""):
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(wrong)}")
-    return Memory(document.nodes, document.versions, document.pause, document.aborted, document.waited_for)
+    standing = (document.pause, document.aborted, document.waited_for, document.evidence)
+    return Memory(document.nodes, document.versions, *standing)
 
 
 def _impossible(document: _Document) -> Iterator[str]:
@@ -108,6 +110,8 @@ def _impossible(document: _Document) -> Iterator[str]:
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
         yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
+    if len(document.evidence) > MOST_VERSIONS or not all(map(moment, document.evidence.values())):
+        yield f"it has evidence of {len(document.evidence)} versions, or of no time"
     if document.pause and document.pause.until and moment(document.pause.until) is None:
         yield f"its pause ends at {document.pause.until!r}"
 
