@@ -16,6 +16,8 @@ VersionArgument = Annotated[
     typer.Argument(metavar="VERSION", help="Of this version; default: the one rebooted into last.", show_default=False),
 ]
 OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
+]
     Path | None,
     typer.Option("--out", metavar="FILE", help="The file to write, or a folder for VERSION.json; default: stdout"),
 ]
@@ -26,7 +28,9 @@ KeyOption = Annotated[
 
 
 @takes(*CLUSTER)
-def evidence(settings: Given, version: VersionArgument = "", out: OutOption = None, sign_key: KeyOption = None) -> None:
+def evidence(settings: Given, version: VersionArgument = "", out: OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
+]
     """Write down what rollouts have proved of a version here, for clusters that wait for it.
 
     Counted are the nodes that were rebooted into it, proven, and are Ready with it now. The hosts are not asked.
