@@ -19,6 +19,8 @@ PROGRAM = "rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# How Python words that the system has given no thread.
+_NO_THREAD = "can't start new thread"
 _EXTRA = "Got unexpected extra argument"
 
 
@@ -71,18 +73,22 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"hint: {_advice(error)}{_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
-    elif isinstance(error, OSError | MemoryError) and (message := _denied(error)):
+    elif message := _denied(error):
         yield f"{PROGRAM}: error: {printable(message)}"
-        yield "hint: the system denied it: room, memory, open files or a right; -v shows where it was needed"
+        yield "hint: the system denied it: room, memory, open files, threads or a right; -v shows where it was needed"
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 
 
-def _denied(error: OSError | MemoryError) -> str:
-    """What the system has said no to; none of it is a bug."""
+def _denied(error: BaseException) -> str:
+    """What the system has said no to, which is no bug; empty where it is something else."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
+    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        return "cannot start a thread: this user, container or service has as many processes as it may (see ulimit -u)"
+    if not isinstance(error, OSError):
+        return ""
     file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
     if error.errno in _NO_ROOM:
         return f"cannot write {file or 'the output'}: {error.strerror}"

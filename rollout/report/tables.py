@@ -14,6 +14,7 @@ from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
+_RECORDED = re.compile(r"a reboot takes (\w+), ")
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -63,6 +64,12 @@ def _between(estimate: TimeEstimate) -> str:
     if not estimate.at_most:
         return ""
     return f"{_in_words(estimate.at_least)} to {_in_words(estimate.at_most)}, by where the scheduler puts pods"
+
+
+def usual_reboot(estimate: TimeEstimate) -> str:
+    """How long a reboot took in past runs; empty where none is recorded."""
+    known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
+    return known[1] if known else ""
 
 
 def _assumption(estimate: TimeEstimate) -> str:

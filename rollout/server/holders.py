@@ -16,8 +16,8 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.context import NodeTask
-from rollout.execution.node.last_look import look_again
 from rollout.execution.node.marking import mark_granted
+from rollout.execution.node.reboot import look_again
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -25,7 +25,7 @@ from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
-from rollout.planning.pools import pools_of
+from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import Machines, by_id, planned, the_one, version_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import Leadership, ServerSettings, SlotBook, World

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.cli.failures import report
 from rollout.errors import ExitCode
 
 ROLLOUT = f"{sys.executable} -m rollout"
@@ -70,3 +71,11 @@ def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.ERROR
     assert ended.stdout.startswith("x kubeconfig")
     assert "bug" not in ended.stderr
+
+
+def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[str]) -> None:
+    assert report(RuntimeError("can't start new thread"), verbose=False) == ExitCode.ERROR
+    error, hint = capfd.readouterr().err.splitlines()
+    assert "cannot start a thread" in error
+    assert "ulimit -u" in error
+    assert hint.startswith("hint: the system denied it")

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from rollout.model.gates import HookPolicy
-from rollout.planning.schedule import Schedule
-from rollout.planning.windows import Window
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Window
 from tests.docs import reference
 from tests.docs.pages import DOCS
 

@@ -14,7 +14,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import OPEN, Hold
 from rollout.execution.node.context import NodeContext
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Before
@@ -23,7 +23,7 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 
 LONGEST = 10_000_000.0
 

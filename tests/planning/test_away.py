@@ -9,8 +9,8 @@ from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.away import AwayLimit, is_away
-from rollout.planning.plan import build_plan
+from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import inputs, node
 
 RESULT = '{"outcome":"rolled-back","run":"abc"}'

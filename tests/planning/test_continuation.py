@@ -13,7 +13,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection
-from rollout.planning.continuation import joined, with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
 from tests.planning.builders import IDENTITY
 
 

@@ -9,8 +9,8 @@ from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
-from rollout.planning.plan import build_plan
-from rollout.planning.staleness import changes
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.staleness import changes
 from tests.planning.builders import facts, inputs, node
 
 NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)

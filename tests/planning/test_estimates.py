@@ -8,8 +8,8 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.estimates import Past
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
+from rollout.planning.play.pace import Past
 from tests.planning.builders import inputs, node, pod
 
 NODES = [node("w-1"), node("w-2")]

@@ -5,8 +5,8 @@ import pytest
 from rollout.model.cluster import Node, Resources
 from rollout.model.policy import ControlPlaneOrder, Policy, Sharing
 from rollout.model.quantity import Count
-from rollout.planning.explanation import Explanation, explain
-from rollout.planning.plan import PlanInputs, decide
+from rollout.planning.plan.build import PlanInputs, decide
+from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import budget, control_plane, facts, inputs, node, pod
 
 MANY = Count(4)

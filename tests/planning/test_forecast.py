@@ -10,7 +10,7 @@ from rollout.model.placement import Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import NOW, budget, inputs, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -10,8 +10,8 @@ from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.placement import NodeTerm, Toleration
 from rollout.model.plan import ExclusionReason
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.eligibility import located
-from rollout.planning.plan import build_plan
+from rollout.planning.eligibility.candidates import located
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import control_plane, inputs, node, pod
 
 HARD = Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule")

@@ -16,8 +16,8 @@ from rollout.model.cluster import (
     SelectorOperator,
 )
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
-from rollout.planning.plan import PlanInputs
-from rollout.planning.scheduler import Scheduler
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.plan.build import PlanInputs
 from tests.planning.builders import inputs, node, pod
 from tests.planning.random_clusters import random_cluster
 

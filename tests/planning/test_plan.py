@@ -4,7 +4,7 @@ from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOpera
 from rollout.model.plan import BlockerKind, RolloutPlan
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
 from rollout.model.quantity import Count
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod
 
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import PlanFileError
-from rollout.model.names import is_object_name, is_run_id
 from rollout.model.plan import PlanWarning, RolloutPlan
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
-from rollout.planning.plan import build_plan
+from rollout.model.text import is_object_name, is_run_id
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from tests.planning.builders import inputs, node
 
 SAVED = encode_plan(build_plan(inputs([node("w-1"), node("w-2")])))

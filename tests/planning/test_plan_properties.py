@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rollout.model.cluster import Budget, Node, Pod
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Count
-from rollout.planning.document import decode_plan, encode_plan
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import decode_plan, encode_plan
 from tests.planning.builders import budget, control_plane, facts, inputs, node, pod
 
 pytestmark = pytest.mark.slow  # hundreds of clusters, planned

@@ -10,8 +10,8 @@ from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.explanation import explain
-from rollout.planning.plan import PlanInputs, build_plan, decide
+from rollout.planning.plan.build import PlanInputs, build_plan, decide
+from rollout.planning.plan.explanation import explain
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 

@@ -9,8 +9,8 @@ from rollout.errors import PlanFileError
 from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import Policy, Sharing, Strategy
 from rollout.model.quantity import Count
-from rollout.planning.document import decode_plan, encode_plan, sealed
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import decode_plan, encode_plan, sealed
 from tests.planning.builders import budget, control_plane, inputs, may_begin, node, pod
 from tests.planning.test_playing import small_pool
 

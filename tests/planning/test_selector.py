@@ -3,7 +3,7 @@ import pytest
 from rollout.errors import UsageError
 from rollout.lab.api.selectors import matches_labels, parse_labels
 from rollout.lab.api.statuses import StatusError
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.selector import parse_selector
 
 LABELS = {"app": "web", "cores": "16", "odd": "1_6", "huge": "99999999999999999999", "debug": "", "in": "a"}
 

@@ -9,8 +9,8 @@ from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.estimates import Past
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
+from rollout.planning.play.pace import Past
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 

@@ -11,7 +11,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import budget, facts, inputs, node, pod
 from tests.planning.test_places import HOSTNAME
 

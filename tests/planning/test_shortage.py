@@ -8,7 +8,7 @@ from rollout.model.cluster import Pod, PodPhase, Resources
 from rollout.model.placement import ANYWHERE, Placement, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import budget, inputs, node, pod
 
 NODES = [node("w-1"), node("w-2")]

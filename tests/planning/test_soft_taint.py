@@ -8,9 +8,9 @@ from rollout.model.cluster import Node, Pod, Resources
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count
-from rollout.planning.document import decode_plan, encode_plan
-from rollout.planning.plan import build_plan
-from rollout.planning.scheduler import Scheduler
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.document import decode_plan, encode_plan
 from tests.planning.builders import facts, inputs, node, pod
 
 WAITING, DONE, FULL = node("w-1"), node("w-2"), node("w-3", allocatable=Resources(100, 8 << 30, 110))

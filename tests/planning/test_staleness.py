@@ -4,9 +4,9 @@ import pytest
 
 from rollout.errors import PlanFileError
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
-from rollout.planning.document import decode_plan, encode_plan
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.staleness import changes
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import decode_plan, encode_plan
+from rollout.planning.plan.staleness import changes
 from tests.planning.builders import IDENTITY, facts, inputs, node
 
 SAVED = build_plan(inputs([node("w-1"), node("w-2")]))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase, Resources
 from rollout.model.policy import DrainPolicy
-from rollout.planning.selector import parse_selector
-from rollout.planning.verdicts import Action, DrainRules, VerdictReason, judge
+from rollout.planning.drain.verdicts import Action, DrainRules, VerdictReason, judge
+from rollout.planning.eligibility.selector import parse_selector
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 RS = OwnerRef("apps/v1", "ReplicaSet", "web", "u1")

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -58,10 +59,29 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
     ]
 
 
-def test_nodes_of_a_held_version_are_named_together() -> None:
+@pytest.mark.parametrize("operating", [False, True])
+@pytest.mark.parametrize("width", [60, 100])
+def test_beside_its_rows_an_end_has_at_most_eight_lines(width: int, *, operating: bool) -> None:
+    """Whatever went wrong, and however many nodes there were."""
+    failed = tuple(replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30))
+    stuck, stopped = replace(STUCK, node="node-90"), NotStarted("node-91", "stopped")
+    fenced = replace(STUCK, node="node-92", outcome=Outcome.FENCED)
+    before = NotDone("node-93", Outcome.NOT_BACK, "failed before")
+    for held, troubled, ended in product(
+        ((), ("4.1",)), ((), (AWAY, HELD, PAUSED)), (failed, (stuck,), (fenced, DONE))
+    ):
+        result = RunResult(ended, (), (stopped,), troubled, (before,), held=held, newly_held=("4.1",), left_over=("n",))
+        told = summary_text(result, took=1450, width=width, operating=operating).splitlines()
+        first_row = next(number for number, line in enumerate(told) if line[0] in "✘!·")
+        last_row = max(number for number, line in enumerate(told) if line[0] in "✘!·")
+        wrapped = next(n for n, line in enumerate(told[last_row + 1 :]) if not line.startswith("    "))
+        assert first_row + len(told) - last_row - 1 - wrapped <= 8
+
+
+def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
-    assert lines_of(RunResult((), excluded=(AWAY, *held)), None)[1:3] == [
-        "! node-7  unreachable: the connection was refused\\x1b[2J",
+    assert lines_of(RunResult((), excluded=(AWAY, replace(AWAY, node="node-8"), *held)), None)[1:3] == [
+        "! node-7, node-8  unreachable: the connection was refused\\x1b[2J",
         f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
     ]
 
@@ -80,6 +100,10 @@ def test_nodes_of_a_held_version_are_named_together() -> None:
             "Once its pods can leave: rollout resume --retry-failed",
         ),
         (RunResult((ROLLED_BACK,)), "rollout resume --retry-failed"),
+        (
+            RunResult((DONE, ROLLED_BACK), newly_held=("4.1",)),
+            "Version 4.1 is held. Once it is mended: rollout resume --retry-failed",
+        ),
         (
             RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",
@@ -117,7 +141,7 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
-            "See: rollout status --run; the next pass takes up what is left, but for versions that are held.",
+            "See: rollout status --run; the next pass takes up what is left, but for held versions.",
         ),
         (
             RunResult((), excluded=(HELD,)),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rollout.planning.estimates import Past
+from rollout.planning.play.pace import Past
 from rollout.report.experience import past_of
 
 Record = dict[str, Any]

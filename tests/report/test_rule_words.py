@@ -5,7 +5,7 @@ from rollout.cli.settings.schema import Settings, settings
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.document import policy_document
+from rollout.planning.plan.document import policy_document
 from rollout.report.rules import changed_rules, written_rules
 
 

@@ -1,9 +1,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.report.rules import rule_lines
 

@@ -5,7 +5,7 @@ import pytest
 
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.planning.status import NodeStatus
+from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.status import FollowUp, status_text
 from tests.report.builders import STATUS_FIELDS
 

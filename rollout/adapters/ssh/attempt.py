@@ -4,7 +4,6 @@ import shlex
 import socket
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import paramiko
 
@@ -12,25 +11,13 @@ from rollout.adapters.ssh.connection import Connection, OutputLimitError
 from rollout.adapters.ssh.key_sources import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import Shown
 from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.host import DEFAULT_SSH_PORT, Host
+from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 _AGREEING = "agreeing on keys"
 # What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a jump host.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
-
-
-class HostKeyJudge(Protocol):
-    """Who decides about the key that a host shows."""
-
-    def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Types of key and certificate to ask the host for first."""
-        ...
-
-    def verify(self, host: Host, shown: Shown) -> None:
-        """Accept the key or raise `HostKeyError`."""
-        ...
 
 
 class Attempt:
@@ -59,9 +46,9 @@ class Attempt:
         self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
         self._doing = _AGREEING
 
-    def check_host_key(self, known_hosts: HostKeyJudge) -> None:
-        """Have the host prove a key, and decide upon it before anything of ours is sent."""
-        known_hosts.verify(self.host, self._open.handshake(known_hosts.algorithms(self.host)))
+    def handshake(self, algorithms: tuple[str, ...]) -> Shown:
+        """Have the host prove a key, of these types first; it is to be decided upon before anything of ours is sent."""
+        return self._open.handshake(algorithms)
 
     @property
     def was_turned_away(self) -> bool:
@@ -132,13 +119,6 @@ class Attempt:
         return f": {said[-1].strip()!a}" if said else ""
 
 
-def named(host: Host, sentence: str) -> str:
-    """Return the sentence with the host in front."""
-    address = f"[{host.address}]" if ":" in host.address else host.address
-    where = f"{host.user}@{host.address}" if host.port == DEFAULT_SSH_PORT else f"{host.user}@{address}:{host.port}"
-    return f"{host.name} ({where}): {sentence}"
-
-
 def _no_further(methods: Sequence[str]) -> None:
     if methods:
         raise SshAuthError(
@@ -148,7 +128,7 @@ def _no_further(methods: Sequence[str]) -> None:
 
 def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[str, str]:
     """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
-    port = f"Is sshd running there, on port {host.port}?"
+    port = f"Is sshd running at {host.address}, port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
         (ConnectionRefusedError, ("the connection was refused", port)),

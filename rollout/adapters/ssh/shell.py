@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import paramiko
 
-from rollout.adapters.ssh.attempt import Attempt, named
+from rollout.adapters.ssh.attempt import Attempt
 from rollout.adapters.ssh.key_sources import HeldKey
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
@@ -151,12 +151,9 @@ class ParamikoShell:
 
     def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         """Return the result of `talk` with a host that is known and has let us in."""
-        try:
-            # Before the clock starts: an operator may have to enter a passphrase.
-            with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
-                return self._talk(host, keys, talk, timeout)
-        except SshError as error:
-            raise type(error)(named(host, error.message), hint=error.hint) from error
+        # Before the clock starts: an operator may have to enter a passphrase.
+        with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
+            return self._talk(host, keys, talk, timeout)
 
     def _talk(self, host: Host, keys: Keys, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         started = time.monotonic()
@@ -177,18 +174,19 @@ class ParamikoShell:
     def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
         """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
         known_hosts = self._known_hosts_of(attempt.host)
-        for pause in _TURNED_AWAY:
+        for pause in (*_TURNED_AWAY, None):
             try:
                 attempt.connect(many_keys=many_keys)
-                return attempt.check_host_key(known_hosts)
+                shown = attempt.handshake(known_hosts.algorithms(attempt.host))
+                known_hosts.verify(attempt.host, shown)
             except (OSError, EOFError, paramiko.SSHException):
                 attempt.close()
-                if not attempt.was_turned_away or attempt.seconds_left <= pause:
+                if pause is None or not attempt.was_turned_away or attempt.seconds_left <= pause:
                     raise
                 # Not all of those that were turned away at the same moment.
-                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody is to guess nothing
-        attempt.connect(many_keys=many_keys)
-        return attempt.check_host_key(known_hosts)
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
+            else:
+                return
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """Return the file named by flag before those of the host's configuration, as everywhere."""

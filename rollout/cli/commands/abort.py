@@ -14,7 +14,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.lock_holder import LeaseWatch
+    from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
     from rollout.execution.rollout.ledger import Aborted
 

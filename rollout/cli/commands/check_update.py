@@ -62,7 +62,7 @@ def _results(
     """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
     from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
-    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
 
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))

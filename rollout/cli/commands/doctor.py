@@ -94,7 +94,7 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
     """What the API server would not store although this user has the right to it, by its answers to dry runs."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import why_unwritable
-    from rollout.execution.record.standing import record_of
+    from rollout.execution.record.stored import record_of
     from rollout.gather.cluster.memory import memory_of
     from rollout.gather.doctor.checks import Verdict
     from rollout.gather.doctor.cluster import unwritable_checks
@@ -109,7 +109,7 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
     from rollout.gather.doctor.cluster import pool_checks
-    from rollout.planning.pools import DEFAULT, ordered, pools_of
+    from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
 
     if not policy.pools:
         return ()
@@ -133,7 +133,7 @@ def _hosts(targets: "Targets", connections: "Connections", settings: Given) -> I
     from rollout.gather.doctor.examination import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
-    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection_of(settings))]
@@ -160,7 +160,7 @@ def _forecast(targets: "Targets", connections: "Connections", policy: "Policy", 
     from rollout.cli.stages.gather import read_cluster
     from rollout.cli.stages.plan import Intent, decide
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
-    from rollout.planning.rivals import rivals
+    from rollout.planning.eligibility.rivals import rivals
 
     snapshot = read_cluster(connections, settings.lock.namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets

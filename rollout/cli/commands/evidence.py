@@ -18,9 +18,6 @@ VersionArgument = Annotated[
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
 ]
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="The file to write, or a folder for VERSION.json; default: stdout"),
-]
 KeyOption = Annotated[
     Path | None,
     typer.Option("--sign-key", metavar="FILE", help="Sign it with this SSH key: the signature is FILE.sig"),
@@ -28,9 +25,7 @@ KeyOption = Annotated[
 
 
 @takes(*CLUSTER)
-def evidence(settings: Given, version: VersionArgument = "", out: OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
-]
+def evidence(settings: Given, version: VersionArgument = "", out: OutOption = None, sign_key: KeyOption = None) -> None:
     """Write down what rollouts have proved of a version here, for clusters that wait for it.
 
     Counted are the nodes that were rebooted into it, proven, and are Ready with it now. The hosts are not asked.
@@ -75,7 +70,7 @@ def _proved(version: str, settings: Given) -> "Evidence":
     from rollout.gather.cluster.memory import read_memory
     from rollout.gather.cluster.snapshot import read_identity, read_nodes
     from rollout.model.evidence import ProvingCluster
-    from rollout.planning.evidence import evidence_of
+    from rollout.planning.eligibility.evidence import evidence_of
 
     api = connect_cluster(settings.cluster)
     nodes = with_patience(lambda: read_nodes(api))

@@ -44,7 +44,7 @@ def inventory(
     from rollout.cli.terminal import show_bytes
     from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.model.json_text import json_document
-    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.eligibility.candidates import excluded_by_name
 
     if list and host:
         raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")

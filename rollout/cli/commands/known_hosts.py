@@ -68,7 +68,7 @@ def known_hosts(
     _show(scanned, settings.output, is_data=file is not None)
     taken = _taken(scanned, yes=yes, as_json=as_json)
     _write(file, host_keys.written(before, taken), len(taken), as_json=as_json)
-    left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.Standing.KNOWN]
+    left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.KeyState.KNOWN]
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
 
@@ -117,12 +117,12 @@ def _row(entry: "ScannedHost") -> "HostKeyRow":
 
 def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
     """What is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
-    from rollout.adapters.ssh.host_keys import Standing
+    from rollout.adapters.ssh.host_keys import KeyState
     from rollout.cli import consent
     from rollout.errors import DeclinedError
     from rollout.model.text import counted
 
-    unconfirmed = [entry for entry in scanned if entry.standing is Standing.NEW and not entry.confirmed_by]
+    unconfirmed = [entry for entry in scanned if entry.standing is KeyState.NEW and not entry.confirmed_by]
     if unconfirmed and not yes:
         keys = counted(len(unconfirmed), "key")
         if as_json or not sys.stdin.isatty():

@@ -9,7 +9,7 @@ import typer
 
 from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
-from rollout.model.ssh_path import ssh_path
+from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
     from rollout.lab.credentials import InventoryHost

@@ -105,7 +105,7 @@ def pause(
     from rollout.cli.terminal import say
     from rollout.execution.record.memory import pause_node
     from rollout.model.memory import Pause
-    from rollout.planning.memory import with_pause
+    from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
     now = api.server_time() or wiring.system_clock().now()
@@ -139,9 +139,9 @@ def unpause(
     from rollout.cli.terminal import say
     from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.model.pause import pause_on, why_paused
+    from rollout.model.node_marks import pause_on, why_paused
     from rollout.model.text import shortened
-    from rollout.planning.memory import with_pause
+    from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
     before: Memory | None = None

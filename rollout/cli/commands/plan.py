@@ -94,7 +94,7 @@ def _show_saved(file: Path, output: Output) -> None:
     """The plan as it was made."""
     from rollout.cli import terminal, wiring
     from rollout.cli.stages.plan import load_plan
-    from rollout.planning.document import encode_plan
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.findings import blocked_line
     from rollout.report.plan_screen import plan_text
 
@@ -154,7 +154,7 @@ def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
     """The plan as the file's ending has it: a page, or what apply takes."""
     from rollout.cli import wiring
     from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
+    from rollout.planning.plan.document import encode_plan
 
     if out.suffix.lower() not in PAGES:
         return encode_plan(planned)
@@ -192,7 +192,7 @@ def _show(
     from rollout.cli import wiring
     from rollout.cli.stages.plan import where, zones
     from rollout.cli.terminal import say, show, show_bytes, show_names
-    from rollout.planning.document import encode_plan
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
     output, (blocked, beside) = settings.output, hindrances
@@ -223,8 +223,8 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output:
     from rollout.cli.stages.plan import inputs_of
     from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
-    from rollout.planning.explanation import explain
-    from rollout.planning.plan import assemble, decide
+    from rollout.planning.plan.build import assemble, decide
+    from rollout.planning.plan.explanation import explain
     from rollout.report.findings import explanation_text
 
     name = node_name(node)

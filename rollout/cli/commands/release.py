@@ -39,7 +39,7 @@ def release(
     from rollout.cli.terminal import show_bytes, show_lines
     from rollout.errors import UsageError
     from rollout.model.json_text import json_document
-    from rollout.planning.memory import released
+    from rollout.planning.eligibility.memory import released
     from rollout.report.document_types import ReleaseReport
 
     versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rollout.model.gates import WindowPolicy
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool, Selection
-    from rollout.planning.evidence import Proven
-    from rollout.planning.status import NodeStatus
+    from rollout.planning.eligibility.evidence import Proven
+    from rollout.planning.eligibility.status import NodeStatus
     from rollout.ports import ClusterApi
     from rollout.report.status import FollowUp
 
@@ -88,7 +88,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
 def _closed(windows: "WindowPolicy") -> str:
     """Why no node may be started now, as a sentence; empty where one may."""
     from rollout.cli import wiring
-    from rollout.planning.schedule import Schedule
+    from rollout.planning.eligibility.schedule import Schedule
 
     why = Schedule.of(windows).closed(wiring.system_clock().now())
     return f"No node is started now: {why}." if why else ""
@@ -111,8 +111,8 @@ def _statuses(
     proven: "Proven | None",
 ) -> "Sequence[NodeStatus]":
     """A row for each node that is meant, with how far a rollout has come with it."""
-    from rollout.planning.eligibility import excluded_by_name
-    from rollout.planning.status import node_statuses
+    from rollout.planning.eligibility.candidates import excluded_by_name
+    from rollout.planning.eligibility.status import node_statuses
 
     shown = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection)]
     rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, targets.own_node, proven)

@@ -3,17 +3,16 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
-from rollout.gather.cluster.quantities import parse_quantity
+from rollout.gather.cluster.requests import parse_quantity
 from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
 from rollout.model.quantity import Duration
-from rollout.planning.selector import is_label_value
-from rollout.planning.windows import checked_zone
+from rollout.planning.eligibility.selector import is_label_value
+from rollout.planning.eligibility.windows import checked_zone
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -28,13 +27,6 @@ _SCHEDULE = re.compile(
 )
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")
-
-
-class Format(StrEnum):
-    """How it is written."""
-
-    YAML = "yaml"
-    KUSTOMIZE = "kustomize"
 
 
 def fixed_image(value: str) -> str:
@@ -213,8 +205,6 @@ class ManifestOptions(Table):
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
     )
-    format: Format = setting(Format.YAML, "One text, or the files of a kustomization (with --out).")
-    out: Path | None = setting(None, "Directory for those files; new or empty.", "DIR")
 
     @property
     def pod(self) -> Pod:

@@ -10,11 +10,10 @@ from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
 
 # Of these tables a plan holds the rules, but for what is of each process alone.
@@ -106,7 +105,7 @@ def freezes_of(settings: Settings) -> tuple[str, ...]:
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
-    from rollout.planning.selector import node_labels as node_labels_of
+    from rollout.planning.eligibility.selector import node_labels as node_labels_of
 
     reboot, labels = settings.reboot, settings.labels
     for written in (labels.pre_reboot, labels.post_reboot):
@@ -123,7 +122,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
 
 
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
-    from rollout.planning.pools import ordered
+    from rollout.planning.eligibility.pools import ordered
 
     pools = tuple(Pool(**vars(table)) for table in tables)
     try:

@@ -24,7 +24,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.notification import NotifyEvent
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
-from rollout.planning.rivals import RIVALS
+from rollout.planning.eligibility.rivals import RIVALS
 
 POOL = "pool"
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()

@@ -63,7 +63,7 @@ def node_name(value: str) -> str:
 def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written; or none."""
     if value.strip():
-        from rollout.planning.selector import parse_selector
+        from rollout.planning.eligibility.selector import parse_selector
 
         parse_selector(value)
     return value.strip()
@@ -73,7 +73,7 @@ def label_name(value: str) -> str:
     """The name of a label or annotation, or none."""
     if not value.strip():
         return ""
-    from rollout.planning.selector import checked_label
+    from rollout.planning.eligibility.selector import checked_label
 
     return checked_label(value.strip())
 
@@ -89,7 +89,7 @@ def label_prefix(value: str) -> str:
 
 def node_labels(value: str) -> str:
     """A label with its value, as it was written."""
-    from rollout.planning.selector import node_labels as read_labels
+    from rollout.planning.eligibility.selector import node_labels as read_labels
 
     read_labels([value])
     return value
@@ -97,7 +97,7 @@ def node_labels(value: str) -> str:
 
 def window(value: str) -> str:
     """A window that can be read, as it was written."""
-    from rollout.planning.windows import Window
+    from rollout.planning.eligibility.windows import Window
 
     Window.parse(value)
     return value
@@ -105,7 +105,7 @@ def window(value: str) -> str:
 
 def freeze(value: str) -> str:
     """A freeze that can be read, as it was written."""
-    from rollout.planning.windows import parse_freeze
+    from rollout.planning.eligibility.windows import parse_freeze
 
     parse_freeze(value)
     return value

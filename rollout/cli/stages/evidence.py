@@ -11,7 +11,7 @@ from rollout.execution.record.memory import change_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.memory import MOST_VERSIONS, Memory
-from rollout.planning.evidence import Proven, read_evidence, why_refused
+from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
 from rollout.ports import ClusterApi
 
 _NEEDED = "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of its SSH key."

@@ -20,17 +20,16 @@ from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
-from rollout.execution.lock_holder import LeaseWatch
+from rollout.execution.lease import LeaseWatch
+from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
-from rollout.execution.rollout.ledger import Inheritance
+from rollout.execution.rollout.ledger import Inheritance, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.rehearsal import Rehearsal
-from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
-from rollout.planning.evidence import Proven
+from rollout.planning.eligibility.evidence import Proven
 from rollout.ports import Observer
 from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines

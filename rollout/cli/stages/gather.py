@@ -18,8 +18,8 @@ from rollout.model.memory import Memory
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.policy import Selection
 from rollout.model.text import counted, shortened
-from rollout.planning.eligibility import excluded_by_name, located
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.candidates import excluded_by_name, located
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) 
 
 def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
     """The same of nodes that were read already."""
-    from rollout.execution.record.standing import read_record
+    from rollout.execution.record.stored import read_record
     from rollout.execution.record.unfinished import assess
 
     return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
@@ -150,12 +150,12 @@ def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
     from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
-    reported = set[str]()
+    reported = list[BaseException]()
 
     def notice(error: BaseException) -> None:
-        if str(error) not in reported:
-            reported.add(str(error))
+        if not reported:  # once, until it is back, whatever each request meets
             say(f"waiting for the API server: {error}")
+        reported.append(error)
 
     return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 

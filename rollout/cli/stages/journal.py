@@ -15,11 +15,11 @@ from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
-from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import PlanReady, StepEvent
-from rollout.planning.document import encode_plan
-from rollout.planning.estimates import NO_PAST, Past
+from rollout.model.text import is_run_id
+from rollout.planning.plan.document import encode_plan
+from rollout.planning.play.pace import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
 from rollout.report.json_lines import JsonLines, line

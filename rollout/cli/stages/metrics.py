@@ -16,7 +16,7 @@ from rollout.cli.terminal import say
 from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.memory import Memory
-from rollout.planning.memory import why_held
+from rollout.planning.eligibility.memory import why_held
 from rollout.ports import ClusterApi, Observer
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
-from rollout.execution.lock_holder import Holder, LeaseWatch
+from rollout.execution.lease import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.standing import has_begun
+from rollout.execution.record.stored import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.gather.doctor.cluster import clocks_apart
@@ -38,10 +38,10 @@ from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.evidence import Proven
-from rollout.planning.memory import why_aborted
-from rollout.planning.schedule import Schedule
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.memory import why_aborted
+from rollout.planning.eligibility.schedule import Schedule
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 

@@ -25,12 +25,12 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import counted, printable, shortened
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
-from rollout.planning.evidence import Proven
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.rules import relaxed_rules
-from rollout.planning.selector import parse_selector
-from rollout.planning.staleness import Difference, changes
+from rollout.planning.eligibility.evidence import Proven
+from rollout.planning.eligibility.selector import parse_selector
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan.rules import relaxed_rules
+from rollout.planning.plan.staleness import Difference, changes
 from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
 

@@ -86,10 +86,9 @@ def _refuse(unfit: Iterator[str], origin: str) -> None:
         )
 
 
-def refuse_uncarried(text: str, origin: object, *, tab_first: bool = True) -> None:
-    """`InputError` where a ConfigMap would not have a file byte for byte; kustomize fails at a tab as its first one."""
-    uncarried = _UNCARRIED.search(text) if tab_first else _UNCARRIED.search(text) or re.match("\t", text)
-    if uncarried is not None:
+def refuse_uncarried(text: str, origin: object) -> None:
+    """`InputError` where a ConfigMap would not have a file byte for byte."""
+    if uncarried := _UNCARRIED.search(text):
         before = text[: uncarried.start()]
         line, column = before.count("\n") + 1, uncarried.start() - before.rfind("\n")
         raise InputError(

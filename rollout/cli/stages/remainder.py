@@ -11,7 +11,7 @@ from rollout.cli.stages.lock import glance_at_lock
 from rollout.cli.terminal import say, show, show_lines
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
-from rollout.planning.continuation import without_accepted_blockers
+from rollout.planning.plan.continuation import without_accepted_blockers
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
 

@@ -21,8 +21,8 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.record.rewriting import swapped
-from rollout.execution.record.standing import (
+from rollout.execution.record.memory import swapped
+from rollout.execution.record.stored import (
     HEALTH_KEY,
     PACKED_KEY,
     PLAN_KEY,
@@ -36,7 +36,7 @@ from rollout.execution.record.standing import (
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.plan import RolloutPlan
-from rollout.planning.document import encode_plan, sealed
+from rollout.planning.plan.document import encode_plan, sealed
 from rollout.ports import ClusterApi
 
 # A ConfigMap holds a mebibyte in all.

@@ -15,8 +15,8 @@ from rollout.model.host import (
     ProbeFailure,
     ProbeFailureKind,
 )
+from rollout.model.reboot_request import way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
-from rollout.model.unasked import way_to_judge
 
 _ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
 _ENGINE_FIXES = {

@@ -7,7 +7,7 @@ import pytest
 
 from rollout.lab.hosts.engine import UpdateOperation
 from rollout.lab.hosts.faults import HostFaults, RebootFault
-from rollout.lab.hosts.machine import Machine, Power
+from rollout.lab.hosts.machine import HostEvent, Machine, Power
 
 MakeMachine = Callable[..., Machine]
 
@@ -15,21 +15,11 @@ MakeMachine = Callable[..., Machine]
 class Diary:
     """Notes what a machine tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.lines: list[str] = []
+        self._machine = machine
         self._more = asyncio.Event()
-
-    def machine_stopping(self, machine: Machine) -> None:
-        self._note(f"stopping {machine.power}")
-
-    def machine_down(self, machine: Machine) -> None:
-        self._note(f"down {machine.power}")
-
-    def machine_up(self, machine: Machine) -> None:
-        self._note(f"up {machine.power} {machine.os_version}")
-
-    def machine_changed(self, machine: Machine) -> None:
-        self._note(f"changed {machine.faults.reboot}")
+        machine.observers.append(self._note)
 
     async def holds(self, lines: int) -> None:
         async with asyncio.timeout(10):
@@ -37,15 +27,14 @@ class Diary:
                 self._more.clear()
                 await self._more.wait()
 
-    def _note(self, line: str) -> None:
-        self.lines.append(line)
+    def _note(self, event: HostEvent) -> None:
+        self.lines.append(f"{event} {self._machine.power} {self._machine.os_version}")
         self._more.set()
 
 
 async def rebooted(machine: Machine, events: int = 3) -> Diary:
     """Reboot, and wait for that much to happen and a little longer."""
-    diary = Diary()
-    machine.observers.append(diary)
+    diary = Diary(machine)
     machine.reboot()
     await diary.holds(events)
     await asyncio.sleep(0.02)
@@ -58,7 +47,7 @@ def test_a_reboot_brings_the_staged_version_and_a_new_boot_id(machine: Machine) 
 
     diary = asyncio.run(rebooted(machine))
 
-    assert diary.lines == ["stopping shutting-down", "down off", "up running 4152.2.0"]
+    assert diary.lines == ["stopping shutting-down 4081.2.0", "down off 4081.2.0", "up running 4152.2.0"]
     assert machine.boot_id != boot_id
     assert machine.machine_id == machine_id
     assert machine.engine.operation is UpdateOperation.IDLE
@@ -106,8 +95,7 @@ def test_a_host_may_reboot_by_itself(make_machine: MakeMachine) -> None:
     machine = make_machine(faults=HostFaults(reboots_itself_after_seconds=20))
 
     async def wait() -> None:
-        diary = Diary()
-        machine.observers.append(diary)
+        diary = Diary(machine)
         machine.start()
         await diary.holds(3)
         machine.stop()

@@ -4,11 +4,12 @@ from datetime import datetime
 
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import LEASES, NODES, PODS, VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, Json
 from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.objects import condition, is_deleting, is_ready, phase
-from tests.lab.world.simulation import NEW_IMAGE, OLD_IMAGE, Simulation
+from rollout.lab.world.volumes import CSI_DRIVER
+from tests.lab.world.simulation import NAMESPACE, NEW_IMAGE, OLD_IMAGE, Simulation
 
 LAB = "lab.node-rollout.dev/"
 
@@ -183,7 +184,10 @@ def test_ready_flaps_after_a_boot_when_told_to() -> None:
 
 def test_a_volume_is_attached_while_it_is_used_and_a_moment_longer() -> None:
     sim = Simulation(2)
-    sim.stateful_set("db", 1, annotations={f"{LAB}volume": "pv-1"})
+    claimed = {"claimRef": {"namespace": NAMESPACE, "name": "data"}}
+    sim.create(VOLUMES, "pv-1", {**claimed, "csi": {"driver": CSI_DRIVER, "volumeHandle": "x"}})
+    sim.create(VOLUMES, "local-1", {**claimed, "local": {"path": "/x"}})
+    sim.stateful_set("db", 1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
     sim.world.settle()
     (attachment,) = sim.store.items(VOLUMEATTACHMENTS)
     node = sim.get(PODS, "db-0")["spec"]["nodeName"]
