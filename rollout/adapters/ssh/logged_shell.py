@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 
 from rollout.errors import SshError
-from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates import CHECK_COMMAND
@@ -22,7 +21,6 @@ _LOG = logging.getLogger("rollout.ssh")
 _NAMES: Mapping[str, str] = {
     BOOT_COMMAND: "boot id",
     REBOOT_COMMAND: "reboot",
-    DOCTOR_COMMAND: "doctor",
     CHECK_COMMAND: "check for an update",
 }
 _OWN = "the operator's reboot command"

@@ -65,7 +65,8 @@ def evidence(settings: Given, version: VersionArgument = "", out: OutOption = No
 def _proved(version: str, settings: Given) -> "Evidence":
     """By the marks on the Nodes and the memory of failures, for which whoever asks needs no journal."""
     from rollout.cli import wiring
-    from rollout.cli.stages.gather import connect_cluster, with_patience
+    from rollout.cli.stages.gather import with_patience
+    from rollout.cli.stages.session import connect_cluster
     from rollout.errors import ApiError
     from rollout.gather.cluster.memory import read_memory
     from rollout.gather.cluster.snapshot import read_identity, read_nodes

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.options.manifests import ManifestOptions
+from rollout.cli.manifest_options import ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.terminal import say, show, show_bytes
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -54,7 +55,6 @@ def manifests(
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
-    from rollout.cli.terminal import say
 
     _refuse_others(call, kind)
     settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
@@ -77,7 +77,7 @@ def _is_given(call: typer.Context, parameter: str) -> bool:
 
 
 def _elsewhere() -> tuple[str, ...]:
-    """What is said in a pod's own settings file alone: what is typed here would not reach it."""
+    """Return what is said in a pod's own settings file alone: what is typed here would not reach it."""
     here = ("lock.namespace", "metrics.listen")
     return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
@@ -130,8 +130,7 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_files import carried_files
-    from rollout.cli.stages.pod_settings import refuse_secrets, refuse_uncarried
+    from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
@@ -207,7 +206,6 @@ def _listen(kind: Kind, written: str) -> "Listen":
 
 
 def _print(installation: "Installation", *, as_json: bool) -> None:
-    from rollout.cli.terminal import show, show_bytes
     from rollout.manifests.objects import list_document, manifest_text, objects
     from rollout.model.json_text import json_document
 
@@ -218,7 +216,7 @@ def _print(installation: "Installation", *, as_json: bool) -> None:
 
 
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
-    """What is left to the operator."""
+    """Return what is left to the operator."""
     from rollout.manifests.installation import SSH_KEY
     from rollout.manifests.objects import names_registry
 

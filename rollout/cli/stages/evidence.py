@@ -6,31 +6,32 @@ from dataclasses import replace
 
 from rollout.adapters.evidence_files import SignedDocument, read_documents, why_not_signed
 from rollout.cli.settings.schema import Settings
+from rollout.cli.stages.session import Session
 from rollout.errors import ApiError, UsageError
 from rollout.execution.record.memory import change_memory
 from rollout.gather.cluster.snapshot import read_identity
 from rollout.model.evidence import Evidence, EvidenceRules
 from rollout.model.memory import MOST_VERSIONS, Memory
 from rollout.planning.eligibility.evidence import Proven, read_evidence, why_refused
-from rollout.ports import ClusterApi
 
 _NEEDED = "evidence.cluster names the cluster that proves, evidence.allowed-signers the file of its SSH key."
 
 
-def proven(settings: Settings, api: ClusterApi, memory: Memory, *, remembers: bool = False) -> Proven | None:
-    """What counts of the evidence; None where none is required. `ApiError` while the API server is away.
+def proven_elsewhere(session: Session, memory: Memory, *, remembers: bool = False) -> Proven | None:
+    """Return what counts of the evidence; None where none is required. `ApiError` while the API server is away.
 
     With `remembers` the latest of each version is remembered, so that an older one does not count again: where that
     cannot be written, none counts.
     """
+    settings, api, namespace = session.settings, session.api, session.namespace
     if not settings.evidence.source:
         return None
-    rules, namespace = evidence_rules(settings), settings.lock.namespace
+    rules = evidence_rules(settings)
     documents: dict[str, Evidence] = {}
     problems: list[str] = []
     for signed in read_documents(settings.evidence.source, api, namespace):
         try:
-            document = _counting(signed, settings, rules, api, memory.evidence)
+            document = _counting(signed, session, rules, memory.evidence)
         except ValueError as error:
             problems.append(f"evidence {signed.origin}: {error}")
         else:
@@ -53,11 +54,9 @@ def evidence_rules(settings: Settings) -> EvidenceRules:
     return EvidenceRules(asked.cluster, asked.nodes, asked.hours, asked.max_age)
 
 
-def _counting(
-    signed: SignedDocument, settings: Settings, rules: EvidenceRules, api: ClusterApi, seen: Mapping[str, str]
-) -> Evidence:
+def _counting(signed: SignedDocument, session: Session, rules: EvidenceRules, seen: Mapping[str, str]) -> Evidence:
     """The document, where nothing is wrong with it; else `ValueError`."""
-    signers = settings.evidence.allowed_signers
+    signers, api = session.settings.evidence.allowed_signers, session.api
     if signed.problem or signers is None:
         raise ValueError(signed.problem)
     if why := why_not_signed(signed, signers, rules.cluster):
@@ -74,8 +73,8 @@ def _noted(memory: Memory, fresh: Mapping[str, str]) -> Memory:
     return replace(memory, evidence=dict(times[-MOST_VERSIONS:]))
 
 
-def proven_or_unknown(settings: Settings, api: ClusterApi, memory: Memory) -> Proven | None:
-    """The same for who only looks."""
+def proven_as_known(session: Session, memory: Memory) -> Proven | None:
+    """Return the same for who only looks; None also while the API server is away."""
     with suppress(ApiError):
-        return proven(settings, api, memory)
+        return proven_elsewhere(session, memory)
     return None

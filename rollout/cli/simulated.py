@@ -1,15 +1,19 @@
-"""The lab's scoreboard as text: what its cluster saw, whatever the rollout says of itself."""
+"""What `demo` and `lab` say of a simulated cluster: what it saw, whatever the rollout says of itself."""
 
+import shutil
+import sys
 from collections import Counter
+from pathlib import Path
 
 from tabulate import tabulate
 
+from rollout.cli import failures
 from rollout.lab.scoreboard import Scoreboard
 from rollout.model.text import shortened
 
 
 def scoreboard_text(scores: Scoreboard) -> str:
-    """The figures, and the word on them."""
+    """Return the figures, and the word on them."""
     reboots = Counter(scores.reboots.values())
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
@@ -48,3 +52,15 @@ def _verdict(scores: Scoreboard) -> str:
 
 def _number(names: "tuple[str, ...] | list[str]") -> str:
     return f"{len(names)} ({shortened(names)})" if names else "0"
+
+
+def own_path() -> Path | None:
+    """Return the program's file where PATH does not lead to it, as in a virtual environment that was never activated.
+
+    None where its name alone is enough, or nobody knows its file.
+    """
+    typed = Path(sys.argv[0])
+    own = typed if typed.name == failures.PROGRAM else Path(sys.executable).with_name(failures.PROGRAM)
+    by_name = shutil.which(failures.PROGRAM)
+    is_found = by_name is not None and own.exists() and own.samefile(by_name)
+    return own if own.exists() and not is_found else None

@@ -1,31 +1,33 @@
-"""One pass of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
+"""Passes of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
 
-It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
+A pass goes on with what one before it was interrupted in, and begins anew. What a person began is left to persons.
+Between two passes nobody holds the lock, so that a person may run a rollout. Of several processes one works, and the
+others watch its Lease: where it goes unrenewed for its whole duration, the next one makes its pass at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from rollout.cli import wiring
-from rollout.cli.settings.rules import freezes_of
-from rollout.cli.settings.schema import Allow, Settings, StopMode
-from rollout.cli.stages import evidence, execute, gather, plan, refusals, remainder
-from rollout.cli.stages.execute import Run, RunSettings
-from rollout.cli.stages.gather import Connections
+from rollout.cli import failures, wiring
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import StopMode
+from rollout.cli.stages import execute, gather, plan, refusals
+from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
-from rollout.cli.stages.plan import Intent
+from rollout.cli.stages.session import Run, Session, connect
 from rollout.cli.terminal import say, show, show_lines, width
 from rollout.errors import ApiError, BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
-from rollout.execution.lease import Holder, LeaseWatch
+from rollout.execution.lease import Holder, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.stored import has_begun
 from rollout.execution.record.unfinished import Unfinished
@@ -36,50 +38,19 @@ from rollout.model.gates import AlertPolicy
 from rollout.model.memory import moment
 from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import why_aborted
 from rollout.planning.eligibility.schedule import Schedule
+from rollout.ports import Clock, ClusterApi
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
-_LOOK_AGAIN = 0.5
+_LOOK_AGAIN, _LOOK_AGAIN_BETWEEN = 0.5, 2.0
 # How long a rollout of people is waited for before they are told.
 _PATIENCE = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class PassSettings:
-    """All that a pass goes by: the settings, and the nodes and rules that they mean."""
-
-    settings: Settings
-    selection: Selection
-    policy: Policy
-
-    def of_today(self) -> "PassSettings":
-        """The same with the calendar as it is now: events may have come since the last pass."""
-        if self.settings.gates.calendar is None:
-            return self
-        gates = self.policy.gates
-        windows = replace(gates.windows, freezes=freezes_of(self.settings))
-        return replace(self, policy=replace(self.policy, gates=replace(gates, windows=windows)))
-
-    @property
-    def namespace(self) -> str:
-        """Where lock and record stand."""
-        return self.settings.lock.namespace
-
-    @property
-    def as_json(self) -> bool:
-        """Whether programs read it."""
-        return self.settings.output.as_json
-
-    @property
-    def cluster_name(self) -> str:
-        """What notifications call the cluster while nothing is known of it."""
-        return self.settings.cluster.name or self.settings.cluster.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +69,7 @@ class Lasting:
     is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
+    settings: Given
     watch: LeaseWatch
     ending: StopRequest
     meter: Meter
@@ -105,44 +77,54 @@ class Lasting:
     is_standing: bool = False
 
 
-def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
+def make_pass(lasting: Lasting) -> PassEnd:
     """Make one pass.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     lasting.news.turn()
-    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
-        end = _passed(settings, lasting, measured)
+    with lasting.meter.measured_pass(namespace=lasting.settings.lock.namespace) as measured:
+        end = _passed(lasting, measured)
         measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
-    deadline = settings.settings.operate.active_deadline
+def _passed(lasting: Lasting, measured: MeasuredPass) -> PassEnd:
+    settings, news = lasting.settings, lasting.news
+    deadline = settings.operate.active_deadline
     end = Deadline(wiring.system_clock(), deadline) if deadline else None
-    stop = TimedStop(end, lasting.ending, revert=settings.settings.waves.stop is StopMode.REVERT)
-    meter, news = lasting.meter, lasting.news
+    stop = TimedStop(end, lasting.ending, revert=settings.waves.stop is StopMode.REVERT)
     try:
-        connections = gather.connect(settings.settings, settings.selection)
-        measured.api = connections.api
-        code = _Pass(settings.of_today(), connections, stop, lasting).make()
+        session = _session(lasting)
+        measured.api = session.api
+        code = _Pass(session, stop, lasting).make()
     except LockedError as error:
-        code = _leave(error.message, meter, error.details, as_json=settings.as_json)
+        code = _leave(error.message, lasting, error.details)
     except InterruptedRunError as error:
-        code = _leave(error.message, meter, as_json=settings.as_json)
+        code = _leave(error.message, lasting)
         code = ExitCode.INTERRUPTED if stop.asked else code
     except RolloutError as error:
         if news.now is None:
             # a run that was begun has told of it
-            tell_failed_pass(error, settings.settings.notify, settings.cluster_name, news)
+            tell_failed_pass(error, settings, news)
         raise
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, meter: Meter, details: Sequence[str] = (), *, as_json: bool) -> ExitCode:
+def _session(lasting: Lasting) -> Session:
+    """Connect, under the rules of today: events may have come into the calendar since the last pass."""
+    settings = lasting.settings
+    session = connect(settings, selection_of(settings), policy_of(settings))
+    return replace(session, observers=lasting.meter.observers, news=lasting.news, watch=lasting.watch, operating=True)
+
+
+def _leave(why: str, lasting: Lasting, details: Sequence[str] = ()) -> ExitCode:
     """No node is begun, which is no failure."""
-    meter.skip_pass()
-    execute.tell_nothing(why) if as_json else show_lines("\n".join((f"No node is started: {why}.", *details)))
+    lasting.meter.skip_pass()
+    if lasting.settings.output.as_json:
+        execute.tell_nothing(why)
+    else:
+        show_lines("\n".join((f"No node is started: {why}.", *details)))
     return ExitCode.OK
 
 
@@ -150,41 +132,37 @@ def _leave(why: str, meter: Meter, details: Sequence[str] = (), *, as_json: bool
 class _Pass:
     """The stages of a pass, in the order of `make`."""
 
-    settings: PassSettings
-    connections: Connections
+    session: Session
     stop: TimedStop
     lasting: Lasting
 
     def make(self) -> ExitCode:
         self._refuse_beside_others()
-        nodes = gather.read_nodes(self.connections)
+        nodes = gather.read_nodes(self.session)
         unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             self._tell_of_waiting(unfinished, nodes, why)
-            return self._leave(why)
+            return _leave(why, self.lasting)
         if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
             result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
-            return self._leave(why)
+            return _leave(why, self.lasting)
         return self._code(self._begun_anew())
-
-    def _leave(self, why: str) -> ExitCode:
-        return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _tell_of_waiting(self, unfinished: Unfinished, nodes: Sequence[Node], why: str) -> None:
         """Notify once it has waited for people for a day; the memory keeps other passes from doing so again."""
-        settings, api, run = self.settings, self.connections.api, unfinished.run
-        now, memory = api.server_time(), gather.read_memory(self.connections, settings.namespace, quiet=True)
+        session, run = self.session, unfinished.run
+        now, memory = session.api.server_time(), gather.read_memory(session, quiet=True)
         ends = (result["at"] for result in map(last_result, nodes) if result.get("run") == run)
         latest = max(filter(None, map(moment, (unfinished.record.started_at, *ends))), default=None)
         if now is None or latest is None or now - latest < _PATIENCE or memory.waited_for == run:
             return
         error = BlockedError(f"operate has begun nothing for a day: {why}")
-        tell_failed_pass(error, settings.settings.notify, settings.cluster_name, self.lasting.news)
+        tell_failed_pass(error, session.settings, self.lasting.news)
         with suppress(ApiError):
-            change_memory(api, settings.namespace, partial(replace, waited_for=run))
+            change_memory(session.api, session.namespace, partial(replace, waited_for=run))
 
     def _refuse_beside_others(self) -> None:
         """`LockedError` where somebody holds the lock and renews it, or may still do so at the end of the pass."""
@@ -195,14 +173,14 @@ class _Pass:
         if state is Holder.UNKNOWN:
             raise LockedError(f"{self.lasting.watch.holder} holds the lock")
         if state is Holder.ALIVE:
-            raise beside_living(self.connections.api, self.settings.namespace)
+            raise beside_living(self.session.api, self.session.namespace)
 
     def _look(self) -> Holder:
-        return self.lasting.watch.look(read_lock(self.connections.api, self.settings.namespace))
+        return self.lasting.watch.look(read_lock(self.session.api, self.session.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        memory = gather.read_memory(self.session, quiet=True)
         self.lasting.meter.observe_memory(memory)
         if memory.is_newer:
             # it is not written over: what fails tonight would be tried on others in the next night
@@ -210,20 +188,24 @@ class _Pass:
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
                 hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
-        if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
+        server_time = self.session.api.server_time
+        if memory.pause is not None and not memory.pause.is_over(server_time()):
             return f"all nodes are {memory.pause}"
-        schedule = Schedule.of(self.settings.policy.gates.windows)
+        schedule = Schedule.of(self.session.policy.gates.windows)
         now = wiring.system_clock().now()
-        if schedule and (apart := clocks_apart(now, self.connections.api.server_time())):
+        if schedule and (apart := clocks_apart(now, server_time())):
             say(f"warning: {apart}")
         return schedule.closed(now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
-        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        """Return what stands on the cluster.
+
+        Of an operating process' rollout, what is left of it under today's rules.
+        """
+        unfinished = gather.find_unfinished_among(self.session, nodes)
         if unfinished is None or not unfinished.record.operating:
             return unfinished
-        return restricted(unfinished, self.settings.policy, self._meant(nodes))
+        return restricted(unfinished, self.session.policy, self._meant(nodes))
 
     def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
         """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
@@ -235,61 +217,49 @@ class _Pass:
         return bool(left) and not self._reason_to_begin_nothing()
 
     def _rest(self, unfinished: Unfinished) -> Run:
-        settings = self._run_settings(rules_of(unfinished))
-        run = remainder.planned_rest(unfinished, self.connections, replace(settings, proven=self._proven()))
+        run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
-        """The nodes that today's settings mean; none where they mean something that is not there."""
-        selection = self.settings.selection
+        """Return the nodes that today's settings mean; none where they mean something that is not there."""
         try:
-            names = gather.choose(nodes, self.connections, selection)
+            names = gather.choose(self.session, nodes)
         except InputError as error:
             say(f"warning: {error.message}")
             return frozenset()
-        return frozenset(name for name in names if not excluded_by_name(name, selection))
+        return frozenset(name for name in names if not excluded_by_name(name, self.session.selection))
 
     def _begun_anew(self) -> RunResult:
-        settings = self.settings
-        intent = Intent(settings.selection, settings.policy, unattended=True, proven=self._proven())
-        gathered = plan.gathered_by(self.connections, intent, settings.settings)
+        session = self._under(self.session.policy)
+        gathered = plan.gather_for_run(session)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
-        nodes = settings.settings.nodes
-        if nodes.require_all:
-            refusals.refuse_excluded(run.plan)
-        refusals.refuse_blocked(run.plan, only_rivals=Allow.BLOCKED in nodes.allow)
-        if settings.as_json or run.plan.waves or run.deferred:
-            if not settings.as_json:
-                show(plan.shown(run.plan, gathered.snapshot, settings.settings.cluster, width()))
+        run = plan.planned_run(session, gathered)
+        refusals.refuse_unfit(session, run.plan)
+        if session.as_json or run.plan.waves or run.deferred:
+            if not session.as_json:
+                show(plan.shown(session, gathered, run.plan))
             return self._carried_out(run)
         result = _nothing_to_do(run.plan)
         execute.notify_end(run, result, self.stop)
         return result
 
+    def _under(self, policy: Policy) -> Session:
+        """Return the session by these rules, with their gates, and with what another cluster has proved.
+
+        Nobody is there to see where a record would have it ask.
+        """
+        settings, alerts = self.session.settings, policy.gates.alerts
+        own = alerts if alerts.url == settings.alerts.prometheus_url else AlertPolicy()
+        gates = wiring.gates(settings, own, self.stop.end)
+        return replace(self.session, policy=policy, gates=gates, proven=self._proven())
+
     def _proven(self) -> Proven | None:
-        """What another cluster has proved, where that is required."""
-        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
-        proven = gather.with_patience(
-            lambda: evidence.proven(self.settings.settings, self.connections.api, memory, remembers=True)
-        )
+        memory = gather.read_memory(self.session, quiet=True)
+        proven = gather.with_patience(lambda: proven_elsewhere(self.session, memory, remembers=True))
         for problem in proven.problems if proven else ():
             say(f"warning: {problem}")
         return proven
-
-    def _run_settings(self, policy: Policy) -> RunSettings:
-        settings, lasting = self.settings.settings, self.lasting
-        # an unattended pass has no reader to show where a record would have it ask
-        alerts = policy.gates.alerts if policy.gates.alerts.url == settings.alerts.prometheus_url else AlertPolicy()
-        return RunSettings(
-            settings,
-            wiring.gates(settings, alerts, self.stop.end),
-            lasting.meter.observers,
-            lasting.news,
-            operating=True,
-            watch=lasting.watch,
-        )
 
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
@@ -300,7 +270,7 @@ class _Pass:
         return result
 
     def _code(self, result: RunResult) -> ExitCode:
-        """What was left for another time is no failure: the next pass takes it up."""
+        """Return the code. What was left for another time is no failure: the next pass takes it up."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
@@ -311,12 +281,12 @@ class _Pass:
 
 
 def _move_elsewhere(run: Run) -> None:
-    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    """Have the own node wait for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
     own = run.targets.own_node
     if own is None:
         return
     try:
-        move_elsewhere(run.connections.api, own, run.plan.policy.drain, say)
+        move_elsewhere(run.session.api, own, run.plan.policy.drain, say)
     except RolloutError as error:
         say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 
@@ -348,3 +318,66 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     if result.not_done:
         show(summary_text(result, width=width(), operating=True))
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Makes passes.
+
+    Signals wish for the end, and interrupt what is done until `undisturbed` is called.
+    """
+
+    clock: Clock
+    lasting: Lasting
+    undisturbed: Callable[[], None]
+
+    def run(self) -> None:
+        """Return once a signal asks for it."""
+        with suppress(KeyboardInterrupt):
+            while not self.lasting.ending.requested:
+                began = self.clock.monotonic()
+                if self._pass().signalled:
+                    break
+                self._idle(began + self.lasting.settings.operate.every)
+            self.undisturbed()
+        # again, for an interruption that came first
+        self.undisturbed()
+        say("stopped on request: no further pass is made")
+
+    def _pass(self) -> PassEnd:
+        """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
+        try:
+            return make_pass(self.lasting)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next pass may well go right
+            return PassEnd(failures.report(error, verbose=bool(self.lasting.settings.output.verbose)))
+
+    def _idle(self, until: float) -> None:
+        """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
+        watch, ending = self.lasting.watch, self.lasting.ending
+        tried, is_said = watch.stale, False
+        api = self._api()
+        while not ending.requested:
+            state = self._look(api)
+            is_time = self.clock.monotonic() >= until
+            if (is_time and state in (Holder.NOBODY, Holder.GONE)) or watch.stale not in ("", tried):
+                return
+            if is_time and not is_said:
+                say(f"standing by: {watch.holder} holds the lock")
+                is_said = True
+            self.clock.wait(ending, _LOOK_AGAIN_BETWEEN)
+
+    def _look(self, api: ClusterApi | None) -> Holder:
+        """Return what is known of the lock's holder; while the API server is away, as much as before."""
+        watch = self.lasting.watch
+        with suppress(ApiError):
+            if api is not None:
+                watch.look(read_lease(api, self.lasting.settings.lock.namespace))
+        return watch.state
+
+    def _api(self) -> ClusterApi | None:
+        """None where there is no way to it: the pass has told why."""
+        with suppress(RolloutError):
+            return wiring.cluster_api(self.lasting.settings.cluster)
+        return None

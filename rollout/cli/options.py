@@ -19,3 +19,21 @@ AllClustersOption = Annotated[
     bool, typer.Option("--all-clusters", help="Runs on any cluster; default: those on the context's, by its address")
 ]
 JournalOption = Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="Read this journal")]
+
+# which simulated cluster, and how fast its time passes
+NodesOption = Annotated[
+    int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
+]
+ScenarioOption = Annotated[
+    str, typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`.")
+]
+FleetLockOption = Annotated[
+    str,
+    typer.Option(
+        "--fleetlock",
+        metavar="URL",
+        help="Have hosts ask this FleetLock server before they reboot, as Zincati does. Where the scenario has no such "
+        "hosts, all are.",
+    ),
+]
+SpeedOption = Annotated[float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")]
