@@ -23,13 +23,14 @@ class GateVariable(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPolicy:
-    """When nodes may be begun: windows as written, none for always.
+    """When nodes may be begun: windows as written, none for always, and never in a freeze.
 
     Only what is estimated to end inside is begun. `wait`: wait for the next one instead of ending.
     """
 
     windows: tuple[str, ...] = ()
     wait: bool = False
+    freezes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
-from rollout.planning.scheduler import USUAL_PODS, Scheduler, places_for, requests_in_words
+from rollout.planning.capacity import USUAL_PODS, requests_in_words
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
 
 _REFUSALS = {
@@ -223,35 +224,24 @@ def _in_vain(
 def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> bool:
     """Whether they are stuck as well once all others have left: they may be drawn to those, or kept away by them."""
     own = {pod.uid for pod in pods}
-    others = [pod for pod in moving if pod.uid not in own]
-    for pod in others:
-        scheduler.take_out(pod)
-    targets = places_for(others, scheduler)
-    homeless, _ = _left_waiting(node, pods, at_once, scheduler)
-    for pod in others:
-        if targets[pod.uid]:
-            scheduler.take_out(pod)
-        scheduler.put(pod, node)
+    with scheduler.departed([(node, pod) for pod in moving if pod.uid not in own]):
+        homeless, _ = _left_waiting(node, pods, at_once, scheduler)
     return homeless is not None
 
 
 def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> tuple[Pod | None, str]:
     """Let pods leave as a budget does; one without a place, and why, if they never all leave. Changes nothing."""
     scheduler.close((node,))
-    staying, waiting, placed = list(pods), list[Pod](), list[Pod]()
+    staying, waiting, targets = list(pods), list[Pod](), dict[str, str]()
     while staying and len(waiting) < at_once:
         going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
         for pod in going:
             scheduler.take_out(pod)
-        targets = places_for([*waiting, *going], scheduler)
-        placed += [pod for pod in (*waiting, *going) if targets[pod.uid]]
+        targets |= scheduler.put_anywhere([*waiting, *going])
         waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
     homeless = waiting[0] if staying else None
     why = scheduler.why_nowhere(homeless) if homeless else ""
-    for pod in placed:
-        scheduler.take_out(pod)
-    for pod in (*placed, *waiting):
-        scheduler.put(pod, node)
+    scheduler.move_back([(node, pod) for pod in pods if pod.uid in targets], targets)
     return homeless, why
 
 

@@ -76,7 +76,7 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """The rules of `standing`, and those of `today` wherever they allow less; percentages are of so many `nodes`.
 
     The commands are today's: what runs on hosts is this process's own in any case. So are the windows, where it has
-    any. Of the sources that may ask for a reboot those count that both name.
+    any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
     """
     excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
     exclusive = Sharing.EXCLUSIVE in (standing.sharing, today.sharing)
@@ -197,7 +197,7 @@ def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolic
 
 
 def _windows(one: WindowPolicy, other: WindowPolicy) -> WindowPolicy:
-    return WindowPolicy(other.windows or one.windows, one.wait and other.wait)
+    return WindowPolicy(other.windows or one.windows, one.wait and other.wait, _both(one.freezes, other.freezes))
 
 
 def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:

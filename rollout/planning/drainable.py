@@ -12,7 +12,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
 from rollout.planning.budgets import BudgetIndex, StuckPods, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.scheduler import Scheduler, places_for
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Load
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 
@@ -166,13 +166,7 @@ def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
 
 
 def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
-    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away."""
     scheduler.close((node,))
-    for pod in moving:
-        scheduler.take_out(pod)
-    targets = places_for(moving, scheduler)
-    for pod in moving:
-        if targets[pod.uid]:
-            scheduler.take_out(pod)
-        scheduler.put(pod, node)
-    return frozenset(uid for uid, target in targets.items() if target in ("", node))
+    with scheduler.departed([(node, pod) for pod in moving]) as targets:
+        return frozenset(uid for uid, target in targets.items() if target in ("", node))

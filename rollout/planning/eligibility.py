@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
+from rollout.model.demand import Demand
 from rollout.model.detection import Answer, Detection, Sign, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
@@ -17,7 +18,6 @@ from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.model.rivals import SELF_REBOOTS
 from rollout.model.unasked import detect_flag, unasked, way_to_judge
-from rollout.planning.demands import Demand
 from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector

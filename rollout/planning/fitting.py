@@ -12,7 +12,7 @@ from itertools import groupby
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.scheduler import Scheduler, places_for
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
@@ -95,21 +95,20 @@ class _Fitting:
         The same where nodes drain together more of a budget than its rate lets go in time, or than it allows at a time
         of what comes back only with the nodes.
         """
-        names = [piece.name for piece in pieces]
+        names, later = [piece.name for piece in pieces], limits.with_patience(_LATER)
+        if crowded := excess(pieces, later) if limits.rounds and len(names) > 1 else {}:
+            return crowded
         moved = self._depart(names)
-        if len(names) > 1 and (limits.rounds or any(not move.to for move in moved)):
-            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
-            held = self._with_holds(pieces, moved) if limits.rounds else pieces
-            if homeless:
-                self._return(moved)
-            crowded = self._crowded_out(homeless) or (
-                excess(held, limits.with_patience(_LATER)) if limits.rounds else {}
+        staying = [move for move in moved if not move.to or move.to in self._scheduler.closed]
+        if staying and len(names) > 1:
+            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in staying if not move.to]
+            self._scheduler.move_back(
+                [(move.node, move.pod) for move in moved], {move.pod.uid: move.to for move in moved}
             )
-            if crowded and not homeless:
-                self._return(moved)
-            if crowded:
+            held = self._with_holds(pieces, staying)
+            if crowded := self._crowded_out(homeless) or (excess(held, later) if limits.rounds else {}):
                 return crowded
-            moved = self._depart(names) if homeless else moved
+            moved = self._depart(names)
         self._warn_of_waiting(moved, limits)
         self._arrive(names, moved)
         return {}
@@ -142,29 +141,19 @@ class _Fitting:
         self._counted = len(self._moved)
         return self._by_budget[budget]
 
-    def _with_holds(self, pieces: Sequence[Piece], moved: Sequence[_Move]) -> list[Piece]:
-        """The pieces with what comes back only with them as things are by now."""
+    def _with_holds(self, pieces: Sequence[Piece], staying: Sequence[_Move]) -> list[Piece]:
+        """The pieces with what comes back only with them as things are by now: these pods."""
         holds: dict[str, Counter[str]] = defaultdict(Counter)
-        for move in moved:
-            if not move.to or move.to in self._scheduler.closed:
-                holds[move.node].update(guards(move.pod, self._index))
+        for move in staying:
+            holds[move.node].update(guards(move.pod, self._index))
         return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
         self._scheduler.close(names)
         going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
-        for _, pod in going:
-            self._scheduler.take_out(pod)
-        targets = places_for([pod for _, pod in going], self._scheduler)
+        targets = self._scheduler.move_out([pod for _, pod in going])
         return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
-
-    def _return(self, moved: Sequence[_Move]) -> None:
-        """Put all pods back to where they were."""
-        for move in moved:
-            if move.to:
-                self._scheduler.take_out(move.pod)
-            self._scheduler.put(move.pod, move.node)
 
     def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
         """Of nodes that have pods without a place, those that would not have them if they went alone."""
@@ -176,10 +165,8 @@ class _Fitting:
 
     def _fits_alone(self, move: _Move) -> bool:
         self._scheduler.close((move.node,))
-        self._scheduler.take_out(move.pod)
-        target = self._scheduler.place(move.pod)
-        self._scheduler.put(move.pod, move.node)
-        return bool(target)
+        with self._scheduler.departed([(move.node, move.pod)]) as targets:
+            return bool(targets[move.pod.uid])
 
     def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
         """Make moves final; a pod without a place comes back to its node."""

@@ -16,7 +16,7 @@ from statistics import median
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
-from rollout.planning.scheduler import Scheduler, places_for
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Limits
 from rollout.planning.waves import ALONE, Placed, Reason, noted
 
@@ -125,7 +125,7 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 def _matching(names: Iterable[str], leaving: Leaving, scheduler: Scheduler) -> Iterable[frozenset[str]]:
     """The nodes that the pods of these could go to, once for all pods of the same demands."""
-    matching = (scheduler.matching(pod) for name in names for pod in leaving.get(name, ()))
+    matching = (scheduler.nodes_for(pod) for name in names for pod in leaving.get(name, ()))
     return {id(nodes): nodes for nodes in matching}.values()
 
 
@@ -182,14 +182,8 @@ class _Crowd:
 
     def _homeless(self, names: Sequence[str], homes: Sequence[tuple[str, Pod]]) -> list[tuple[str, Pod]]:
         self.scheduler.close(names)
-        for _, pod in homes:
-            self.scheduler.take_out(pod)
-        targets = places_for([pod for _, pod in homes], self.scheduler)
-        for name, pod in homes:
-            if targets[pod.uid]:
-                self.scheduler.take_out(pod)
-            self.scheduler.put(pod, name)
-        return [(name, pod) for name, pod in homes if not targets[pod.uid]]
+        with self.scheduler.departed(homes) as targets:
+            return [(name, pod) for name, pod in homes if not targets[pod.uid]]
 
     def _fits_alone(self, name: str, pod: Pod) -> bool:
         """With all that leaves its node with it."""

@@ -14,7 +14,7 @@ from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.selector import checked_label, node_labels, parse_selector
-from rollout.planning.windows import Window
+from rollout.planning.windows import Window, parse_freeze
 
 
 def impossible_rules(policy: Policy) -> Iterator[str]:
@@ -58,6 +58,7 @@ def _unreadable(policy: Policy) -> Iterator[str]:
     )
     yield from _refused(node_labels, (labels.pre_reboot_node_labels, labels.post_reboot_node_labels))
     yield from _refused(Window.parse, gates.windows.windows)
+    yield from _refused(parse_freeze, gates.windows.freezes)
     yield from _refused(checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, _label_of(gates)))
 
 

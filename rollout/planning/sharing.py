@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import Node, Pod
+from rollout.model.demand import takes_pods
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex
-from rollout.planning.demands import takes_pods
 from rollout.planning.scheduler import Scheduler
 from rollout.planning.verdicts import is_replaced
 
@@ -266,11 +266,11 @@ def _key(pod: Pod) -> str:
 
 def free_room(scheduler: Scheduler) -> Weight:
     """What is free on all the nodes that take pods of any kind: CPU in thousandths, memory in bytes, pods."""
-    shared = [room for room in scheduler.rooms.values() if takes_pods(room.node) and not _kept_apart(room.node)]
+    shared = [free for free in scheduler.nodes.values() if takes_pods(free.node) and not _kept_apart(free.node)]
     return (
-        sum(max(0, room.cpu) for room in shared),
-        sum(max(0, room.memory) for room in shared),
-        sum(max(0, room.pods) for room in shared),
+        sum(max(0, free.cpu) for free in shared),
+        sum(max(0, free.memory) for free in shared),
+        sum(max(0, free.pods) for free in shared),
     )
 
 
@@ -279,8 +279,8 @@ def weight_of(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Weigh
     if _kept_apart(node):
         return (0, 0, 0)
     scheduler.close((node.name,))
-    room, moving = scheduler.rooms[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
-    own = (room.cpu, room.memory, room.pods) if takes_pods(node) else (0, 0, 0)
+    free, moving = scheduler.nodes[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
+    own = (free.cpu, free.memory, free.pods) if takes_pods(node) else (0, 0, 0)
     return (
         max(0, own[0]) + sum(pod.requests.cpu_milli for pod in moving),
         max(0, own[1]) + sum(pod.requests.memory for pod in moving),

@@ -19,7 +19,7 @@ from rollout.planning.estimates import Pace, past_run
 from rollout.planning.pod_flow import Action, Agenda, PodFlow
 from rollout.planning.pools import Pools
 from rollout.planning.rolling import candidates
-from rollout.planning.scheduler import scored
+from rollout.planning.scheduler import Scheduler
 from rollout.planning.sharing import Rates
 from rollout.planning.waves import Placed
 
@@ -115,7 +115,7 @@ class Simulator:
 
     def _play(self, layout: Sequence[Placed], draw: int) -> list[PlayedWave]:
         """The waves one after another, with this draw between nodes that are equal to a scheduler."""
-        scheduler = scored(self.snapshot, draw)
+        scheduler = Scheduler.scoring(self.snapshot, draw)
         scheduler.taint(self.tainted)
         residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
         permits = {key: rate.permits for key, rate in self.rates.by_key.items()}

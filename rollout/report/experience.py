@@ -171,7 +171,8 @@ def _longest_settle(policy: Record) -> float:
 def _waits_between_waves(policy: Record) -> bool:
     """Whether the run waited for more than that waves settled."""
     gates = policy.get("gates") or {}
-    return gates.get("soak", "0s") != "0s" or bool((gates.get("windows") or {}).get("windows"))
+    windows = gates.get("windows") or {}
+    return gates.get("soak", "0s") != "0s" or bool(windows.get("windows") or windows.get("freezes"))
 
 
 def _waits_before_reboots(policy: Record) -> bool:

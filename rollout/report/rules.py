@@ -8,10 +8,10 @@ from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
-from rollout.model.text import elapsed, printable
+from rollout.model.text import elapsed, printable, shortened
 from rollout.planning.document import policy_document
 from rollout.planning.rules import relaxed_rules
-from rollout.planning.windows import Window, current, following
+from rollout.planning.schedule import Schedule
 
 _WEAKER = "! weaker"
 
@@ -28,7 +28,7 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     if limits := ", ".join(_limits(policy)):
         yield "limits", limits
     yield from (("pool", text) for text in _pools(policy))
-    yield from (("window", text) for text in _windows(policy.gates.windows, now))
+    yield from _windows(policy.gates.windows, now)
     yield from (("gate", text) for text in _gates(policy.gates))
     yield from (("needed by", text) for text in _sources(policy))
     yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
@@ -69,19 +69,26 @@ def _pools(policy: Policy) -> Iterator[str]:
         yield printable("; ".join((f"{pool.name}, {pool.selector}", *rules)))
 
 
-def _windows(policy: WindowPolicy, now: datetime) -> Iterator[str]:
-    if not policy.windows:
-        return
-    windows = [Window.parse(text) for text in policy.windows]
-    opening, upcoming = current(windows, now), following(windows, now)
-    if opening:
-        state = f"open for another {elapsed((opening.end - now).total_seconds())}"
-    elif upcoming:
-        state = f"closed, opens in {_far(upcoming.begin, now)} ({upcoming.begin.astimezone():%a %Y-%m-%d %H:%M %Z})"
-    else:
-        state = "closed"
+def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
+    schedule = Schedule.of(policy)
+    opening, upcoming = schedule.current(now), schedule.following(now)
+    opens = f"opens {_when(upcoming.begin, now)}" if upcoming else ""
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
-    yield f"{printable('; '.join(policy.windows))}: {state}{otherwise}"
+    if policy.windows:
+        still = f"open for another {_far(opening.end, now)}" if opening else ", ".join(filter(None, ("closed", opens)))
+        yield "window", f"{printable('; '.join(policy.windows))}: {still}{otherwise}"
+    if frozen := schedule.freezing(now):
+        # beside windows, the line above says when the next one opens
+        state = opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"
+        yield "freeze", f"{shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
+    elif policy.freezes:
+        begins = schedule.next_freeze(now)
+        state = f"begins {_when(begins.begin, now)}" if begins else "over"
+        yield "freeze", f"{shortened(policy.freezes)}: {state}"
+
+
+def _when(then: datetime, now: datetime) -> str:
+    return f"in {_far(then, now)} ({then.astimezone():%a %Y-%m-%d %H:%M %Z})"
 
 
 def _far(then: datetime, now: datetime) -> str:
@@ -132,6 +139,7 @@ POOL = "[[pool]]"
 _KEYS = {
     "gates.windows.windows": "--window",
     "gates.windows.wait": "gates.wait-window",
+    "gates.windows.freezes": "gates.freeze",
     "gates.hooks.before": "gates.before-reboot-annotations",
     "gates.hooks.after": "gates.after-reboot-annotations",
     "gates.hooks.prefix": "gates.hook-prefix",

@@ -59,19 +59,20 @@ def status_text(
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     rollout: FollowUp = FollowUp(),
+    closed: str = "",
     repeated: Callable[[str], str] = str,
 ) -> str:
     """One row a node, how many are in which state, and what to do next. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for.
-    `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes; `repeated`
-    makes of a command the one about the same nodes.
+    `asked` are the sources of `detect.sources`, `rollout` is the one beside these nodes. `closed` says why no node may
+    be started now. `repeated` makes of a command the one about the same nodes.
 
     But where it is `wide`, what is said of more than half of the rows stands once below them.
     """
     if not statuses:
         return "No node is left to show: all that are selected are excluded."
-    remembered = tuple(_remembered(memory, statuses, now))
+    remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
     if wide:
         notes = [_note(status, memory, brief=False) for status in shown]

@@ -15,7 +15,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import Gates
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, closed
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.standing import StandingRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
@@ -36,8 +36,8 @@ from rollout.planning.eligibility import Candidate, exclusion, is_control_plane
 from rollout.planning.memory import Rules, why_maybe_held
 from rollout.planning.pools import own_limits, pools_of
 from rollout.planning.rivals import rivals
+from rollout.planning.schedule import Schedule
 from rollout.planning.selector import parse_selector
-from rollout.planning.windows import Window
 from rollout.ports import Clock, ClusterApi
 from rollout.server.nodes import Machines, by_id, facts_of, new_run, plan_of, planned, selected, the_one, version_of
 from rollout.server.protocol import Ask, Denied, Kind
@@ -212,7 +212,7 @@ class Admission:
         self._book = book
         self._leadership = leadership
         self._api: ClusterApi = world.api.within(_PATIENCE)
-        self._windows = [Window.parse(text) for text in settings.policy.gates.windows.windows]
+        self._schedule = Schedule.of(settings.policy.gates.windows)
         clock, namespace = world.clock, settings.namespace
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
         self._record: Kept[tuple[StandingRecord | None]] = Kept(
@@ -248,7 +248,7 @@ class Admission:
         limits.check_group(slots, ask.group, rules)
         if name not in {node.name for node in selected((nodes[name],), self._settings.selection)}:
             raise Denied(Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude")
-        if why := closed(self._windows, self._world.clock.now()):
+        if why := self._schedule.closed(self._world.clock.now()):
             raise Denied(Kind.OUTSIDE_WINDOW, why)
         if other := self._leadership.other:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")

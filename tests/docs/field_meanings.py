@@ -120,7 +120,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "soak": "`waves.soak`",
         "ignored_rivals": "`--allow`",
     },
-    "WindowPolicy": {"windows": "`--window`", "wait": "`gates.wait-window`"},
+    "WindowPolicy": {
+        "windows": "`--window`",
+        "wait": "`gates.wait-window`",
+        "freezes": "`gates.freeze`, and the events of `gates.calendar`",
+    },
     "HookPolicy": {
         "before": "`gates.before-reboot-annotations`",
         "after": "`gates.after-reboot-annotations`",

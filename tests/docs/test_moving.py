@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from rollout.model.gates import HookPolicy
-from rollout.planning.windows import Window, current
+from rollout.planning.schedule import Schedule
+from rollout.planning.windows import Window
 from tests.docs import reference
 from tests.docs.pages import DOCS
 
@@ -55,8 +56,8 @@ def test_the_two_windows_that_replace_kureds_are_open_when_kureds_is() -> None:
     differ = set[str]()
     for moment in (monday + timedelta(minutes=minute) for minute in range(7 * 24 * 60)):
         kured = f"{moment:%a}".lower() in days and (moment.time() >= start or moment.time() <= end)
-        assert (current(ours, moment) is not None) == kured, moment
-        if (current(one, moment) is not None) != kured:
+        assert (Schedule(tuple(ours)).current(moment) is not None) == kured, moment
+        if (Schedule(tuple(one)).current(moment) is not None) != kured:
             differ.add(f"{moment:%a %H}")
     nights = range(end.hour)
     assert differ == {f"{day} {hour:02}" for day in ("Mon", "Sat") for hour in nights}

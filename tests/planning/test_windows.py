@@ -8,7 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.planning.windows import DAYS, Window, current, fits_ever, following
+from rollout.planning.days import WEEKDAYS as DAYS
+from rollout.planning.schedule import Schedule
+from rollout.planning.windows import Window
 
 MINUTE = timedelta(minutes=1)
 EVERY_DAY = {day[:3] for day in DAYS}
@@ -92,7 +94,7 @@ def test_a_window_is_open_in_exactly_the_minutes_that_its_clocks_say(
     expected = begins(days, start, zone, begin - timedelta(days=10), end)
     window, moment, opened = Window.parse(written), begin, 0
     while moment < end:
-        held = current([window], moment)
+        held = Schedule((window,)).current(moment)
         assert (held is not None) == is_open(expected, minutes, moment), moment
         opened += held is not None
         moment += MINUTE
@@ -129,7 +131,7 @@ def test_any_window_about_any_change_of_clocks(
     moment = at(day) + offset * MINUTE
     window = Window.parse(f"{','.join(sorted(days))} {start[0]}:{start[1]:02} {minutes}m {zone}")
     expected = begins(days, start, zone, moment - timedelta(days=2), moment + timedelta(days=7, hours=2))
-    held, upcoming = current([window], moment), following([window], moment)
+    held, upcoming = Schedule((window,)).current(moment), Schedule((window,)).following(moment)
     assert (held is not None) == is_open(expected, minutes, moment)
     if held is not None:
         end = min(held.end, moment + timedelta(days=5))
@@ -145,26 +147,26 @@ def test_any_window_about_any_change_of_clocks(
 
 def test_the_end_is_not_part_of_it() -> None:
     window = Window.parse("10:00 1h")
-    assert current([window], at("2026-03-01T10:00")) is not None
-    assert current([window], at("2026-03-01T10:59:59")) is not None
-    assert current([window], at("2026-03-01T11:00")) is None
-    assert current([window], at("2026-03-01T09:59:59")) is None
+    assert Schedule((window,)).current(at("2026-03-01T10:00")) is not None
+    assert Schedule((window,)).current(at("2026-03-01T10:59:59")) is not None
+    assert Schedule((window,)).current(at("2026-03-01T11:00")) is None
+    assert Schedule((window,)).current(at("2026-03-01T09:59:59")) is None
 
 
 def test_windows_that_touch_are_one_opening() -> None:
     windows = [Window.parse("mon 22:00 2h"), Window.parse("tue 00:00 3h"), Window.parse("tue 05:00 1h")]
-    held = current(windows, at("2026-03-02T23:00"))
+    held = Schedule(tuple(windows)).current(at("2026-03-02T23:00"))
     assert held is not None
     assert (held.begin, held.end) == (at("2026-03-02T22:00"), at("2026-03-03T03:00"))
-    upcoming = following(windows, at("2026-03-02T23:00"))
+    upcoming = Schedule(tuple(windows)).following(at("2026-03-02T23:00"))
     assert upcoming is not None
     assert upcoming.begin == at("2026-03-03T05:00")
 
 
 def test_what_fits_is_known_ahead() -> None:
     windows = [Window.parse("sat 10:00 30m"), Window.parse("sun 10:00 1h")]
-    assert fits_ever(windows, at("2026-03-02T00:00"), 3600)
-    assert not fits_ever(windows, at("2026-03-02T00:00"), 3601)
+    assert Schedule(tuple(windows)).fits_ever(at("2026-03-02T00:00"), 3600)
+    assert not Schedule(tuple(windows)).fits_ever(at("2026-03-02T00:00"), 3601)
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,7 @@ WEAKER: dict[str, Any] = {
     "strategy": None,
     "gates.windows.windows": None,
     "gates.windows.wait": None,
+    "gates.windows.freezes": None,
     "gates.hooks.before": None,
     "gates.hooks.after": None,
     "gates.hooks.prefix": None,

@@ -101,6 +101,8 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(started: Start, serve: Serve
     shut = serve(lab, "--window", open_now(hours=6))
     denied = client.ask(shut)
     assert (denied.kind, "the next opens" in denied.value) == ("outside_window", True)
+    frozen = client.ask(serve(lab, "--window", open_now(), "--set", "gates.freeze=01-01..12-31"))
+    assert (frozen.kind, "frozen (01-01..12-31)" in frozen.value) == ("outside_window", True)
     assert not slots_of(lab)
     client.await_grant(server)
     client.await_grant(shut)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rollout.cli.stages.gather import Targets
     from rollout.model.cluster import Node
+    from rollout.model.gates import WindowPolicy
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool, Selection
     from rollout.planning.status import NodeStatus
@@ -50,7 +51,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     from rollout.report.status import status_text
 
     selection, namespace, output = selection_of(settings), settings.lock.namespace, settings.output
-    own_rules, probe = policy_of(settings).pools, probe_of(settings, detected_by(settings))
+    rules, probe = policy_of(settings), probe_of(settings, detected_by(settings))
     if watch:
         _watch_run(connect_cluster(settings.cluster), namespace, output)
         return
@@ -62,7 +63,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     targets = ask_hosts(nodes, connections, selection, settings.ssh, probe)
     memory, now = remembered(connections, namespace), connections.api.server_time()
     rollout, stages = rollout_beside(connections.api, nodes, namespace)
-    statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), stages)
+    statuses = _statuses(nodes, targets, selection, rules.pools, (memory, now), stages)
     if output.is_document or output.as_names:
         _write_nodes(statuses, output, rollout, only_pending=pending)
         return
@@ -75,9 +76,19 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         memory=memory,
         now=now,
         rollout=rollout,
+        closed=_closed(rules.gates.windows),
         repeated=lambda command: _repeated(command, settings),
     )
     show(text)
+
+
+def _closed(windows: "WindowPolicy") -> str:
+    """Why no node may be started now, as a sentence; empty where one may."""
+    from rollout.cli import wiring
+    from rollout.planning.schedule import Schedule
+
+    why = Schedule.of(windows).closed(wiring.system_clock().now())
+    return f"No node is started now: {why}." if why else ""
 
 
 def _repeated(command: str, settings: Given) -> str:

@@ -81,7 +81,7 @@ def _drain(settings: Settings) -> DrainPolicy:
 def _gates(settings: Settings) -> GatePolicy:
     gates, alerts = settings.gates, settings.alerts
     return GatePolicy(
-        windows=WindowPolicy(gates.window, gates.wait_window),
+        windows=WindowPolicy(gates.window, gates.wait_window, freezes_of(settings)),
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
@@ -92,6 +92,17 @@ def _gates(settings: Settings) -> GatePolicy:
         soak=settings.waves.soak,
         ignored_rivals=tuple(word for word in settings.nodes.allow if word not in set(Allow)),
     )
+
+
+def freezes_of(settings: Settings) -> tuple[str, ...]:
+    """The freezes that are written, and those of the calendar as it is now."""
+    freezes, calendar = settings.gates.freeze, settings.gates.calendar
+    if calendar is None:
+        return freezes
+    from rollout.adapters.calendar_file import read_calendar
+    from rollout.adapters.clock import SystemClock
+
+    return (*freezes, *read_calendar(calendar, SystemClock().now()))
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:

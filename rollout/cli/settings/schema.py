@@ -292,6 +292,17 @@ class Gates(Table):
     window: tuple[str, ...] = setting(
         (), "Start nodes then: [DAYS] HH:MM LENGTH [ZONE]", "WINDOW", read=values.window, flag="window", between=";"
     )
+    freeze: tuple[str, ...] = setting(
+        (),
+        "Start no node then, window or not: 2026-12-20..2027-01-04, each year 12-20..01-04, last fri; with HH:MM "
+        "LENGTH where it is no whole day, and a ZONE",
+        "FREEZE",
+        read=values.freeze,
+        between=";",
+    )
+    calendar: Path | None = setting(
+        None, "Start no node during the events of this iCalendar file; operate reads it at each pass"
+    )
     wait_window: bool = setting(False, "Wait for the next window instead of ending with what is left")
     interactive: bool = setting(False, "Ask before each wave", flag="interactive")
     command: str = setting(

@@ -102,6 +102,14 @@ def window(value: str) -> str:
     return value
 
 
+def freeze(value: str) -> str:
+    """A freeze that can be read, as it was written."""
+    from rollout.planning.windows import parse_freeze
+
+    parse_freeze(value)
+    return value
+
+
 def command_words(value: str) -> str:
     """A command that can be split into words as a shell does, as it was written; or none."""
     if value:

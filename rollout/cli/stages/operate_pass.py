@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from rollout.cli import wiring
+from rollout.cli.settings.rules import freezes_of
 from rollout.cli.settings.schema import Allow, Settings, StopMode
 from rollout.cli.stages import execute, gather, plan, refusals, remainder
 from rollout.cli.stages.execute import Run, RunSettings
@@ -24,7 +25,6 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
-from rollout.execution.gates.policy_gates import closed
 from rollout.execution.lock_holder import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.standing import has_begun
@@ -40,7 +40,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
-from rollout.planning.windows import Window
+from rollout.planning.schedule import Schedule
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
@@ -56,6 +56,14 @@ class PassSettings:
     settings: Settings
     selection: Selection
     policy: Policy
+
+    def of_today(self) -> "PassSettings":
+        """The same with the calendar as it is now: events may have come since the last pass."""
+        if self.settings.gates.calendar is None:
+            return self
+        gates = self.policy.gates
+        windows = replace(gates.windows, freezes=freezes_of(self.settings))
+        return replace(self, policy=replace(self.policy, gates=replace(gates, windows=windows)))
 
     @property
     def namespace(self) -> str:
@@ -116,7 +124,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
     try:
         connections = gather.connect(settings.settings, settings.selection)
         measured.api = connections.api
-        code = _Pass(settings, connections, stop, lasting).make()
+        code = _Pass(settings.of_today(), connections, stop, lasting).make()
     except LockedError as error:
         code = _leave(error.message, meter, error.details, as_json=settings.as_json)
     except InterruptedRunError as error:
@@ -203,11 +211,11 @@ class _Pass:
             )
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
-        windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
+        schedule = Schedule.of(self.settings.policy.gates.windows)
         now = wiring.system_clock().now()
-        if windows and (apart := clocks_apart(now, self.connections.api.server_time())):
+        if schedule and (apart := clocks_apart(now, self.connections.api.server_time())):
             say(f"warning: {apart}")
-        return closed(windows, now) or why_aborted(memory)
+        return schedule.closed(now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""

@@ -1,9 +1,8 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline
@@ -33,10 +32,9 @@ from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.away import ControlPlane
 from rollout.planning.eligibility import is_control_plane
-from rollout.planning.windows import Window, current, fits_ever, following
+from rollout.planning.schedule import Schedule
 from rollout.ports import ClusterApi
 
-OUTSIDE = "outside the maintenance window"
 _FRESH_SECONDS = 5.0
 _ASSUMED = Duration(600)
 _NAMED = 3
@@ -66,7 +64,7 @@ class PolicyGates:
         self._around = around
         self._ports = ports
         self._policy = around.plan.policy.gates
-        self._windows = [Window.parse(text) for text in self._policy.windows.windows]
+        self._schedule = Schedule.of(self._policy.windows)
         self._wave_of = {node.name: wave for wave in around.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
@@ -95,8 +93,8 @@ class PolicyGates:
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
         now = self._around.cluster.clock.now()
-        if self._windows and not self._policy.windows.wait and not current(self._windows, now):
-            return Later(closed(self._windows, now))
+        if not self._policy.windows.wait and (why := self._schedule.closed(now)):
+            return Later(why)
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Start it?"
         if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
@@ -154,7 +152,7 @@ class PolicyGates:
             raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
 
     def _is_shut(self) -> bool:
-        return bool(self._windows) and not current(self._windows, self._around.cluster.clock.now())
+        return bool(self._schedule.closed(self._around.cluster.clock.now()))
 
     def before_reboot(self, context: NodeContext) -> None:
         """Run the operator's playbook."""
@@ -183,25 +181,24 @@ class PolicyGates:
         return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
-        if not self._windows:
+        if not self._schedule:
             return OPEN
         now, needed = self._around.cluster.clock.now(), self._needed(node)
-        if needed and not fits_ever(self._windows, now, needed):
+        if needed and not self._schedule.fits_ever(now, needed):
             return Hold(
                 f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
             )
-        opening = current(self._windows, now)
+        opening = self._schedule.current(now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
         is_general = self._policy.windows.wait
         if opening:
-            remaining = round((opening.end - now).total_seconds())
-            why = (
-                f"only {Duration(remaining)} left in the window, and it is estimated to take {Duration(round(needed))}"
-            )
+            left, end = Duration(round((opening.end - now).total_seconds())), self._schedule.freezing(opening.end)
+            within = "before the freeze" if end else "in the window"
+            why = f"only {left} left {within}, and it is estimated to take {Duration(round(needed))}"
         else:
-            why = OUTSIDE
-        next_one = Later(f"{why}; the next opens {_next_opening(self._windows, now)}")
+            why = self._schedule.why_closed(now)
+        next_one = Later(f"{why}; {self._schedule.until(now)}")
         return Hold(next_one, final=not is_general, is_general=is_general)
 
     def _needed(self, node: PlannedNode) -> float:
@@ -277,18 +274,6 @@ def _alerts_of(source: AlertSource) -> str:
     except GateError as error:
         return f"alerts cannot be read: {error.message}"
     return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
-
-
-def closed(windows: Sequence[Window], now: datetime) -> str:
-    """Why no node may be started now, and when one may again; empty where one of the windows is open."""
-    if not windows or current(windows, now):
-        return ""
-    return f"{OUTSIDE}; the next opens {_next_opening(windows, now)}"
-
-
-def _next_opening(windows: Sequence[Window], now: datetime) -> str:
-    upcoming = following(windows, now)
-    return f"{upcoming.begin.astimezone(windows[0].zone):%a %Y-%m-%d %H:%M %Z}" if upcoming else "in more than a week"
 
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:

@@ -82,9 +82,9 @@ def _policy(view: RunView) -> Mapping[str, object] | None:
 
 
 def _windows(policy: Mapping[str, object] | None) -> object:
-    """As the policy writes them, whatever that is."""
+    """With the freezes, as the policy writes them, whatever that is."""
     value: object = policy
-    for name in ("gates", "windows", "windows"):
+    for name in ("gates", "windows"):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 

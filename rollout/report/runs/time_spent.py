@@ -7,8 +7,11 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
+import msgspec
+
 from rollout.errors import UsageError
-from rollout.planning.windows import Window, join
+from rollout.model.gates import WindowPolicy
+from rollout.planning.schedule import Schedule
 from rollout.report.runs.model import PART_OF, NodeReport, Part, PartReport, PhaseReport, Stretch
 
 
@@ -21,8 +24,8 @@ def parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
     return parts
 
 
-# A window lasts a week at most; what is longer than any rollout has clocks that lie.
-_BEFORE, _LONGEST = timedelta(days=9), timedelta(days=400)
+# What is longer than any rollout has clocks that lie.
+_LONGEST = timedelta(days=400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,11 @@ def _part_report(part: Part, seconds: float, nodes: Sequence[NodeReport]) -> Par
 def openings_in(windows: object, whole: Stretch) -> tuple[Stretch, ...] | None:
     """When these windows, as a policy writes them, were open in the run; None where there are none to be read."""
     try:
-        parsed = [Window.parse(str(text)) for text in windows] if isinstance(windows, list | tuple) else []
-    except UsageError:
+        schedule = Schedule.of(msgspec.convert(windows, WindowPolicy))
+    except (UsageError, msgspec.ValidationError):
         return None
-    if not parsed or whole.end - whole.begin > _LONGEST:
+    if not schedule or whole.end - whole.begin > _LONGEST:
         return None
-    first, last = (whole.begin - _BEFORE).date(), (whole.end + timedelta(days=1)).date()
-    openings = join(opening for window in parsed for opening in window.openings(first, last))
+    openings = schedule.openings(whole.begin, whole.end)
     clipped = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
     return tuple(stretch for stretch in clipped if stretch.begin < stretch.end)

@@ -1,0 +1,73 @@
+"""What a pod asks of the node itself that it may run on: labels, taints, and what its volumes attach to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollout.model.cluster import Node, PersistentVolume, Pod
+from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
+from rollout.model.selectors import first_naming_values, has_labels
+from rollout.model.soft_taint import AWAITING_REBOOT
+
+_Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
+
+    labels: tuple[tuple[str, str], ...]
+    alternatives: tuple[tuple[NodeTerm, ...], ...]
+    tolerations: tuple[Toleration, ...]
+
+    @classmethod
+    def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "Demand":
+        """What this pod, with these volumes, asks."""
+        own = pod.placement.node_terms
+        terms = tuple(volume.node_terms for volume in volumes)
+        labels = tuple(sorted(pod.node_selector.items()))
+        return cls(labels, terms if own is None else (own, *terms), pod.placement.tolerations)
+
+    def admits(self, node: Node) -> bool:
+        """Whether such a pod may be given to the node, room or not."""
+        return (
+            (takes_pods(node) or (self.tolerates_cordons and _is_only_cordoned(node)))
+            and has_labels(node.labels, self.labels)
+            and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
+            and (not node.taints or tolerated(node.taints, self.tolerations))
+        )
+
+    @property
+    def tolerates_cordons(self) -> bool:
+        """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
+        return tolerated((CORDON,), self.tolerations)
+
+    @property
+    def minds_soft_taint(self) -> bool:
+        """Whether a scheduler prefers for such a pod nodes that do not wait for their reboot."""
+        return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
+
+    @property
+    def named_labels(self) -> _Labels:
+        """Labels of which a node must have at least one; none where it cannot be said so simply."""
+        if self.labels:
+            return self.labels[:1]
+        return next((labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ())
+
+
+def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
+    alternatives = [_labels_of_term(term) for term in terms]
+    return tuple(label for labels in alternatives for label in labels) if all(alternatives) else ()
+
+
+def _labels_of_term(term: NodeTerm) -> _Labels:
+    sure = first_naming_values(term.labels)
+    return tuple((sure.key, value) for value in sure.values) if sure else ()
+
+
+def takes_pods(node: Node) -> bool:
+    """Whether the scheduler gives this node any pods."""
+    return node.is_ready and not node.unschedulable and not node.deleting
+
+
+def _is_only_cordoned(node: Node) -> bool:
+    return node.unschedulable and node.is_ready and not node.deleting

@@ -1,0 +1,142 @@
+"""What is free on nodes as pods move, and how a scheduler chooses between those that take a pod."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, Pod, Resources
+
+USUAL_PODS = 110
+_PLENTY = 1 << 62
+
+
+@dataclass(slots=True)
+class FreeCapacity:
+    """A node, and what is free on it: CPU in thousandths, memory in bytes, pods, and whatever else pods ask for.
+
+    A resource that no node offers is not reckoned with: somebody else than its nodes gives it, and knows where.
+    """
+
+    node: Node
+    cpu: int
+    memory: int
+    pods: int
+    others: dict[str, int]
+    name: str = field(init=False)
+    _offered: tuple[int, int] = field(init=False)
+
+    @classmethod
+    def of(cls, node: Node, counted: Iterable[str]) -> "FreeCapacity":
+        """What a node without pods has; of the resources that are counted none that it does not offer."""
+        offered = node.allocatable
+        amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
+        return cls(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
+
+    def __post_init__(self) -> None:
+        """Keep at hand what is asked for each pod and node."""
+        self.name = self.node.name
+        self._offered = max(1, self.node.allocatable.cpu_milli), max(1, self.node.allocatable.memory)
+
+    @property
+    def free_share(self) -> float:
+        """How much of its CPU and its memory is free, as shares of what it offers."""
+        cpu, memory = self._offered
+        return self.cpu / cpu + self.memory / memory
+
+    def takes(self, requests: Resources) -> bool:
+        """Whether a pod with these requests fits; what is not asked for never lacks."""
+        return (
+            self.pods > 0
+            and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
+            and (not requests.memory or self.memory >= requests.memory)
+            and (not requests.others or all(self._free(name) >= amount for name, amount in requests.others))
+        )
+
+    def account(self, requests: Resources, sign: int) -> None:
+        """Take a pod in (-1: less is free), or let it out (+1)."""
+        self.cpu += sign * requests.cpu_milli
+        self.memory += sign * requests.memory
+        self.pods += sign
+        if requests.others:
+            for name, amount in requests.others:
+                self.others[name] = self._free(name) + sign * amount
+
+    def _free(self, name: str) -> int:
+        return self.others.get(name, 1 if name.startswith(HOST_PORT) else _PLENTY)
+
+
+@dataclass(slots=True)
+class Matching:
+    """What pods that ask the same of a node itself have to choose from: the nodes that match them and take new pods.
+
+    `returns`: what is closed takes these pods all the same, for they tolerate cordons.
+    `too_much` is the smallest demand that found no room since the last change of what is open, which is `closing`.
+    `untainted` is the same without the nodes that have the soft taint, None where these pods do not mind it, or it has
+    not been asked for; `known` is how many of the nodes that lost it are in there already. `names` are all its nodes'.
+    """
+
+    nodes: list[FreeCapacity]
+    returns: bool = False
+    minds_taint: bool = False
+    names: frozenset[str] = frozenset()
+    next: int = 0
+    too_much: Resources | None = None
+    closing: int = 0
+    untainted: "Matching | None" = None
+    known: int = 0
+
+    def is_too_small_for(self, requests: Resources) -> bool:
+        """Whether no more than these requests has found no room before."""
+        bound = self.too_much
+        return (
+            bound is not None
+            and requests.cpu_milli >= bound.cpu_milli
+            and requests.memory >= bound.memory
+            and (not bound.others or requests.others == bound.others)
+        )
+
+
+@dataclass(slots=True)
+class Scores:
+    """How a scheduler chooses of the nodes that take a pod: the fewest pods of its owner, then the most that is free.
+
+    `siblings` counts pods by the UID of their owner and by node. `draw` decides between nodes that are equal.
+    """
+
+    siblings: Counter[tuple[str, str]]
+    draw: int = 0
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, draw: int) -> "Scores":
+        """For the pods of a snapshot."""
+        standing = (pod for pod in snapshot.pods if pod.owner and pod.node and not pod.finished)
+        return cls(Counter((_owner(pod), pod.node) for pod in standing), draw)
+
+    def count(self, pod: Pod, node: str, sign: int) -> None:
+        """A pod comes to a node (+1), or leaves it (-1)."""
+        self.siblings[_owner(pod), node] += sign
+
+    def choice(self, pod: Pod, nodes: Iterable[FreeCapacity]) -> FreeCapacity | None:
+        """The best; of equal ones another in each draw, so that as many draws as there are equal ones try them all."""
+        owner, best, equal = _owner(pod), (0, 0.0), list[FreeCapacity]()
+        for node in nodes:
+            score = -self.siblings.get((owner, node.name), 0), node.free_share
+            if not equal or score > best:
+                best, equal = score, [node]
+            elif score == best:
+                equal.append(node)
+        if len(equal) > 1:
+            equal.sort(key=lambda node: blake2b(f"{pod.key} {node.name}".encode(), digest_size=8).digest())
+        return equal[self.draw % len(equal)] if equal else None
+
+
+def _owner(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner else pod.uid
+
+
+def requests_in_words(requests: Resources) -> str:
+    """Requests as manifests write them."""
+    cpu = f"{requests.cpu_milli}m CPU" if requests.cpu_milli % 1000 else f"{requests.cpu_milli // 1000} CPU"
+    further = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in requests.others)
+    return ", ".join((cpu, f"{requests.memory >> 20}Mi memory", *further))
