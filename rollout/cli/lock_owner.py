@@ -4,11 +4,11 @@ import socket
 from pathlib import Path
 
 from rollout.adapters.journal import SUFFIX, is_let_go, read_journal, runs_directory
-from rollout.execution.lease import StandingLease
+from rollout.execution.lease import LeaseState
 from rollout.model.names import is_run_id
 
 
-def has_ended_here(lease: StandingLease) -> bool:
+def has_ended_here(lease: LeaseState) -> bool:
     """Whether the process that holds the lock was on this machine, and is surely gone.
 
     Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its

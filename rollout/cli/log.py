@@ -22,8 +22,8 @@ from rollout.adapters.local_files import open_output
 from rollout.cli.failures import causes, exit_code, has_trace
 from rollout.cli.terminal import SAID, say, write_beside
 from rollout.errors import InputError, RolloutError
+from rollout.execution.base.reporting import EVENTS
 from rollout.model.text import elapsed, printable
-from rollout.report.observers import EVENTS
 
 _ROOT = "rollout"
 _STAGES = logging.getLogger("rollout.stage")

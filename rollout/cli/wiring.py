@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rollout.adapters.notify import Destination
     from rollout.cli.settings.schema import Cluster, Notify
     from rollout.execution.base.deadline import Deadline
+    from rollout.execution.gates.checks import NodePlaybooks
     from rollout.execution.gates.gates import AlertSource, GatePorts
-    from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
@@ -166,7 +166,7 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
 
 def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.gates.playbooks import Occasion
+    from rollout.execution.gates.checks import Occasion
 
     by_occasion = {
         Occasion.PRE_REBOOT: settings.reboot.pre_playbook,

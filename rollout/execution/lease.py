@@ -1,24 +1,34 @@
-"""The Lease as it stands on the wire, and what reading it tells of the lock."""
+"""The Lease of the lock, and whether its holder is alive: the one place that judges it, for one look or for many.
 
-from dataclasses import dataclass
+That it is dead is told by our own clock alone: it has let its whole duration pass while we watched; or its process was
+on this machine, and has ended. That it lives is told by a renewal that we see, or by one that is as young as a living
+holder's is, both by the API server's clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiNotFoundError
+from rollout.errors import ApiNotFoundError, LockedError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.memory import moment
-from rollout.ports import ClusterApi
+from rollout.model.quantity import Duration
+from rollout.model.text import elapsed, printable
+from rollout.ports import Clock, ClusterApi
 
 SECONDS = 30
 RENEWALS_PER_DURATION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class StandingLease:
+class LeaseState:
     """The Lease as it stands: who holds it (empty: nobody) for which `run`, and a word that renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
@@ -40,7 +50,7 @@ class StandingLease:
         return self.renewal * RENEWALS_PER_DURATION
 
 
-NO_LEASE = StandingLease("", "", 0.0)
+NO_LEASE = LeaseState("", "", 0.0)
 
 
 class LeaseMeta(msgspec.Struct, rename="camel"):
@@ -92,18 +102,188 @@ class Lease(msgspec.Struct):
         return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
 
     @property
-    def standing(self) -> StandingLease:
+    def state(self) -> LeaseState:
         """What it says of the lock."""
         seconds = self.spec.lease_duration_seconds or SECONDS
         run, process = (self.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
         renewal, renewed = seconds / RENEWALS_PER_DURATION, moment(self.spec.renew_time or "")
-        return StandingLease(self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process)
+        return LeaseState(self.held_by, self.renewal, renewal, run, renewed, self.metadata.written, process)
 
 
-def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
+def read_lease(api: ClusterApi, namespace: str) -> LeaseState:
     """Return the Lease as it stands; one that nobody holds where there is none."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
     try:
-        return decode(api.get(path), Lease, path).standing
+        return decode(api.get(path), Lease, path).state
     except ApiNotFoundError:
         return NO_LEASE
+
+
+# A renewal takes a moment to arrive, on a busy machine more than one.
+_ON_ITS_WAY = 2.0
+_PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What one look at the Lease tells, before anybody watches it.
+
+    `age` is how many seconds ago the holder renewed it, None where that is not known; `one_clock`: by the API server's
+    clock alone, else the holder's is held against that. `has_ended`: its process was on this machine, and is gone.
+    """
+
+    holder: str
+    age: float | None = None
+    lease: LeaseState = NO_LEASE
+    one_clock: bool = False
+    has_ended: bool = False
+
+    @property
+    def alive(self) -> bool | None:
+        """Whether a process holds it; None where one look does not tell. False is sure, True is as of its last sign."""
+        if not self.holder or self.has_ended:
+            return False
+        if self.age is not None and self.age <= self.lease.renewal + _ON_ITS_WAY:
+            return True
+        return False if self.is_out_of_date else None
+
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether its whole duration has passed without a sign, by one clock; whole seconds are what that tells."""
+        return self.one_clock and self.age is not None and self.age > self.lease.duration + _ON_ITS_WAY
+
+
+def glance(lease: LeaseState, now: datetime | None, *, has_ended: bool = False) -> Glance:
+    """Return what the Lease tells at the API server's time `now`; None before it has told it."""
+    seen = lease.written or lease.renewed
+    age = max(0.0, (now - seen).total_seconds()) if now and seen else None
+    return Glance(lease.holder, age, lease, one_clock=lease.written is not None, has_ended=has_ended)
+
+
+class Holder(Enum):
+    """What a watch knows of whoever holds the lock."""
+
+    NOBODY = auto()
+    UNKNOWN = auto()
+    ALIVE = auto()
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """The Lease as it was seen last, since when it stands so, and what that tells at once."""
+
+    lease: LeaseState = NO_LEASE
+    since: float = 0.0
+    renewed: bool = False
+    ended: bool = False
+
+
+class LeaseWatch:
+    """Watches a Lease from look to look: a holder renews it, or lets its whole duration pass and is gone.
+
+    `has_ended` says whether a holder's process was on this machine, and surely is no more.
+    """
+
+    def __init__(self, clock: Clock, has_ended: Callable[[LeaseState], bool] = lambda _lease: False) -> None:
+        self.clock = clock
+        self._has_ended = has_ended
+        self._sight = _Sight()
+
+    @property
+    def holder(self) -> str:
+        """Who held it at the last look; empty for nobody."""
+        return self._sight.lease.holder
+
+    @property
+    def stale(self) -> str:
+        """The version that went unrenewed for so long that the lock may be taken; empty where it may not."""
+        return self._sight.lease.version if self.state is Holder.GONE else ""
+
+    @property
+    def unrenewed(self) -> float:
+        """For how many seconds it was seen as it stands."""
+        return self.clock.monotonic() - self._sight.since
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a living holder would have renewed it twice meanwhile: only then may that be said."""
+        return self.unrenewed >= 2 * self._sight.lease.renewal
+
+    def look(self, lease: LeaseState, now: datetime | None = None) -> Holder:
+        """Take the Lease as it stands now, and say what that tells of its holder.
+
+        At the API server's time `now` a renewal that is young by its clock is a sign of life; without it, only one that
+        is seen to come. An old one says nothing: one of several servers may be slow.
+        """
+        before, at_once = self._sight, glance(lease, now)
+        is_young = at_once.one_clock and at_once.alive is True
+        if (lease.holder, lease.version) != (before.lease.holder, before.lease.version):
+            is_same = bool(lease.holder) and lease.holder == before.lease.holder
+            before = _Sight(lease, self.clock.monotonic(), is_same or is_young)
+        self._sight = replace(before, ended=before.ended or self._has_ended(lease))
+        return self.state
+
+    @property
+    def state(self) -> Holder:
+        """What is known by now."""
+        sight = self._sight
+        if not sight.lease.holder:
+            return Holder.NOBODY
+        if sight.ended or self.unrenewed >= sight.lease.duration:
+            return Holder.GONE
+        return Holder.ALIVE if sight.renewed else Holder.UNKNOWN
+
+
+def await_sign(
+    watch: LeaseWatch,
+    read: Callable[[], LeaseState],
+    notice: Callable[[str], None],
+    now: Callable[[], datetime | None] = lambda: None,
+) -> Holder:
+    """Return what is known of a holder once it has had the time to renew the Lease, where one look does not tell.
+
+    `read` gives the Lease as it stands, `now` the API server's time, by which one look tells a living holder from one
+    that is late; `notice` hears of the watch before it begins.
+    """
+    lease = read()
+    is_late = glance(lease, now()).one_clock and now() is not None
+    if watch.look(lease, now()) is not Holder.UNKNOWN or is_late:
+        return watch.state
+    seconds = lease.renewal + _ON_ITS_WAY
+    notice(f"watching up to {Duration(round(seconds))} for {lease.holder} to renew the lock")
+    while watch.state is Holder.UNKNOWN and watch.unrenewed < seconds:
+        watch.clock.sleep(_PAUSE)
+        watch.look(read(), now())
+    return watch.state
+
+
+def locked(lease: LeaseState, namespace: str, *, age: float | None = None) -> LockedError:
+    """Return the refusal beside a living rollout: who runs it and where, how to watch it, and how to stop it.
+
+    `age` is how many seconds ago its process renewed the lock, None where that is not known.
+    """
+    place, _, process = lease.holder.rpartition("/")
+    what, watching = "a rollout is running", "rollout status --watch"
+    if is_fleetlock_run(lease.run):
+        what, watching = "the FleetLock server is taking hosts through their reboots", "rollout fleetlock status"
+    signs = [f"process {process}"] if process.isdecimal() else []
+    signs += [f"renewed {elapsed(age)} ago"] if age is not None else []
+    where = printable(place if process.isdecimal() else lease.holder) or "another process"
+    left = lease.duration - (age or 0.0)
+    return LockedError(
+        f"{what} on {where}" + (f" ({', '.join(signs)})" if signs else ""),
+        details=(
+            f"To watch it:     {watching}",
+            "To stop it:      rollout pause --all        (it finishes the nodes in flight)",
+        ),
+        hint=f"If its process is gone: the lock ends by itself in {elapsed(max(1.0, left))}, "
+        f"or at once with: {unlocking(lease, namespace)}",
+    )
+
+
+def unlocking(lease: LeaseState, namespace: str) -> str:
+    """Return what takes it from a holder that is gone; a Lease that names no run can only be deleted."""
+    deletion = f"kubectl -n {namespace} delete lease {marks.LEASE_NAME}"
+    command = "abort" if is_fleetlock_run(lease.run) else "resume"
+    return f"rollout {command} --force-unlock {lease.run}" if lease.run else deletion

@@ -28,8 +28,17 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.patience import Silence
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import RENEWALS_PER_DURATION, SECONDS, Lease, LeaseMeta, StandingLease
-from rollout.execution.lock_holder import Holder, LeaseWatch, locked, unlocking
+from rollout.execution.lease import (
+    RENEWALS_PER_DURATION,
+    SECONDS,
+    Holder,
+    Lease,
+    LeaseMeta,
+    LeaseState,
+    LeaseWatch,
+    locked,
+    unlocking,
+)
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.quantity import Duration
@@ -104,7 +113,7 @@ class LeaseLock:
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = 0.0
-        self._standing = LeaseMeta(marks.LEASE_NAME)
+        self._stored = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
         self._transitions = 0
         self._lost_to: str | None = None
@@ -154,7 +163,7 @@ class LeaseLock:
             return
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
-        self._standing, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
+        self._stored, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self._api.replace(self._path, self._body()), lease)
 
     def _claim(self, write: Callable[[], bytes], before: Lease | None = None) -> None:
@@ -166,7 +175,7 @@ class LeaseLock:
                 current = self._read()
                 if current is None or not (self._is_mine(current) or _is_as(before, current)):
                     raise _taken_meanwhile(current) from error
-                self._standing, self._renewed_at = current.metadata, self._clock.monotonic()
+                self._stored, self._renewed_at = current.metadata, self._clock.monotonic()
                 if self._is_mine(current):
                     return
             else:
@@ -193,10 +202,10 @@ class LeaseLock:
 
     def _is_unlocked(self, lease: Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
-        run = lease.standing.run
+        run = lease.state.run
         if self._terms.unlock not in ("", run):
             held = f"{lease.held_by} holds the lock {f'for run {run}' if run else 'and names no run'}"
-            unlock = unlocking(lease.standing, self._terms.namespace)
+            unlock = unlocking(lease.state, self._terms.namespace)
             raise BlockedError(
                 f"--force-unlock {self._terms.unlock}, but {held}",
                 hint=f"Once you are sure that no process is working on it: {unlock}",
@@ -208,22 +217,22 @@ class LeaseLock:
         if self._is_watched and self._watch.holder != lease.held_by:
             raise _taken_meanwhile(lease)
         said = 0.0
-        while (state := self._watch.look(lease.standing)) is not Holder.GONE:
+        while (state := self._watch.look(lease.state)) is not Holder.GONE:
             if state is Holder.NOBODY:
                 raise LockedError("another rollout was running, and has just ended", hint=_PLAN_AGAIN)
             if state is Holder.ALIVE:
-                raise locked(lease.standing, self._terms.namespace)
+                raise locked(lease.state, self._terms.namespace)
             if said == 0.0 or (self._watch.is_silent and self._watch.unrenewed - said >= _SAID_AGAIN):
                 said = max(self._watch.unrenewed, 0.001)
-                self._notice(self._waiting(lease.standing))
-            self._sleep(min(1.0, lease.standing.renewal))
+                self._notice(self._waiting(lease.state))
+            self._sleep(min(1.0, lease.state.renewal))
             current = self._read()
             if current is None:
                 return lease
             lease = current
         return lease
 
-    def _waiting(self, lease: StandingLease) -> str:
+    def _waiting(self, lease: LeaseState) -> str:
         """For whom it waits, and for how long; that it was not renewed only once it surely should have been."""
         left = Duration(round(max(1.0, lease.duration - self._watch.unrenewed)))
         if self._watch.is_silent:
@@ -234,7 +243,7 @@ class LeaseLock:
         )
 
     def _note(self, answer: bytes) -> None:
-        self._standing = decode(answer, Lease, self._path).metadata
+        self._stored = decode(answer, Lease, self._path).metadata
         self._renewed_at = self._clock.monotonic()
         self._silence.over(marks.LEASE_NAME)
 
@@ -279,7 +288,7 @@ class LeaseLock:
         if current is None or not self._is_mine(current):
             self._lost_to = current.held_by if current else ""
             return None
-        self._standing = current.metadata
+        self._stored = current.metadata
         return self._hurried.replace(self._path, self._body())
 
     def _release(self) -> None:
@@ -309,18 +318,18 @@ class LeaseLock:
         except ApiConflictError:
             current = self._read_once(api)
             if current is not None and self._is_mine(current):
-                self._standing = current.metadata
+                self._stored = current.metadata
                 api.replace(self._path, self._body(released=True))
 
     def _body(self, *, released: bool = False) -> dict[str, Any]:
         """As it is to stand; what others have written on it stays."""
         now, terms = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._terms
         self._acquired = self._acquired or now
-        metadata = self._standing.with_ours({} if released else terms.annotations)
+        metadata = self._stored.with_ours({} if released else terms.annotations)
         metadata |= {"name": marks.LEASE_NAME, "namespace": terms.namespace}
-        if self._standing.resource_version:
+        if self._stored.resource_version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
-            metadata |= {"resourceVersion": self._standing.resource_version, "uid": self._standing.uid}
+            metadata |= {"resourceVersion": self._stored.resource_version, "uid": self._stored.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

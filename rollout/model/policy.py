@@ -122,3 +122,7 @@ class Policy:
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)
+
+    def failures_allowed(self, selected: int) -> int:
+        """How many failed nodes of so many end the rollout: one at least."""
+        return max(1, self.max_failures.of(selected))

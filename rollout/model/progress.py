@@ -52,6 +52,11 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
     FAILED = "failed"
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether its node failed: one that was not touched, or was given back because somebody asked, did not."""
+        return self not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:

@@ -1,20 +1,18 @@
-"""What counts against --max-unavailable, for plans, rollouts and FleetLock alike; and whether one more node may go.
+"""--max-unavailable, for plans, rollouts and FleetLock alike: which nodes count, and whether one more may go."""
 
-Of the control plane none may go while another is away, or is not well: asked by plans, and right before the cordon.
-"""
-
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rollout.model import marks
-from rollout.model.cluster import Node, Pod, PodPhase
+from rollout.model.cluster import Node
 from rollout.model.node_marks import is_begun
 from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import Phase
 from rollout.model.text import printable, shortened
-from rollout.planning.eligibility import is_control_plane
-from rollout.planning.pools import limits_in, pools_of
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.pools import pools_of
 
 _NAMED = 5
 
@@ -46,7 +44,7 @@ def is_claimed(node: Node) -> bool:
     return node.annotations.get(marks.PHASE) == Phase.PENDING
 
 
-def used_up_by(node: Node, limit: str) -> Blocker:
+def _used_up_by(node: Node, limit: str) -> Blocker:
     """What a plan says of a node that is away, where nothing is left of this limit."""
     way_out = "`rollout abort` gives it back" if node.is_ready else "fix it"
     message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
@@ -65,14 +63,45 @@ class AwayLimit:
     members: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    def among(cls, policy: Policy, selected: Collection[Node], nodes: Iterable[Node]) -> "AwayLimit":
+        """Percentages are of the `selected` nodes; a node is in the pool that its labels say."""
+        pools = pools_of(policy)
+        members = {node.name: pools.of(node.labels) for node in nodes} if policy.pools else {}
+        return cls._of(policy, len(selected), pools.sizes(selected), members)
+
+    @classmethod
     def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
         """`selected` is what percentages are of. Planned nodes are where the plan says, others where labels do."""
-        most = plan.policy.max_unavailable.of(selected)
         if not plan.policy.pools:
-            return cls(most)
+            return cls._of(plan.policy, selected, {}, {})
         pools = pools_of(plan.policy)
-        members = {node.name: pools.of(node.labels) for node in nodes} | {node.name: node.pool for node in plan.nodes}
-        return cls(most, limits_in(plan), members)
+        planned = [(node.name, node.pool) for node in plan.nodes]
+        left_out = [(exclusion.node, exclusion.pool) for exclusion in plan.excluded]
+        chosen = (pool for name, pool in (*planned, *left_out) if not excluded_by_name(name, plan.selection))
+        members = {node.name: pools.of(node.labels) for node in nodes} | dict(planned)
+        return cls._of(plan.policy, selected, Counter(chosen), members)
+
+    @classmethod
+    def _of(cls, policy: Policy, total: int, sizes: Mapping[str, int], members: Mapping[str, str]) -> "AwayLimit":
+        own = {pool.name: pool.max_unavailable for pool in policy.pools if pool.max_unavailable is not None}
+        limits = {name: most.of(sizes.get(name, 0)) for name, most in own.items()}
+        return cls(policy.max_unavailable.of(total), limits, members)
+
+    def beside(self, away: Collection[str]) -> "AwayLimit":
+        """What these leave of it; below one where they use it up."""
+        gone = Counter(self.members.get(name, "") for name in away)
+        left = {name: most - gone[name] for name, most in self.limits.items()}
+        return replace(self, most=self.most - len(away), limits=left)
+
+    def blockers(self, away: Sequence[Node], policy: Policy, planned: Collection[str]) -> Iterator[Blocker]:
+        """Nodes that use up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
+        left, pools = self.beside([node.name for node in away]), pools_of(policy)
+        if left.most < 1 and planned:
+            yield from (_used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away)
+        for node in away:
+            pool = self.members.get(node.name, "")
+            if pool in planned and left.limits.get(pool, 1) < 1:
+                yield _used_up_by(node, f"max-unavailable {pools.rules(pool).max_unavailable} of the pool {pool}")
 
     def why_full(self, node: str, away: Collection[str]) -> str:
         """Who uses up the limit, or that of this node's pool; empty where the node may go while those are away."""
@@ -93,54 +122,3 @@ class AwayLimit:
             if why := self.why_full(node.name, away):
                 by_reason.setdefault(why, []).append(node)
         return by_reason
-
-
-@dataclass(frozen=True, slots=True)
-class ControlPlane:
-    """Its nodes, each with why it is away (empty where it is not), and their static pods: k3s has none of these."""
-
-    nodes: Mapping[str, str]
-    pods: tuple[Pod, ...]
-
-    @classmethod
-    def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
-        """Static pods that have ended for good, and were meant to, are no part of it."""
-        names = {node.name: why_away(node) for node in nodes if is_control_plane(node, policy)}
-        own = (pod for pod in pods if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED)
-        return cls(names, tuple(sorted(own, key=lambda pod: pod.key)))
-
-    def blockers(self, node: str) -> tuple[Blocker, ...]:
-        """Why this node may not go: others that are away, their static pods that are not Ready; else etcd's majority.
-
-        An etcd of one member has none without it at any time: such a control plane is away with its node.
-        """
-        if node not in self.nodes:
-            return ()
-        unwell = [*self._away(node), *self._unready(node)]
-        beside = "and no other node of the control plane may be away beside it: fix it, or use --allow blocked"
-        objections = [(subject, f"{why}, {beside}") for subject, why in unwell] or self._without_majority(node)
-        return tuple(Blocker(node, BlockerKind.CONTROL_PLANE_UNHEALTHY, subject, why) for subject, why in objections)
-
-    def _away(self, node: str) -> Iterator[tuple[str, str]]:
-        return ((f"node/{name}", why) for name, why in sorted(self.nodes.items()) if why and name != node)
-
-    def _unready(self, node: str) -> Iterator[tuple[str, str]]:
-        for pod in self.pods:
-            if pod.node != node and not pod.ready and not self.nodes[pod.node]:
-                since = f" since {pod.unready_since}" if pod.unready_since else ""
-                yield f"pod/{pod.key}", f"is not Ready on {pod.node}{since}"
-
-    def _without_majority(self, node: str) -> Iterator[tuple[str, str]]:
-        members = {pod.node: pod for pod in self.pods if _is_etcd(pod)}
-        needed, left = len(members) // 2 + 1, sum(pod.ready for name, pod in members.items() if name != node)
-        if node in members and len(members) > 1 and left < needed:
-            message = (
-                f"is one of {len(members)} members of etcd on {node}, which needs {needed} and would have {left} "
-                "without it: add a member, or use --allow blocked"
-            )
-            yield f"pod/{members[node].key}", message
-
-
-def _is_etcd(pod: Pod) -> bool:
-    """As kubeadm labels it, or names it."""
-    return pod.labels.get("component") == "etcd" or pod.name == f"etcd-{pod.node}"

@@ -155,14 +155,18 @@ def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
     return f"it {trouble(memory.nodes[node])}: not tried again before {until}"
 
 
-def trouble(failures: NodeFailures) -> str:
-    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`."""
+def trouble(failures: NodeFailures, when: str = "") -> str:
+    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+
+    `when` is that time in other words.
+    """
     times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
+    when = when or f"at {failures.at}"
     if failures.outcome == Outcome.SUCCEEDED:
-        return f"was rebooted at {failures.at}, which again changed nothing{times}"
+        return f"was rebooted {when}, which again changed nothing{times}"
     if failures.outcome == Outcome.ABORTED:
-        return f"gave its reboot up at {failures.at}{times}"
-    return f"failed at {failures.at} ({failures.outcome}{times})"
+        return f"gave its reboot up {when}{times}"
+    return f"failed {when} ({failures.outcome}{times})"
 
 
 def resting_until(memory: Memory, node: str, now: datetime | None) -> str:

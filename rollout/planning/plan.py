@@ -28,8 +28,9 @@ from rollout.model.plan import (
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
 from rollout.model.text import counted, shortened
-from rollout.planning.away import ControlPlane, is_away, used_up_by
+from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.budgets import BudgetIndex
+from rollout.planning.control_plane import ControlPlane
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
@@ -73,8 +74,8 @@ class PlanInputs:
     @property
     def remembering(self) -> Rules:
         """By what the memory is judged."""
-        policy, limit = self.policy, self.policy.max_failures.of(len(_chosen(self)))
-        return Rules(self.snapshot.read_at, max(1, limit), policy.include_held, self.unattended, self.retried)
+        policy, limit = self.policy, self.policy.failures_allowed(len(_chosen(self)))
+        return Rules(self.snapshot.read_at, limit, policy.include_held, self.unattended, self.retried)
 
     @property
     def pools(self) -> Pools:
@@ -114,12 +115,13 @@ def decide(inputs: PlanInputs) -> Decisions:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
     away = _away(inputs, drainable)
-    wave_limit = inputs.policy.max_unavailable.of(len(_chosen(inputs))) - len(away)
-    quotas = Quotas.of(pools, _chosen(inputs), away, max(1, wave_limit))
+    away_limit = AwayLimit.among(inputs.policy, _chosen(inputs), inputs.snapshot.nodes)
+    left = away_limit.beside([node.name for node in away])
+    quotas = Quotas.of(pools, _chosen(inputs), left)
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
-    limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable, pace))
+    limits = quotas.within(_limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
     pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
@@ -138,8 +140,8 @@ def decide(inputs: PlanInputs) -> Decisions:
         {item.node.name: item for item in drainable},
         _in_pools(exclusions, candidates, pools),
         (
-            *_start_blockers(inputs, away if wave_limit < 1 else (), drainable),
-            *quotas.blockers({piece.pool for piece in pieces}),
+            *(_rival_blockers(inputs) if drainable else ()),
+            *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
         ),
         limits,
         replace(layout, waves=waves),
@@ -360,16 +362,9 @@ def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
     return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
 
 
-def _start_blockers(inputs: PlanInputs, away: Sequence[Node], drainable: Sequence[Drainable]) -> list[Blocker]:
-    """`away` are the nodes that use up the limit, where there is no room beside them."""
-    if not drainable:
-        return []
+def _rival_blockers(inputs: PlanInputs) -> Iterator[Blocker]:
     coordinators = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    limit = f"--max-unavailable {inputs.policy.max_unavailable}"
-    return [
-        *(Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators),
-        *(used_up_by(node, limit) for node in away),
-    ]
+    return (Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators)
 
 
 def _login_warnings(

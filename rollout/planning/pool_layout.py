@@ -8,15 +8,14 @@ whatever other pools do, and pools of different strategies share no wave.
 How many nodes of each pool may go at once: its own limit, its ramp, and its nodes that are away already.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node
-from rollout.model.plan import Blocker
 from rollout.model.policy import Strategy
-from rollout.planning.away import used_up_by
+from rollout.planning.away import AwayLimit
 from rollout.planning.packing import joining
-from rollout.planning.pools import Pools, own_limits, predecessors
+from rollout.planning.pools import Pools, predecessors
 from rollout.planning.sharing import Limits, Piece
 from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
 
@@ -36,23 +35,21 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Of all pools. `left` is what the nodes that are away have left of the limits that pools have of their own."""
+    """Of all pools."""
 
     pools: Pools
     by_pool: Mapping[str, Quota]
-    left: Mapping[str, int]
-    away: Sequence[Node]
 
     @classmethod
-    def of(cls, pools: Pools, chosen: Sequence[Node], away: Sequence[Node], most: int) -> "Quotas":
-        """Percentages are of the `chosen` nodes; `most` may go at once of all together."""
-        sizes, gone = pools.sizes(chosen), pools.sizes(away)
-        left = {name: limit - gone.get(name, 0) for name, limit in own_limits(pools.policy, sizes).items()}
+    def of(cls, pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> "Quotas":
+        """Percentages are of the `chosen` nodes; `left` is what the nodes that are away leave of the limit."""
         by_pool = {
-            name: Quota(max(1, left.get(name, most)), tuple(step.of(size) for step in pools.rules(name).ramp))
-            for name, size in {"": 0, **sizes}.items()
+            name: Quota(
+                max(1, left.limits.get(name, left.most)), tuple(step.of(size) for step in pools.rules(name).ramp)
+            )
+            for name, size in {"": 0, **pools.sizes(chosen)}.items()
         }
-        return cls(pools, by_pool, left, away)
+        return cls(pools, by_pool)
 
     def within(self, limits: Limits) -> Limits:
         """The rollout's limits with those of the pools of which fewer may go at once than of all nodes together."""
@@ -66,14 +63,6 @@ class Quotas:
         pool = self.pools.of(node.labels)
         key = pool_key(pool)
         return replace(piece, pool=pool, load={**piece.load, key: 1} if key in limits.allowed else piece.load)
-
-    def blockers(self, planned: Collection[str]) -> Iterator[Blocker]:
-        """Nodes that are away, and use up the limit of a pool that has nodes to take; `planned` are those pools."""
-        for node in self.away:
-            pool = self.pools.of(node.labels)
-            if pool in planned and self.left.get(pool, 1) < 1:
-                most = self.pools.rules(pool).max_unavailable
-                yield used_up_by(node, f"max-unavailable {most} of the pool {pool}")
 
 
 _TOGETHER = noted("side by side, as far as their limits and the rollout's allow")

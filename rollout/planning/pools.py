@@ -10,9 +10,7 @@ from functools import lru_cache
 
 from rollout.errors import UsageError
 from rollout.model.cluster import LabelSelector, Node
-from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool
-from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
 
 DEFAULT = "default"
@@ -124,20 +122,3 @@ def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
     for name in names[:-1]:
         before[name] = frozenset(after[name]).union(*(before[earlier] for earlier in after[name]))
     return before | {DEFAULT: frozenset(names[:-1])}
-
-
-def limits_in(plan: RolloutPlan) -> Mapping[str, int]:
-    """Most nodes unavailable at once, by pool, of those that have a limit of their own beside the rollout's."""
-    members = [(node.name, node.pool) for node in plan.nodes]
-    members += [(exclusion.node, exclusion.pool) for exclusion in plan.excluded]
-    sizes = Counter(pool for name, pool in members if not excluded_by_name(name, plan.selection))
-    return own_limits(plan.policy, sizes)
-
-
-def own_limits(policy: Policy, sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """The same, where the pools have so many nodes."""
-    return {
-        pool.name: pool.max_unavailable.of(sizes.get(pool.name, 0))
-        for pool in policy.pools
-        if pool.max_unavailable is not None
-    }

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from tabulate import tabulate
 
-from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.names import natural_key
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, TimeEstimate
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened

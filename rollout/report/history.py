@@ -15,7 +15,6 @@ from rollout.model.progress import (
     NodeFinished,
     NodeStep,
     Notice,
-    Outcome,
     Phase,
     PodBlocked,
     PodReleased,
@@ -39,6 +38,7 @@ from rollout.report.lines import (
 )
 from rollout.report.rules import changed_rules
 from rollout.report.run_view import RunView
+from rollout.report.sentences import what_happened
 from rollout.report.summary import findings_text, moves_text, tallied
 
 
@@ -149,27 +149,25 @@ def _history(view: RunView, moments: tuple[Moment, ...]) -> RunHistory:
     )
 
 
-def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return a type of line
+def _moment(line: AnyLine) -> Moment | None:  # noqa: PLR0911 - one return a type of line
     """What a line says in words; None where it is nothing to tell."""
     at = timestamp(line.at)
     match line:
         case RunRecord():
             return Moment(at, "", f"{line.command} by {line.by}")
-        case WaveStarted():
-            return Moment(at, "", f"wave {line.index} of {line.waves}: {', '.join(line.nodes)}")
-        case WaveSettling():
-            return Moment(at, "", f"wave {line.index} settles: {line.waiting_for}", repeats=True)
         case NodeStep():
             is_detail = bool(line.detail) or line.phase in (Phase.PENDING, Phase.DONE)
-            return Moment(at, line.node, _joined(line.phase, line.detail), detail=is_detail)
+            return Moment(at, line.node, what_happened(line), detail=is_detail)
         case PodBlocked():
             return Moment(at, line.node, f"{line.pod} is held back by {line.budget}", repeats=True)
-        case PodReleased():
-            return Moment(at, line.node, f"{line.pod} may go", repeats=True)
         case NodeFinished():
-            return _finished(at, line)
-        case VersionHeld() | Notice():
-            return Moment(at, "", line.message)
+            hints = (f"hint: {line.hint}",) if line.hint else ()
+            return Moment(at, line.node, what_happened(line), (*findings_text(line.findings), *hints))
+        case WaveSettling() | PodReleased():
+            node = line.node if isinstance(line, PodReleased) else ""
+            return Moment(at, node, what_happened(line), repeats=True)
+        case WaveStarted() | VersionHeld() | Notice():
+            return Moment(at, "", what_happened(line))
         case AbortedRecord():
             groups = ((line.reverted, "given back"), (line.left, "left as they are"))
             given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
@@ -180,13 +178,6 @@ def _moment(line: AnyLine) -> Moment | None:  # noqa: C901, PLR0911 - one return
             return None
         case _:
             assert_never(line)
-
-
-def _finished(at: str, line: NodeFinished) -> Moment:
-    now_on = f", now on {line.version}" if line.outcome is Outcome.SUCCEEDED else ""
-    took = f" after {elapsed(line.seconds)}" if line.seconds else ""
-    further = (*findings_text(line.findings), *((f"hint: {line.hint}",) if line.hint else ()))
-    return Moment(at, line.node, _joined(f"{line.outcome}{took}{now_on}", line.message), further)
 
 
 def _end(at: str, line: SummaryLine) -> Moment:

@@ -7,7 +7,7 @@ from typing import IO
 
 import msgspec
 
-from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import NodeResult, PlanReady, RunFinished, RunResult, StepEvent

@@ -1,6 +1,6 @@
 """From a run's events to what those are sent who do not watch it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -10,7 +10,6 @@ from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
-    Outcome,
     PlanReady,
     PodBlocked,
     RunFinished,
@@ -20,36 +19,12 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
+from rollout.report.run_view import RunView
+from rollout.report.sentences import owned_pod, why_held
 from rollout.report.summary import next_step, tallied
 
 WATCH = "rollout status --run"
 _PARTS = 4
-# What was not touched, or given back because somebody asked for it.
-_NO_FAILURES = frozenset({Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED})
-
-
-@dataclass(slots=True)
-class _WaveUnderWay:
-    """A wave's figures so far; `last_told` is how many of its nodes had ended when it was last told of."""
-
-    event: WaveStarted
-    left: set[str]
-    ended: int = 0
-    failed: int = 0
-    last_told: int = 0
-
-    def end(self, result: NodeFinished) -> None:
-        self.left.discard(result.node)
-        self.ended += 1
-        self.failed += result.outcome not in _NO_FAILURES
-
-    @property
-    def is_worth_telling(self) -> bool:
-        """Whether all have ended; of nodes that follow one another, whether a further quarter has."""
-        if self.event.in_flight is None or not self.left:
-            return not self.left
-        size = len(self.event.nodes)
-        return self.ended * _PARTS // size > self.last_told * _PARTS // size
 
 
 @dataclass(slots=True)
@@ -66,9 +41,8 @@ class Noteworthy:
     resumed: bool = False
     unattended: bool = False
     has_begun: bool = False
-    _wave: _WaveUnderWay | None = None
-    _ended: int = 0
-    _failed: int = 0
+    _view: RunView = field(default_factory=RunView)
+    _told_ended: int = 0
     _held: set[tuple[str, str]] = field(default_factory=set)
     _is_over: bool = False
 
@@ -93,13 +67,14 @@ class Noteworthy:
         return replace(note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id)
 
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[Note]:
+        if isinstance(event, WaveStarted):
+            yield from self._wave_done()
+            self._told_ended = 0
+        self._view.take(event)
         match event:
             case PlanReady() if self.plan.waves:
                 self.has_begun = True
                 yield self._started()
-            case WaveStarted():
-                yield from self._wave_done()
-                self._wave = _WaveUnderWay(event, set(event.nodes))
             case PodBlocked():
                 yield from self._blocked(event)
             case NodeFinished():
@@ -139,42 +114,48 @@ class Noteworthy:
         if held < self.held_after or key in self._held:
             return
         self._held.add(key)
-        owner = f" ({printable(event.owner)})" if event.owner else ""
-        is_counted = event.needs is not None and event.has is not None
-        why = f"needs {event.needs} healthy pods, has {event.has}" if is_counted else printable(event.message)
         by, left = printable(event.budget) or "the API server", elapsed(max(0.0, event.seconds_left))
         yield Note(
             event=NotifyEvent.HELD,
             level=Level.WARNING,
             node=event.node,
             title=f"{printable(event.node)} is held by {by} for {elapsed(held)}",
-            body=f"Pod {printable(event.pod)}{owner} cannot be evicted: {why}.\nThe drain fails in {left}.",
+            body=f"Pod {owned_pod(event)} cannot be evicted: {why_held(event)}.\nThe drain fails in {left}.",
             next=_look_at(event),
         )
 
     def _node(self, result: NodeFinished) -> Iterator[Note]:
-        self._ended += 1
-        if result.outcome not in _NO_FAILURES:
-            self._failed += 1
+        if result.outcome.is_failure:
             yield _failed(result)
-        if self._wave is not None and result.node in self._wave.left:
-            self._wave.end(result)
-            if self._wave.is_worth_telling:
-                yield from self._wave_done()
+        if self._view.waves and result.node in self._view.waves[-1].nodes and self._has_come_far():
+            yield from self._wave_done()
+
+    def _has_come_far(self) -> bool:
+        """Whether all nodes of the wave have ended; of nodes that follow one another, whether a further quarter has."""
+        wave, ended = self._view.waves[-1], len(self._wave_ends())
+        size = len(wave.nodes)
+        is_further = ended * _PARTS // size > self._told_ended * _PARTS // size
+        return ended == size or (wave.in_flight is not None and is_further)
+
+    def _wave_ends(self) -> Sequence[NodeFinished]:
+        nodes = self._view.waves[-1].nodes if self._view.waves else ()
+        return [end for name in nodes if (end := self._view.nodes[name].end)]
 
     def _wave_done(self) -> Iterator[Note]:
         """How far the wave has come, unless that was told already."""
-        wave = self._wave
-        if wave is None or wave.ended == wave.last_told:
+        ends = self._wave_ends()
+        if len(ends) == self._told_ended:
             return
-        wave.last_told = wave.ended
-        ended = f"{wave.ended} of {counted(len(wave.event.nodes), 'node')} ended"
-        failed = f", {wave.failed} failed" if wave.failed else ""
-        whole = f"{self._ended} of {counted(self.plan.summary.nodes, 'node')} ended, {self._failed} failed"
+        self._told_ended = len(ends)
+        wave, failures = self._view.waves[-1], sum(end.outcome.is_failure for end in ends)
+        ended = f"{len(ends)} of {counted(len(wave.nodes), 'node')} ended"
+        failed = f", {failures} failed" if failures else ""
+        planned = counted(self.plan.summary.nodes, "node")
+        whole = f"{len(self._view.ended)} of {planned} ended, {self._view.failed} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
-            level=Level.WARNING if wave.failed else Level.INFO,
-            title=f"wave {wave.event.index} of {wave.event.waves}: {ended}{failed}",
+            level=Level.WARNING if failures else Level.INFO,
+            title=f"wave {wave.index} of {wave.of}: {ended}{failed}",
             body=f"Of the rollout: {whole}.",
             next=WATCH,
         )

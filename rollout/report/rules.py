@@ -1,12 +1,10 @@
-"""The rules of a plan in a few lines, as they stand now; and of a recorded run, in the words of the flags."""
+"""The rules of a plan, as they stand now, and of a recorded run: in the words that an operator writes them with."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from datetime import datetime
 
-from rollout.model.courtesy import CourtesyPolicy
-from rollout.model.detection import DEFAULT_SOURCES
-from rollout.model.gates import GatePolicy, WindowPolicy
+from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable, shortened
 from rollout.planning.document import policy_document
@@ -25,48 +23,11 @@ def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
 
 def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     """The same as pairs: which kind of rule, and what it says."""
-    if limits := ", ".join(_limits(policy)):
-        yield "limits", limits
-    yield from (("pool", text) for text in _pools(policy))
+    without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
+    if changed := _changed(policy_document(without_times)):
+        yield "rules", changed
     yield from _windows(policy.gates.windows, now)
-    yield from (("gate", text) for text in _gates(policy.gates))
-    yield from (("needed by", text) for text in _sources(policy))
-    yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
-    if policy.own_reboot_command:
-        # the command itself stands in no plan
-        yield "reboot", "the operator's own reboot.command"
     yield from ((_WEAKER, printable(text)) for text in _weakened(policy))
-
-
-def _limits(policy: Policy) -> Iterator[str]:
-    usual = Policy()
-    if policy.max_unavailable != usual.max_unavailable:
-        yield f"{policy.max_unavailable} at once"
-    if policy.canary:
-        yield f"canary {policy.canary}"
-    if policy.ramp:
-        yield f"ramp {', '.join(map(str, policy.ramp))}"
-    if policy.spread_by:
-        yield f"spread by {printable(policy.spread_by)}"
-    if policy.strategy != usual.strategy:
-        yield policy.strategy
-    if policy.max_failures != usual.max_failures:
-        yield f"ends after {policy.max_failures} failed"
-    times = {
-        "drain": (policy.drain.timeout, usual.drain.timeout),
-        "back": (policy.reboot_timeout, usual.reboot_timeout),
-        "Ready": (policy.ready_timeout, usual.ready_timeout),
-        "settle": (policy.settle_timeout, usual.settle_timeout),
-        "soak": (policy.gates.soak, usual.gates.soak),
-    }
-    yield from (f"{name} {own}" for name, (own, default) in times.items() if own != default)
-
-
-def _pools(policy: Policy) -> Iterator[str]:
-    for pool in policy.pools:
-        own = ((item.name.replace("_", "-"), getattr(pool, item.name)) for item in fields(pool))
-        rules = [f"{name} {said(value)}" for name, value in own if value and name not in ("name", "selector")]
-        yield printable("; ".join((f"{pool.name}, {pool.selector}", *rules)))
 
 
 def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
@@ -97,39 +58,8 @@ def _far(then: datetime, now: datetime) -> str:
     return f"{int(days)}d{int(rest // 3600):02}h" if days else elapsed(seconds)
 
 
-def _gates(gates: GatePolicy) -> Iterator[str]:
-    if gates.alerts.url:
-        yield f"alerts of {printable(gates.alerts.url)}"
-    for when, names in (("drain", gates.hooks.before), ("uncordon", gates.hooks.after)):
-        if names:
-            yield f"before the {when}: {printable(', '.join(names))}, {gates.hooks.timeout} at most"
-    if gates.blocking_pods:
-        yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
-
-
-def _sources(policy: Policy) -> Iterator[str]:
-    """What may ask for a reboot, where the operator has chosen that."""
-    if policy.detect != DEFAULT_SOURCES:
-        yield ", ".join(policy.detect) or "nothing"
-
-
-def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
-    delays = (("drain", courtesy.drain_delay), ("reboot", courtesy.reboot_delay))
-    if parts := [f"{what} delayed by {delay}" for what, delay in delays if delay]:
-        yield ", ".join(parts)
-    waiting = f"waited for, {courtesy.wait_for_users} at most" if courtesy.wait_for_users else "not waited for"
-    if courtesy.wall or courtesy.wait_for_users:
-        yield f"logged-in users are {'told and ' if courtesy.wall else ''}{waiting}"
-    labels = {"from the cordon on": courtesy.pre_reboot_node_labels, "at the end": courtesy.post_reboot_node_labels}
-    for when, written in labels.items():
-        if written:
-            yield printable(f"labels {when}: {', '.join(written)}")
-    if courtesy.fluo_labels:
-        yield "FLUO's labels kept up to date"
-
-
 def _weakened(policy: Policy) -> Iterator[str]:
-    """Limits and addresses stand above already."""
+    """What the flags and keys above say already is not said again."""
     above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
     return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))
 
@@ -185,9 +115,13 @@ def written_rules(policy: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def changed_rules(policy: Mapping[str, object] | None) -> str:
     """The rules that are not all defaults, as they would be written on a command line."""
+    return _changed(policy or {}) or "all defaults"
+
+
+def _changed(policy: Mapping[str, object]) -> str:
     usual = dict(_flat(policy_document(_USUAL)))
-    changed = (_as_flag(flag, value) for flag, value in _flat(policy or {}) if usual.get(flag) != value)
-    return printable(", ".join(changed)) or "all defaults"
+    changed = (_as_flag(flag, value) for flag, value in _flat(policy) if usual.get(flag) != value)
+    return printable(", ".join(changed))
 
 
 def said(value: object) -> str:

@@ -13,7 +13,6 @@ from rollout.model.progress import (
     NodeFinished,
     NodeStep,
     Notice,
-    Outcome,
     Phase,
     PlanReady,
     PodBlocked,
@@ -26,8 +25,6 @@ from rollout.model.progress import (
 )
 from rollout.report.lines import AbortedRecord, AnyLine, PlanLine, RunRecord, SummaryLine, ToldPlan
 from rollout.report.runs.model import PART_OF, PhaseReport, Stretch, WaveReport
-
-_NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED)
 
 
 @dataclass(slots=True)
@@ -149,8 +146,8 @@ class RunView:
 
     @property
     def failed(self) -> int:
-        """How many of these have not succeeded."""
-        return sum(not end.succeeded for end in self.ended)
+        """How many of these have failed."""
+        return sum(end.outcome.is_failure for end in self.ended)
 
     @property
     def not_done(self) -> Mapping[str, str]:
@@ -265,7 +262,7 @@ class RunView:
         node.leave(event.at)
         node.let_go(event.at)
         node.end, node.entered = event, heard
-        if event.outcome not in _NO_FAILURES:
+        if event.outcome.is_failure:
             self.failures.append(event)
         if self.waves and event.node in self.waves[-1].nodes:
             self.waves[-1] = replace(self.waves[-1], ended_at=max(event.at, self.waves[-1].begun_at))

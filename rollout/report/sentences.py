@@ -24,31 +24,43 @@ from rollout.model.progress import (
 )
 from rollout.model.text import counted, elapsed, printable, shortened
 from rollout.report.run_view import NodeView, RunView
+from rollout.report.runs.model import HoldReport
 
 
-def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
+def sentence(event: StepEvent) -> str:
     """What happened, safe to print."""
     match event:
         case PlanReady():
             return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
+        case PodBlocked():
+            return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
+        case RunFinished():
+            return ended(event.result)
+        case _:
+            node = f"{printable(event.node)}: " if isinstance(event, NodeStep | PodReleased | NodeFinished) else ""
+            return f"{node}{what_happened(event)}"
+
+
+def what_happened(
+    event: WaveStarted | WaveSettling | NodeStep | PodReleased | NodeFinished | VersionHeld | Notice,
+) -> str:
+    """The same without the node's name."""
+    match event:
         case WaveStarted():
-            names = shortened(event.nodes, most=8)
             title = wave_title(event.index, event.waves, event.in_flight)
-            return f"{title}: {names} ({printable(event.because)})"
+            return f"{title}: {shortened(event.nodes, most=8)}" + (
+                f" ({why})" if (why := printable(event.because)) else ""
+            )
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
-            return f"{printable(event.node)}: {event.phase}" + _detail(event.detail)
-        case PodBlocked():
-            return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
+            return event.phase + _detail(event.detail)
         case PodReleased():
-            return f"{printable(event.node)}: {printable(event.pod)} may go"
+            return f"{printable(event.pod)} may go"
         case NodeFinished():
             return finished(event)
         case VersionHeld() | Notice():
             return printable(event.message)
-        case RunFinished():
-            return ended(event.result)
         case _:
             assert_never(event)
 
@@ -91,18 +103,14 @@ def _detail(detail: str) -> str:
 
 def blocked(event: PodBlocked, waited: float) -> str:
     """Which pod waits for which budget, why, for how long it has (in seconds), and for how much longer."""
-    owner = f" ({printable(event.owner)})" if event.owner else ""
     budget = printable(event.budget) or "the API server"
-    passed = waited - (event.at - event.since).total_seconds()
-    times = f"waits {elapsed(waited)}, {elapsed(max(0.0, event.seconds_left - passed))} left"
-    return f"{printable(event.pod)}{owner} is held back by {budget}: {_demand(event)}; {times}"
+    times = f"waits {elapsed(waited)}, {_time_left(event, waited)}"
+    return f"{owned_pod(event)} is held back by {budget}: {why_held(event)}; {times}"
 
 
 def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
     """The same for lines that may be too short for it, the longest first; none loses how much time is left."""
-    passed = waited - (event.at - event.since).total_seconds()
-    left = f"{elapsed(max(0.0, event.seconds_left - passed))} left"
-    pod, budget = printable(event.pod), printable(event.budget) or "the API server"
+    pod, budget, left = printable(event.pod), printable(event.budget) or "the API server", _time_left(event, waited)
     name = pod.rpartition("/")[2]
     return (
         f"{pod} is held back by {budget} · {left}",
@@ -113,23 +121,32 @@ def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
     )
 
 
-def _demand(event: PodBlocked) -> str:
+def _time_left(event: PodBlocked, waited: float) -> str:
+    passed = waited - (event.at - event.since).total_seconds()
+    return f"{elapsed(max(0.0, event.seconds_left - passed))} left"
+
+
+def owned_pod(event: PodBlocked) -> str:
+    """A pod, and whose it is."""
+    return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
+
+
+def why_held(event: PodBlocked | HoldReport) -> str:
+    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
     if event.needs is None or event.has is None:
         return printable(event.message)
-    return demand(event.needs, event.has)
-
-
-def demand(needs: int, has: int) -> str:
-    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
-    uncounted = ", its last evictions not counted yet" if has > needs else ""
-    return f"needs {needs} healthy, has {has}{uncounted}"
+    uncounted = ", its last evictions not counted yet" if event.has > event.needs else ""
+    return f"needs {event.needs} healthy, has {event.has}{uncounted}"
 
 
 def finished(result: NodeFinished) -> str:
     """How a node's run ended."""
+    took = elapsed(result.seconds)
     if result.outcome is Outcome.ABORTED:
-        return _undone(result)
-    text = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
+        # what an abort took, not how long the rollout had been at it
+        undone = f"left as it is after {took}: " if result.left_cordoned else ""
+        return f"{undone}{printable(result.message) or 'given back'}" + ("" if undone else f", in {took}")
+    text = f"{result.outcome} after {took}"
     if not result.succeeded:
         return f"{text}: {what_failed(result)}"
     text += f", now on {printable(result.version)}" if result.version else ""
@@ -148,13 +165,6 @@ def what_failed(result: NodeResult | NodeFinished) -> str:
     """What is wrong with a node that did not succeed."""
     stays = "; it stays cordoned" if result.left_cordoned and result.outcome is not Outcome.STRANDED else ""
     return (printable(result.message) or result.outcome) + stays
-
-
-def _undone(result: NodeFinished) -> str:
-    """What an abort has made of a node, and how long that took: not how long the rollout had been at it."""
-    if result.left_cordoned:
-        return f"{printable(result.node)}: left as it is after {elapsed(result.seconds)}: {printable(result.message)}"
-    return f"{printable(result.node)}: {printable(result.message) or 'given back'}, in {elapsed(result.seconds)}"
 
 
 def ended(result: RunResult) -> str:

@@ -10,7 +10,17 @@ from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
-from rollout.model.text import NOTHING, counted, or_nothing, printable, shell_word, shortened, version_step
+from rollout.model.text import (
+    NOTHING,
+    counted,
+    elapsed,
+    or_nothing,
+    printable,
+    seconds_since,
+    shell_word,
+    shortened,
+    version_step,
+)
 from rollout.model.unasked import detect_flag
 from rollout.planning.memory import trouble, why_aborted, why_held
 from rollout.planning.status import NodeStatus
@@ -34,19 +44,23 @@ _UPDATING = (
     UpdateOperation.VERIFYING,
     UpdateOperation.FINALIZING,
 )
-# Of a sentence what `-o wide`, `plan` and `doctor` tell: whom it is about, a key's fingerprint, the way out.
-_ABOUT = re.compile(r"^\S+ \(\S+\): |: \S+ SHA256:\S+$")
+# Of a sentence what `-o wide`, `plan` and `doctor` tell: a key's fingerprint, the way out.
+_KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
 _WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
 _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before."""
+    """What is said below the nodes, and the command that leads on; `is_first` where nothing can begin before.
+
+    `once` is what has to be seen to first: `worker-2 is mended`.
+    """
 
     sentence: str = ""
     command: str = ""
     is_first: bool = False
+    once: str = ""
 
 
 def status_text(
@@ -75,14 +89,16 @@ def status_text(
     remembered = (*_remembered(memory, statuses, now), FollowUp(closed))
     shown = [status for status in statuses if status.is_pending or not only_pending]
     if wide:
-        notes = [_note(status, memory, brief=False) for status in shown]
+        notes = [_note(status, memory) for status in shown]
         lines = [_wide_table(shown, notes), _counts(statuses)]
     else:
-        said = (_note(status, memory, brief=True) for status in shown)
-        notes = ["" if _is_among(note, remembered) else note for note in said]
+        notes = [_brief_note(status, memory, now, remembered) for status in shown]
         lines = _brief_lines(shown, notes, _counts(statuses), width)
     lines += [wrapped(said.sentence, width) for said in (*remembered, rollout) if said.sentence]
-    if command := _next(statuses, asked, (*remembered, rollout)):
+    if rollout.once:
+        releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
+        lines.append(f"Once {rollout.once}:\n{releases}    {repeated(rollout.command)}")
+    elif command := _next(statuses, asked, (*remembered, rollout)):
         lines.append(f"Next:\n    {repeated(command)}")
     return "\n".join(filter(None, lines))
 
@@ -190,29 +206,45 @@ def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Seque
     return commands[0] if commands else ""
 
 
-def _note(status: NodeStatus, memory: Memory, *, brief: bool) -> str:
-    """How far a rollout has come with it, and what is wrong with it or keeps it; `brief` without the way out."""
+def _note(status: NodeStatus, memory: Memory) -> str:
+    """How far a rollout has come with it, what is wrong with it or keeps it, and when it is tried again."""
     stage = _split(status.under_way, ", ")[1]
     if status.is_rebooting:
         return printable(stage)
     sentence = status.error or _worth_telling(status)
-    if brief and status.shows and status.judged and not status.needs_reboot:
-        sentence = f"not asked: {', '.join(status.shows)}"
-    elif brief:
-        sentence = _brief(sentence, is_word=status.is_paused and not status.error)
-    if status.retry_after:
-        why = trouble(memory.nodes[status.node]) if status.node in memory.nodes else "failed"
-        sentence = "; ".join(
-            filter(None, (sentence, f"{why}: rollout operate tries it again after {status.retry_after}"))
-        )
-    return printable("; ".join(filter(None, (stage, sentence))))
+    again = f"{_trouble(status, memory)}: rollout operate tries it again after {status.retry_after}"
+    return printable("; ".join(filter(None, (stage, sentence, again if status.retry_after else ""))))
+
+
+def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below: Sequence[FollowUp]) -> str:
+    """The same for one look: what went wrong and when, without the way out, and what stands `below` for many."""
+    stage = _split(status.under_way, ", ")[1]
+    if status.is_rebooting:
+        return printable(stage)
+    if status.shows and status.judged and not status.needs_reboot:
+        return f"not asked: {', '.join(status.shows)}"
+    sentence = _brief(status.error or _worth_telling(status), is_word=status.is_paused and not status.error)
+    if _is_among(sentence, below):
+        sentence = ""
+    if not status.retry_after or status.rollback:
+        return printable("; ".join(filter(None, (stage, sentence))))
+    return printable("; ".join(filter(None, (_trouble(status, memory, now), sentence))))
+
+
+def _trouble(status: NodeStatus, memory: Memory, now: datetime | None = None) -> str:
+    """What its last run came to, and how long ago as of `now`."""
+    failures = memory.nodes.get(status.node)
+    if failures is None:
+        return "failed"
+    ago = seconds_since(failures.at, now) if now else None
+    return trouble(failures, "" if ago is None else f"{elapsed(ago)} ago")
 
 
 def _brief(sentence: str, *, is_word: bool) -> str:
     """Keep all of a pause, for that is the operators' own word."""
     if is_word:
         return sentence
-    return _PLAIN_CORDON.sub("", _WAY_OUT.sub("", _ABOUT.sub("", sentence)))
+    return _PLAIN_CORDON.sub("", _WAY_OUT.sub("", _KEY.sub("", sentence)))
 
 
 def _worth_telling(status: NodeStatus) -> str:

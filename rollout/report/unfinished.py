@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from types import MappingProxyType
 
-from rollout.execution.lock_holder import Glance
+from rollout.execution.lease import Glance
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, LastRun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.ledger import Aborted, Inheritance
@@ -32,7 +32,7 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING
     state = "has ended with nodes left over" if has_ended else f"is {word}{_wave(unfinished)}"
-    if _is_of_fleetlock(unfinished):
+    if is_of_fleetlock(unfinished):
         state = "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
         return f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
     name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
@@ -59,7 +59,7 @@ def beside_text(unfinished: Unfinished, word: RunWord) -> str:
     ways = "rollout resume, or rollout abort"
     if word is RunWord.RUNNING:
         ways = "rollout status --watch"
-    elif _is_of_fleetlock(unfinished) or record.problem:
+    elif is_of_fleetlock(unfinished) or record.problem:
         ways = ways_out(unfinished)
     state = "is running" if word is RunWord.RUNNING else "is unfinished"
     return f"A rollout {state}{f' ({who})' if who else ''}: {ways}."
@@ -93,7 +93,7 @@ def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
-    if _is_of_fleetlock(unfinished):
+    if is_of_fleetlock(unfinished):
         return (
             "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
         )
@@ -102,14 +102,14 @@ def ways_out(unfinished: Unfinished) -> str:
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
-def _is_of_fleetlock(unfinished: Unfinished) -> bool:
+def is_of_fleetlock(unfinished: Unfinished) -> bool:
     """Whether its nodes' hosts have asked for their reboots: what is known of that stands in slots, not in a record."""
     return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
 def _counts(unfinished: Unfinished) -> str:
-    counts = [f"{counted(len(unfinished.begun), 'node')} in progress"]
     groups: tuple[tuple[str, Sized], ...] = (
+        ("in progress", unfinished.begun),
         ("failed", [*unfinished.failed, *unfinished.given_back]),
         ("done", unfinished.done),
         ("not started", unfinished.untouched),
@@ -117,8 +117,8 @@ def _counts(unfinished: Unfinished) -> str:
         ("no longer in the cluster", unfinished.gone),
         ("with its soft taint", unfinished.tainted),
     )
-    counts += [f"{len(group)} {word}" for word, group in groups if group]
-    problem = "" if _is_of_fleetlock(unfinished) else unfinished.record.problem
+    counts = [f"{len(group)} {word}" for word, group in groups if group] or ["nothing in progress"]
+    problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem
     return ", ".join(counts) + (f" ({printable(problem)})" if problem else "")
 
 

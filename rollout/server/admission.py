@@ -16,7 +16,7 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.record.standing import StandingRecord, read_record
+from rollout.execution.record.stored import StoredRecord, read_record
 from rollout.execution.record.unfinished import assess
 from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.rivals import read_coordinators
@@ -34,7 +34,7 @@ from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.drainable import DrainForecaster
 from rollout.planning.eligibility import Candidate, exclusion, is_control_plane
 from rollout.planning.memory import Rules, why_maybe_held
-from rollout.planning.pools import own_limits, pools_of
+from rollout.planning.pools import pools_of
 from rollout.planning.rivals import rivals
 from rollout.planning.schedule import Schedule
 from rollout.planning.selector import parse_selector
@@ -88,23 +88,21 @@ class Limits:
     def check_away(self, slots: Slots, node: Node) -> None:
         """`Denied` where the node may not be away beside those that are."""
         away = {name for name, other in self.nodes.items() if is_away(other)} | slots.nodes
-        if why := self.room.why_full(node.name, away):
+        if why := self.away.why_full(node.name, away):
             raise Denied(Kind.MAX_UNAVAILABLE, why)
         for other in sorted(slots.nodes & self.nodes.keys()):
             self._check_beside(self.nodes[other], node)
 
     @property
-    def room(self) -> AwayLimit:
+    def away(self) -> AwayLimit:
         """How many of the nodes may be away."""
-        meant, pools = selected(self.nodes.values(), self.selection), pools_of(self.policy)
-        members = {name: pools.of(node.labels) for name, node in self.nodes.items()} if self.policy.pools else {}
-        limits = own_limits(self.policy, pools.sizes(meant)) if members else {}
-        return AwayLimit(self.policy.max_unavailable.of(len(meant)), limits, members)
+        meant = selected(self.nodes.values(), self.selection)
+        return AwayLimit.among(self.policy, meant, self.nodes.values())
 
     @property
     def failures(self) -> int:
         """How many failed nodes of one version are allowed before it is held."""
-        return max(1, self.policy.max_failures.of(len(selected(self.nodes.values(), self.selection))))
+        return self.policy.failures_allowed(len(selected(self.nodes.values(), self.selection)))
 
     def _check_beside(self, other: Node, node: Node) -> None:
         rules = pools_of(self.policy).rules_for(node.labels)
@@ -136,9 +134,9 @@ class SlotAdmission:
         """Why it may not be begun now."""
         return self.gates.refusal(planned)
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these may be away."""
-        return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).room
+        return Limits({node.name: node for node in nodes}, self.settings.selection, self.settings.policy).away
 
 
 @dataclass(slots=True)
@@ -215,7 +213,7 @@ class Admission:
         self._schedule = Schedule.of(settings.policy.gates.windows)
         clock, namespace = world.clock, settings.namespace
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
-        self._record: Kept[tuple[StandingRecord | None]] = Kept(
+        self._record: Kept[tuple[StoredRecord | None]] = Kept(
             lambda: (read_record(self._api, namespace),), _FRESH, clock
         )
         self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(

@@ -16,8 +16,8 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.context import NodeTask
-from rollout.execution.node.last_look import look_again
 from rollout.execution.node.marking import mark_granted
+from rollout.execution.node.reboot import look_again
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node

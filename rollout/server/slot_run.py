@@ -9,13 +9,13 @@ from rollout.errors import ApiError, ApiNotFoundError, SshError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.events import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.record.memory import RunMemory, Terms, change_memory
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
 from rollout.gather.cluster.snapshot import read_identity, read_node, read_nodes

@@ -8,10 +8,9 @@ from typing import Protocol
 
 from rollout.errors import ApiError, FencedError
 from rollout.execution.gates.gates import GatePorts
-from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
-from rollout.execution.lock_holder import Holder, LeaseWatch, await_sign
-from rollout.execution.record.rewriting import change_slots
+from rollout.execution.record.memory import change_slots
 from rollout.gather.cluster.slots import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan
@@ -128,7 +127,7 @@ class Leadership:
         self._namespace = namespace
         self.watch = LeaseWatch(clock)
         self._turn = threading.Lock()
-        self._seen = StandingLease("", "", 0.0)
+        self._seen = LeaseState("", "", 0.0)
         self._seen_at = float("-inf")
         self.lock: LeaseLock | None = None
 
@@ -177,6 +176,6 @@ class Leadership:
         if not is_fleetlock_run(self._seen.run) or not (is_own or state is Holder.ALIVE):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
-    def _read_anew(self) -> StandingLease:
+    def _read_anew(self) -> LeaseState:
         self.look(age=0.0)
         return self._seen

@@ -19,8 +19,8 @@ from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
-from rollout.execution.node.last_look import RefilledError, last_look, look_again
 from rollout.execution.node.marking import mark_phase
+from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.steps import Step, drain_again, succeed
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts

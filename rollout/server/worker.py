@@ -14,8 +14,8 @@ from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome

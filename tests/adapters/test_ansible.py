@@ -100,12 +100,11 @@ def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
 def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
     ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
 ) -> None:
-    slow = hosts["worker-1"]
     lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(answer_delay_seconds=3600)))
     with closing(ansible.run_on_all(hosts, "echo here", timeout=3, concurrency=8)) as answers:
         found = dict(answers)
     assert isinstance(found["worker-1"], SshTimeoutError)
-    assert slow.name in str(found["worker-1"])
+    assert "no answer within 3 s" in str(found["worker-1"])
     assert [found[name] for name in ("cp-1", "worker-2")] == [CommandResult(0, "here\n", "")] * 2
 
 

@@ -94,7 +94,7 @@ def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecki
     with pytest.raises(HostKeyError, match="has changed") as caught:
         file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
     assert RSA.get_fingerprint() in caught.value.message
-    assert "ssh-keygen -R '192.0.2.1'" in caught.value.hint
+    assert "rollout known-hosts --out" in caught.value.hint
 
 
 @pytest.mark.parametrize("checking", list(HostKeyChecking))

@@ -54,7 +54,7 @@ def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, ke
             await getattr(process, stream).drain()
 
     server = servers.serve(flood, authorized=[client_key])
-    with pytest.raises(SshError, match=r"worker-1 .* printed more than 1048576 bytes"):
+    with pytest.raises(SshError, match=r"printed more than 1048576 bytes"):
         shell(server, key_file).run(server.host(), "yes", timeout=60)
 
 
@@ -106,8 +106,8 @@ def test_refused(key_file: Path) -> None:
     one = trusting(key_file)
     with pytest.raises(SshUnreachableError) as caught:
         one.run(host, "x", timeout=60)
-    assert caught.value.message == f"worker-9 (core@127.0.0.1:{host.port}): the connection was refused"
-    assert caught.value.hint == f"Is sshd running there, on port {host.port}?"
+    assert caught.value.message == "the connection was refused"
+    assert caught.value.hint == f"Is sshd running at 127.0.0.1, port {host.port}?"
 
 
 def test_name_that_does_not_resolve(key_file: Path) -> None:
@@ -226,7 +226,7 @@ def test_unusable_key(server: Any, tmp_path: Path, kind: str, message: str) -> N
         ParamikoShell(key_file=path)
     assert caught.value.hint
     known = server.known_hosts(tmp_path)
-    with pytest.raises(SshAuthError, match=f"worker-1 .*: key file {path}: {message}"):
+    with pytest.raises(SshAuthError, match=f"^key file {path}: {message}"):
         ParamikoShell(known_hosts=known).run(server.host(key_file=str(path)), "x", timeout=60)
     assert not server.connections
 

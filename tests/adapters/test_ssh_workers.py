@@ -110,7 +110,7 @@ def test_failures_are_what_they_are_here(servers: Any, server: Any, key_file: Pa
     assert kinds == {"unknown": HostKeyError, "refused": SshAuthError, "closed": SshUnreachableError}
     refused = answers["refused"]
     assert isinstance(refused, SshAuthError)
-    assert refused.message.startswith(f"refused (admin@127.0.0.1:{server.port}): the host refuses user admin")
+    assert refused.message.startswith("the host refuses user admin")
     assert "authorized_keys" in refused.hint
 
 

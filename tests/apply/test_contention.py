@@ -2,14 +2,19 @@
 
 import json
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS
-from rollout.lab.api.store import Json
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.store import Change, Json
+from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
@@ -17,15 +22,18 @@ from tests.ended import end_of
 from tests.security.records import mark
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.exhaustive
-
 Start = Callable[[str, int], Lab]
+
+
 OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes", requests=25)
+
+
 OF_RECORD = ApiFault(
     answer=FaultAnswer.CONFLICT, verb="update", resource=CONFIGMAPS.plural, name="node-rollout", requests=4
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sample
 def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
@@ -36,6 +44,7 @@ def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, ro
     assert_finished(lab)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.sample
 def test_a_record_that_others_write_too_is_gone_on_with(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
@@ -47,6 +56,7 @@ def test_a_record_that_others_write_too_is_gone_on_with(started: Start, rollout:
     assert_finished(lab)
 
 
+@pytest.mark.exhaustive
 def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(started: Start, tmp_path: Path) -> None:
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
@@ -61,6 +71,7 @@ def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(start
     assert standing["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
 
 
+@pytest.mark.exhaustive
 def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollout: Rollout) -> None:
     """As those do by which nothing in kube-system may be deleted."""
     lab = started("default", 4)
@@ -73,6 +84,7 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollo
     assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
 
 
+@pytest.mark.exhaustive
 def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:
     """Of two with different lock.namespace neither sees the other's lock; their marks both see."""
     lab = started("default", 6)
@@ -101,3 +113,124 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     assert (ended.code, len(told)) == (0, 1), ended.stderr
     assert f"the rollout {other} has {marked} in flight, under a lock in another lock.namespace" in told[0]
     assert sorted(lines[-1]["succeeded"]) == sorted(planned)
+
+
+APPLY_OF_FENCING = (
+    *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
+    *("--set", "lock.duration=1s"),
+)
+
+
+PREFIX = "node-rollout.dev/"
+
+
+def phases(lab: Lab) -> list[str]:
+    nodes: list[Json] = lab.call(lambda: list(lab.store.items(NODES)))
+    return [phase for node in nodes if (phase := phase_of(node))]
+
+
+def phase_of(node: Json) -> str:
+    return str((node["metadata"].get("annotations") or {}).get(PREFIX + "phase", ""))
+
+
+def steal(lab: Lab) -> None:
+    """The Lease is somebody else's."""
+
+    def do() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}})
+
+    lab.call(do)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("phase", ["draining", "booted"])
+def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_path: Path, phase: str) -> None:
+    """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""
+    lab = started("default", 4)
+    away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")
+    reached = threading.Event()
+
+    def seen(change: Change) -> None:
+        if change.resource is NODES and not reached.is_set() and phase_of(change.obj) == phase:
+            reached.set()
+            lab.faults.add(away)
+
+    lab.call(lambda: lab.store.subscribe(seen))
+    process = command(lab, tmp_path, *APPLY_OF_FENCING)
+    assert reached.wait(60)
+    time.sleep(2.5)
+    steal(lab)
+    time.sleep(1.5)  # what was renewed before is over, whenever the program comes to look
+    before = phases(lab)
+    lab.call(lab.faults.clear)
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    assert phases(lab) == before
+    assert lab.scoreboard().cordons_left
+
+
+def test_a_host_that_was_out_of_reach_is_not_asked_to_reboot_once_the_lease_is_lost(
+    started: Start, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    process = command(lab, tmp_path, *APPLY_OF_FENCING)
+    wait_until(lambda: "draining" in phases(lab))
+
+    def close(fault: SshFault) -> None:
+        for machine in lab.machines.values():
+            machine.inflict(HostFaults(ssh=fault))
+
+    lab.call(lambda: close(SshFault.CLOSED))
+    wait_until(lambda: "rebooting" in phases(lab))
+    steal(lab)
+    time.sleep(1.5)
+    lab.call(lambda: close(SshFault.NONE))
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    time.sleep(0.5)
+    assert set(lab.scoreboard().reboots.values()) == {0}
+
+
+# Credentials and rights that end in mid-run: whoever replaces them finds the rollout where it was.
+
+
+def refused(lab: Lab, status: int) -> int:
+    return sum(1 for request in lab.call(lambda: list(lab.api.requests)) if request.status == status)
+
+
+def use_token(kubeconfig: Path, token: str) -> None:
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    kubeconfig.write_text(yaml.safe_dump(config))
+
+
+def test_a_token_that_is_replaced_in_mid_run_is_waited_for(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    process = command(lab, tmp_path, *APPLY)
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    lab.call(lambda: lab.api.access.replace_tokens({"another": "lab-admin"}))
+    wait_until(lambda: refused(lab, 401) > 3)
+    use_token(lab.kubeconfig, "another")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert "waiting for the API server: what the API server has accepted before, it does not accept now" in stdout
+    assert_finished(lab)
+
+
+def test_roles_that_are_made_anew_in_mid_run_cost_no_node_its_turn(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    process = command(lab, tmp_path, *APPLY)
+    assert process.stdout is not None
+    # most of them have not been used by then, and only been asked about
+    next(line for line in process.stdout if '"draining"' in line)
+    gone = {Denial("*", resource) for resource in ("nodes", "pods", "pods/eviction", "replicasets")}
+    lab.call(lambda: lab.api.access.denials.update(gone))
+    wait_until(lambda: refused(lab, 403) > 3)
+    lab.call(lab.api.access.denials.clear)
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert "what the API server has allowed before, it does not allow now" in stdout
+    assert_finished(lab)

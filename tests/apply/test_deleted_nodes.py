@@ -9,10 +9,15 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
+from tests.apply.test_detect import COMMAND, OWN, nodes
 
 Start = Callable[[str, int], Lab]
+
+
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
     *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=1s"),
@@ -115,3 +120,119 @@ def test_a_node_that_is_deleted_while_it_reboots_is_not_proven(started: Start, t
     assert end["outcome"] == "failed"
     assert end["message"].startswith("its reboot is not proven: its Node was deleted")
     assert lab.scoreboard().reboots[chosen] == 1
+
+
+# What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node is given back.
+
+
+GONE = "given back before its reboot: {}"
+
+
+NOTHING = GONE.format("nothing asks for its reboot any more")
+
+
+def no_annotation(lab: Lab, node: str) -> None:
+    stored = lab.store.get(NODES, node)
+    assert stored is not None
+    annotations = {name: value for name, value in stored["metadata"]["annotations"].items() if name != OWN}
+    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
+
+
+def no_file(name: str) -> Callable[[Lab, str], None]:
+    def remove(lab: Lab, node: str) -> None:
+        del lab.machines[node].files[name]
+
+    return remove
+
+
+def nothing_staged(lab: Lab, node: str) -> None:
+    """As `update_engine_client -reset_status` and `rpm-ostree cleanup -p` leave it."""
+    lab.machines[node].engine.reset()
+    lab.machines[node].engine.staged = None
+
+
+NEEDS = {
+    "update-engine": ("cp-1", (), nothing_staged, GONE.format("its staged update is gone")),
+    "annotation": ("worker-3", (), no_annotation, NOTHING),
+    "reboot-required": ("worker-4", (), no_file("/run/reboot-required"), NOTHING),
+    "rpm-ostree": ("worker-6", (), nothing_staged, NOTHING),
+    "command": ("worker-8", COMMAND, no_file("/run/needs-restart"), NOTHING),
+}
+
+
+def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[], None]) -> list[dict[str, object]]:
+    """An apply's lines; what happens meanwhile does so once its node is about to be drained."""
+    arguments = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s", *flags)
+    process = command(lab, home, *arguments)
+    lines = []
+    with process:
+        assert process.stdout is not None
+        for written in process.stdout:
+            lines.append(json.loads(written))
+            if lines[-1]["type"] == "step" and lines[-1]["phase"] == "draining" and not lines[-1]["detail"]:
+                lab.call(meanwhile)
+        assert process.stderr is not None
+        lines.append({"type": "code", "code": process.wait(), "said": process.stderr.read()})
+    return lines
+
+
+@pytest.mark.parametrize("source", NEEDS)
+def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, started: Start, tmp_path: Path) -> None:
+    lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
+    lines = lines_of(
+        lab, tmp_path, ("--set", f"detect.sources={source}", *flags, *nodes(node)), lambda: vanish(lab, node)
+    )
+    (end,) = [line for line in lines if line["type"] == "node_finished"]
+    assert (end["outcome"], end["message"], end["left_cordoned"]) == ("skipped", why, False)
+    assert lines[-1]["code"] == 0, lines[-1]
+    (summary,) = [line for line in lines if line["type"] == "summary"]
+    assert (summary["skipped"], summary["left_out"]) == ([node], {"no-update": 1})
+    score = lab.scoreboard()
+    assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
+
+
+def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, tmp_path: Path) -> None:
+    """Its bus denies the question: that is no word that nothing waits."""
+    lab = started("default", 4)
+
+    def deny() -> None:
+        lab.machines["worker-1"].inflict(HostFaults(client_missing=True))
+
+    lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
+    assert lines[-1]["code"] == 0, lines[-1]
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+def locked(lab: Lab, node: str) -> None:
+    lab.machines[node].files[STAGED_LOCK] = ""
+
+
+@pytest.mark.parametrize(
+    ("other", "changes", "why"),
+    [
+        ("worker-4", no_file("/run/reboot-required"), "no /run/reboot-required"),
+        ("worker-6", locked, "finalize-deployment"),
+    ],
+)
+def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
+    other: str, changes: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
+) -> None:
+    """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
+    lab = started("sources", 12)
+    flags = (
+        "--set",
+        "detect.sources=annotation,reboot-required,rpm-ostree",
+        *nodes("worker-3", other),
+        "--max-unavailable",
+        "1",
+    )
+    lines = lines_of(lab, tmp_path, flags, lambda: changes(lab, other))
+    begun = [str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == "draining"]
+    assert set(begun) == {"worker-3"}
+    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == other]
+    assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)
+    assert str(end["message"]).startswith("not started: ")
+    assert why in str(end["message"])
+    (summary,) = [line for line in lines if line["type"] == "summary"]
+    assert (summary["succeeded"], summary["skipped"]) == (["worker-3"], [other])
+    assert lab.scoreboard().reboots[other] == 0

@@ -74,7 +74,7 @@ CASES = [
         4,
         failed={"worker-2": "rebooting"},
         cordons=("worker-2",),
-        says={"worker-2": "is not back within"},
+        says={"worker-2": "not back within"},
     ),
     Case(
         as_shipped("host-key-changes"),

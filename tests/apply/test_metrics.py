@@ -1,5 +1,6 @@
 """Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however those behave."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,12 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
 from tests.apply.scrapes import Scrape, complaints
-from tests.ended import end_of, invoked, start
+from tests.ended import Ended, end_of, invoked, start
+from tests.inbox import Inbox, received
 
 Started = Callable[[Scenario | str, int], Lab]
+
+
 PASSWORD = "correct-horse-battery"
 
 
@@ -176,3 +180,64 @@ def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, starte
     assert why in ended.stderr
     assert flag in ended.stderr
     assert PASSWORD not in ended.stderr
+
+
+ONE = ("--yes", "--node", "worker-1", "--set", "metrics.textfile=rollout.prom", "--set", "output.journal=run.jsonl")
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with received() as kept:
+        yield kept
+
+
+def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
+
+    def run(*arguments: str) -> Ended:
+        ended = invoked(tmp_path, variables, arguments)
+        assert ended.code == 0, ended.stderr
+        return ended
+
+    run("apply", *ONE, "--set", "cluster.name=berlin")
+    samples = [sample for family in scraped(tmp_path / "rollout.prom").families.values() for sample in family.samples]
+    assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
+    assert {note["cluster"] for note in inbox.notes} == {"berlin"}
+    server = next(note["server"] for note in inbox.notes)
+    assert f"berlin ({server.removeprefix('https://')})" in run("report", "run.jsonl").stdout
+    report = json.loads(run("report", "run.jsonl", "--format", "json").stdout)
+    assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
+    assert "berlin" in run("history", "--journal", "run.jsonl").stdout
+    shown = run("history", "--journal", "run.jsonl", report["run"])
+    assert f"Run {report['run']} on berlin ({server})" in shown.stdout
+
+
+# A run tells how many pods it moved, and how many of them more than once, as the cluster has seen it.
+
+
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
+
+
+def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: Started, rollout: Rollout) -> None:
+    lab = started("typical", 4)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
+    assert ended.code == 0, ended.stderr
+    summary = ended.summary
+    scores = lab.scoreboard()
+    # whatever leaves the first node goes to one that waits
+    assert scores.moved_twice > 0
+    assert (summary["evictions"], summary["moved_twice"]) == (scores.evictions, scores.moved_twice)
+    assert summary["pods_to_move"] == ended.plan["summary"]["pods_to_move"] == scores.evictions - scores.moved_twice
+    # what each owner's pods took to end: the next plan's estimates go by it
+    endings = {line["node"]: line["endings"] for line in ended.lines if "endings" in line}
+    assert endings.keys() == {node["name"] for wave in ended.plan["waves"] for node in wave["nodes"]}
+    owners = {owner for told in endings.values() for owner in told}
+    assert {owner.partition("/")[0] for owner in owners} == {"ReplicaSet", "StatefulSet"}
+    assert all(0 <= seconds < 600 for told in endings.values() for seconds in told.values())
+    told = rollout(lab, "history", ended.plan["plan_id"])
+    sentence = (
+        f"{summary['pods_to_move']} pods had to move: {scores.evictions} evictions, "
+        f"{scores.moved_twice} of them of pods that came during the run"
+    )
+    assert sentence in told.stdout, told.stdout

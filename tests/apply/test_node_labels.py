@@ -1,22 +1,33 @@
 """Labels that others read: there during a turn, settled after it, put back where nothing came of it."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES
-from rollout.lab.api.store import Json
+from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
+from tests.ended import end_of
+from tests.waiting import wait_until
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
+
+
 Started = Callable[[Scenario | str, int], Lab]
+
+
 LABELS = ("--set", "labels.pre-reboot=maintenance=true,team=", "--set", "labels.post-reboot=maintenance=false")
+
+
 WAITING = (*LABELS, "--set", "reboot.delay=1h")
 
 
@@ -139,3 +150,236 @@ def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tupl
     ended = rollout(lab, "plan", *flags)
     assert ended.code == 64, ended.stdout
     assert complaint in " ".join(ended.stderr.split())
+
+
+LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+
+QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
+
+
+NUMBER_OF_LOAD_BALANCERS = 5
+
+
+@dataclass
+class Watched:
+    """When, in real seconds, each node got the label and was first drained; `together`: label and cordon in one."""
+
+    lab: Lab
+    labelled: dict[str, float] = field(default_factory=dict)
+    drained: dict[str, float] = field(default_factory=dict)
+    together: dict[str, bool] = field(default_factory=dict)
+    given_back_with_label: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lab.call(lambda: self.lab.store.subscribe(self._changed))
+
+    def _changed(self, change: Change) -> None:
+        if change.previous is None:
+            return
+        if change.resource is PODS and "deletionTimestamp" in change.obj["metadata"]:
+            node = change.obj["spec"].get("nodeName", "")
+            if node_of_load_balancers(self.lab, node)["spec"].get("unschedulable"):
+                self.drained.setdefault(node, time.monotonic())
+        if change.resource is NODES:
+            self._node_changed(change.previous, change.obj)
+
+    def _node_changed(self, was: Json, now: Json) -> None:
+        name = now["metadata"]["name"]
+        if LABEL in labels(now) and LABEL not in labels(was):
+            self.labelled[name] = time.monotonic()
+            self.together[name] = is_cordoned(now) and not is_cordoned(was)
+        if is_cordoned(was) and not is_cordoned(now) and LABEL in labels(now):
+            self.given_back_with_label.append(name)
+
+
+def node_of_load_balancers(lab: Lab, name: str) -> Json:
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
+def labels(node: Json) -> Mapping[str, str]:
+    found: Mapping[str, str] = node["metadata"].get("labels") or {}
+    return found
+
+
+def is_cordoned(node: Json) -> bool:
+    return bool(node["spec"].get("unschedulable"))
+
+
+def label(lab: Lab, node: str) -> None:
+    def change() -> None:
+        current = node_of_load_balancers(lab, node)
+        wanted = {**labels(current), LABEL: "theirs"}
+        lab.store.put(NODES, {**current, "metadata": {**current["metadata"], "labels": wanted}})
+
+    lab.call(change)
+
+
+def labelled(lab: Lab) -> set[str]:
+    return {node["metadata"]["name"] for node in lab.store.items(NODES) if LABEL in labels(node)}
+
+
+def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started("default", NUMBER_OF_LOAD_BALANCERS)
+    theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
+    label(lab, theirs)
+    watched = Watched(lab)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK)
+    assert ended.code == 0, ended.stderr
+    assert len(watched.labelled) == NUMBER_OF_LOAD_BALANCERS - 1
+    assert all(watched.together.values())
+    waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
+    assert waits
+    assert min(waits) >= 2
+    assert watched.given_back_with_label in ([], [theirs])
+    assert labelled(lab) == {theirs}
+    assert labels(node_of_load_balancers(lab, theirs))[LABEL] == "theirs"
+    # set after the lab's start, as anything of ours would be
+    assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
+    assert "waiting 2s for load balancers to leave the node out" in ended.stdout
+    assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("way_out", ["abort", "resume"])
+def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
+    lab = started("default", NUMBER_OF_LOAD_BALANCERS)
+    watched = Watched(lab)
+    process = command(
+        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK
+    )
+    wait_until(lambda: bool(watched.labelled))
+    process.kill()
+    process.communicate()
+    assert len(labelled(lab)) == 1
+    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+    assert lease is not None
+    unlock = lease["metadata"]["annotations"]["node-rollout.dev/run"]
+    ended = rollout(lab, way_out, "--yes", "--force-unlock", unlock)
+    assert ended.code == 0, ended.stderr
+    assert labelled(lab) == set()
+    assert lab.scoreboard().clean
+
+
+# Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash.
+
+
+TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
+
+
+THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
+
+
+TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+NUMBER_OF_SOFT_TAINT = 5
+
+
+class Taints:
+    """How many nodes had the soft taint when each node was begun; `begun` are their names in that order."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.waiting: list[int] = []
+        self.begun: list[str] = []
+        self._lab = lab
+        lab.call(lambda: lab.store.subscribe(self._changed))
+
+    def _changed(self, change: Change) -> None:
+        if change.resource is not NODES or change.previous is None:
+            return
+        was, now = (obj["spec"].get("unschedulable") for obj in (change.previous, change.obj))
+        if now and not was:
+            self.begun.append(change.obj["metadata"]["name"])
+            self.waiting.append(len(tainted(self._lab)))
+
+
+def node_of_soft_taint(lab: Lab, name: str) -> Json:
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
+def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in taint.items() if value}
+        for taint in node_of_soft_taint(lab, node)["spec"].get("taints") or ()
+        if taint["key"] != "node.kubernetes.io/unschedulable"
+    ]
+
+
+def tainted(lab: Lab) -> list[str]:
+    return [
+        node["metadata"]["name"] for node in lab.store.items(NODES) if TAINT in taints(lab, node["metadata"]["name"])
+    ]
+
+
+def put(lab: Lab, node: str, wanted: list[dict[str, Any]]) -> None:
+    def change() -> None:
+        current = node_of_soft_taint(lab, node)
+        lab.store.put(NODES, {**current, "spec": {**current["spec"], "taints": wanted}})
+
+    lab.call(change)
+
+
+def names(lab: Lab) -> list[str]:
+    return [node["metadata"]["name"] for node in lab.store.items(NODES)]
+
+
+def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    first, second, *_ = names(lab)
+    put(lab, first, [TIMED])
+    put(lab, second, [THEIRS])
+    watched = Taints(lab)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
+    assert ended.code == 0, ended.stderr
+    # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place
+    turn = watched.begun.index(second)
+    assert watched.waiting == [NUMBER_OF_SOFT_TAINT - 1 - at - (at < turn) for at in range(NUMBER_OF_SOFT_TAINT)]
+    assert tainted(lab) == []
+    assert lab.scoreboard().taints_left == ()
+    assert TIMED in taints(lab, first)
+    assert taints(lab, second) == [THEIRS]
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("way_out", ["abort", "resume"])
+def test_what_a_killed_run_leaves_is_named_and_removed(
+    started: Started, rollout: Rollout, tmp_path: Path, way_out: str
+) -> None:
+    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    watched = Taints(lab)
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
+    wait_until(lambda: bool(watched.begun))
+    process.kill()
+    process.communicate()
+    assert len(tainted(lab)) == NUMBER_OF_SOFT_TAINT - 1
+    seen = rollout(lab, "status", "--run", "-o", "json")
+    assert '"tainted"' in seen.stdout
+    assert tainted(lab)[0] in seen.stdout
+    ended = rollout(lab, way_out, "--yes", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    assert tainted(lab) == []
+    assert lab.scoreboard().annotations_left == {}
+
+
+def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    watched = Taints(lab)
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
+    wait_until(lambda: bool(watched.begun))
+    process.terminate()
+    assert end_of(process).code == 130
+    assert tainted(lab) == []
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert watched.waiting[1:] == list(range(NUMBER_OF_SOFT_TAINT - 2, -1, -1))
+    assert tainted(lab) == []

@@ -12,7 +12,7 @@ from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
-from tests.apply.test_soft_taint import run_of
+from tests.apply.test_node_labels import run_of
 from tests.ended import Ended, invoked, start
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}

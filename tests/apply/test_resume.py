@@ -241,6 +241,22 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
                 assert "rollout operate" not in stdout
 
 
+def test_status_ends_with_the_way_on(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """Of one that was killed at once; of one that has failed nodes left, once these are mended."""
+    lab = started("never-returns", 5)
+    with stopped_at(lab, tmp_path, "drained"):
+        assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
+    assert rollout(lab, "abort", "--yes").code == 0
+    assert rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "3s").code == 4
+    told = rollout(lab, "status").stdout
+    row = next(line for line in told.splitlines() if line.startswith("worker-2"))
+    assert re.search(r" failed \d+s ago \(not-back\); the connection was refused$", row)
+    assert "has ended with nodes left over: 1 failed." in told
+    assert told.endswith(
+        "\nOnce worker-2 is mended:\n    rollout release 4152.2.0\n    rollout resume --retry-failed\n"
+    )
+
+
 @pytest.mark.sample
 @pytest.mark.parametrize("way_out", [("abort", "--yes", "--wait", "1s"), ("resume", "--yes"), APPLY])
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(

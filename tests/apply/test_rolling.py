@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import pairwise
@@ -22,9 +23,17 @@ from tests.apply.test_gates import window
 from tests.waiting import wait_until
 
 Started = Callable[[Scenario | str, int], Lab]
+
+
 Line = dict[str, Any]
+
+
 ZONE = "topology.kubernetes.io/zone"
+
+
 ROLLING = ("--strategy", "rolling", "--set", "waves.health-checks=1")
+
+
 APPLY = ("apply", "--yes", "-o", "json", *ROLLING)
 
 
@@ -158,7 +167,8 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
     planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags)
     assert planned.code == 0, planned.stderr
     assert "BEGINS" in planned.stdout
-    assert "\nLimits: 2 at once, canary 1, " in planned.stdout
+    assert "\nRules: --max-unavailable 2, " in planned.stdout
+    assert ", --canary 1" in planned.stdout
     ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
     assert ended.code == 0, ended.stderr
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)
@@ -194,3 +204,91 @@ def test_none_begins_that_the_window_has_no_room_for(
     ended = rollout(lab, *APPLY, *flags)
     assert len(ended.summary["not_started"]) == not_started
     assert ended.code == (4 if not_started else 0), ended.stderr
+
+
+# Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on.
+
+
+POOLS = """
+[waves]
+max-unavailable = 3
+health-checks = 1
+
+[[pool]]
+name = "canary"
+selector = "topology.kubernetes.io/zone=eu-1a"
+max-unavailable = 1
+
+[[pool]]
+name = "rest"
+selector = "topology.kubernetes.io/zone in (eu-1b, eu-1c)"
+after = ["canary"]
+max-unavailable = "50%"
+drain-timeout = "5m"
+reboot-timeout = "4s"
+"""
+
+
+CANARIES, REST = {"worker-1", "worker-4"}, {"worker-2", "worker-3", "worker-5", "worker-6"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "pools.toml"
+    path.write_text(POOLS)
+    return path
+
+
+def pools_of(plan: Any) -> list[dict[str, int]]:
+    """By wave, how many nodes of which pool."""
+    return [dict(Counter(node["pool"] for node in wave["nodes"])) for wave in plan["waves"]]
+
+
+def assert_canary_first(lines: list[Line]) -> None:
+    begun, ended = begun_at(lines), ended_at(lines)
+    assert max(ended[node] for node in CANARIES & ended.keys()) < min(begun[node] for node in REST & begun.keys())
+
+
+def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollout: Rollout, settings: Path) -> None:
+    lab = started(roomy(6), 6)
+    shown = rollout(lab, "status", "-o", "json", "-c", str(settings))
+    assert {row["node"]: row["pool"] for row in json.loads(shown.stdout)["nodes"]} == {
+        **dict.fromkeys(CANARIES, "canary"),
+        **dict.fromkeys(REST, "rest"),
+    }
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings))
+    assert ended.code == 0, ended.stderr
+    assert pools_of(ended.plan) == [{"canary": 1}, {"canary": 1}, {"rest": 2}, {"rest": 2}]
+    assert ended.plan["policy"]["pools"][1]["drain_timeout"] == "5m"
+    assert_canary_first(ended.lines)
+    assert most_at_once(ended.lines) == 2
+    assert_clean(lab, *workers(1, 6), most=2)
+
+
+@pytest.mark.exhaustive
+def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, settings: Path) -> None:
+    lab = started(roomy(6), 6)
+    inflict(lab, "worker-1", HostFaults(boot_seconds=240))
+    inflict(lab, "worker-2", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    ended = rollout(lab, "apply", "--yes", "-c", str(settings), "--reboot-timeout", "60s")
+    assert ended.code == 4
+    assert "worker-1: succeeded" in ended.stderr
+    assert "--reboot-timeout 4s" in ended.stdout
+    assert "✘ worker-2  not back within --reboot-timeout 4s" in ended.stdout
+
+
+def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
+    started: Started, rollout: Rollout, settings: Path, tmp_path: Path
+) -> None:
+    lab = started(roomy(6), 6)
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s")
+    killed_once(process, signal.SIGKILL, finished=1)
+    inflict(lab, "worker-3", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    ended = rollout(lab, "resume", "--yes", "-o", "json")
+    assert ended.code == 4
+    assert pools_of(ended.plan)[-2:] == [{"rest": 2}, {"rest": 2}]
+    assert all("rest" not in wave for wave in pools_of(ended.plan)[:-2])
+    assert_canary_first(ended.lines)
+    (failed,) = ended.summary["failed"]
+    assert failed["node"] == "worker-3"
+    assert "--reboot-timeout 4s" in failed["message"]

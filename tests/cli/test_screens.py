@@ -119,8 +119,9 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
-        text = "\n".join(lines)
-        if not sent and "Ctrl-C ends this view" in text and re.search(r"worker-\d: draining", text):
+        text = " ".join(" ".join(lines).split())
+        wanted = ("Ctrl-C ends this view", "no process is working on it")
+        if not sent and all(words in text for words in wanted) and re.search(r"worker-\d: draining", text):
             process.send_signal(signal.SIGINT)
             sent.append(process.pid)
 

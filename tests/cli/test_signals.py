@@ -32,7 +32,7 @@ from rollout.cli.stages.operate_loop import Loop
 from rollout.cli.stages.operate_pass import Lasting, PassEnd
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lock_holder import LeaseWatch
+from rollout.execution.lease import LeaseWatch
 from rollout.model.quantity import Duration
 
 class Tidied:

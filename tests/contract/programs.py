@@ -1,9 +1,11 @@
 """The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and afterwards."""
 
 import json
+import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +13,13 @@ from typing import Any
 
 import urllib3
 
+from rollout.lab.hosts.zincati import request_body
 from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
 from tests.contract.cluster import LABEL, Json
 from tests.contract.played import Played
 from tests.ended import start
+from tests.server.serving import HEADERS, free_port
+from tests.waiting import wait_until
 
 SCENARIO = Scenario(
     description="Three nodes with a bit of everything that is evicted in its own way.",
@@ -26,11 +31,21 @@ SCENARIO = Scenario(
         Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
     ),
 )
+
+
 AT_ONCE = ("--max-unavailable", "100%", "-o", "json")
+
+
 FLAGS = ("--allow", "idle", *AT_ONCE)
+
+
 # No unattended pass reboots what nobody has asked for: see `ask_for_reboots`.
 UNATTENDED = ("--set", "detect.sources=annotation", *AT_ONCE)
+
+
 MARK = "node-rollout.dev/"
+
+
 _LOOK_EVERY = 0.1
 
 
@@ -114,3 +129,44 @@ def watched(played: Played) -> Iterator[Seen]:
     finally:
         over.set()
         looking.join()
+
+
+# A FleetLock server on played Nodes.
+
+
+@contextmanager
+def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[str, str], int]]:
+    """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
+    server = f"127.0.0.1:{free_port()}"
+    process = started(played, home, "fleetlock", "--listen", server, *selector(played), **variables)
+
+    def ask(what: str, name: str) -> int:
+        time.sleep(0.5)  # it is asked again and again
+        body = request_body(played.kubelets[name].machine.machine_id, "default")
+        return urllib3.request("POST", f"http://{server}/v1/{what}", body=body, headers=HEADERS, timeout=60).status
+
+    def is_ready() -> bool:
+        with suppress(urllib3.exceptions.HTTPError):
+            return urllib3.request("GET", f"http://{server}/readyz", retries=False, timeout=60).status == 200
+        return False
+
+    try:
+        wait_until(is_ready, 60)
+        yield ask
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+
+
+def assert_a_host_that_asks_is_served(played: Played, home: Path, **variables: str) -> None:
+    """One life over HTTP: the grant after the drain, one reboot, and the release after its proof."""
+    name, before = min(played.kubelets), played.reboots
+    with serving(played, home, **variables) as ask:
+        wait_until(lambda: ask("pre-reboot", name) == 200, 90)
+        assert node(played, name)["spec"]["unschedulable"]
+        assert marks(played, name)["phase"] == "rebooting"
+        played.reboot(name)
+        wait_until(lambda: ask("steady-state", name) == 200, 90)
+    assert played.reboots == {each: count + (each == name) for each, count in before.items()}
+    assert_in_service(played, results=False)

@@ -10,8 +10,15 @@ import yaml
 
 from tests.contract.cluster import Json
 from tests.contract.played import Played
-from tests.contract.programs import UNATTENDED, ask_for_reboots, assert_in_service, ended, selector, started
-from tests.contract.serving import assert_a_host_that_asks_is_served
+from tests.contract.programs import (
+    UNATTENDED,
+    ask_for_reboots,
+    assert_a_host_that_asks_is_served,
+    assert_in_service,
+    ended,
+    selector,
+    started,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 

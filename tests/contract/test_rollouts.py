@@ -2,15 +2,31 @@
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from rollout.execution.events.writer import COMPONENT
-from tests.contract.cluster import MERGE
+from rollout.execution.events import COMPONENT
+from rollout.model import marks as words
+from tests.contract.cluster import MERGE, Json
 from tests.contract.played import Played
-from tests.contract.programs import FLAGS, assert_in_service, ended, node, selector, started
+from tests.contract.programs import (
+    AT_ONCE,
+    FLAGS,
+    UNATTENDED,
+    ask_for_reboots,
+    assert_a_host_that_asks_is_served,
+    assert_in_service,
+    ended,
+    marks,
+    node,
+    selector,
+    started,
+    watched,
+)
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -79,3 +95,131 @@ def test_a_lease_that_somebody_deletes_ends_it(played: Played, tmp_path: Path) -
     code, _, told = ended(started(played, tmp_path, "abort", "--yes", "-o", "json"))
     assert code == 0, told
     assert_in_service(played, results=False)
+
+
+# Every other way of taking nodes through, and what steers and watches it, on whatever control plane is there.
+
+
+AWAITING = words.AWAITING_REBOOT
+
+
+def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[int, list[Json], str]:
+    return ended(started(played, home, *arguments, **variables))
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """What one has printed that has ended well."""
+    stdout, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    return stdout
+
+
+@pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
+def test_limit_taint_and_labels(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
+    before = played.reboots
+    ways = ("--strategy", strategy, "--max-unavailable", str(limit), "--set", "drain.exclude-from-load-balancers=500ms")
+    with watched(played) as seen:
+        code, lines, told = run(
+            played,
+            tmp_path,
+            *("apply", "--yes", "--allow", "idle", "-o", "json", *ways, "--set", "labels.fluo=true"),
+            *selector(played),
+        )
+    assert code == 0, told
+    assert sorted(lines[-1]["succeeded"]) == sorted(played.kubelets)
+    assert played.reboots == {name: count + 1 for name, count in before.items()}
+    assert seen.most_cordoned <= limit
+    assert {name for name, key in seen.taints if key == AWAITING}
+    assert seen.labels[words.EXCLUDED_FROM_BALANCERS] == set(played.kubelets)
+    assert seen.labels[words.FLUO_ID] == set(played.kubelets)
+    assert_in_service(played)
+
+
+def test_pools_keep_their_order_and_their_limits(played: Played, tmp_path: Path) -> None:
+    first, *others = sorted(played.kubelets)
+    settings = tmp_path / "rollout.toml"
+    settings.write_text(
+        f'[[pool]]\nname = "others"\nselector = "kubernetes.io/hostname in ({", ".join(others)})"\n'
+        'max-unavailable = 2\nstrategy = "rolling"\nreboot-idle = true\n\n'
+        f'[[pool]]\nname = "first"\nselector = "kubernetes.io/hostname={first}"\nafter = ["others"]\n'
+        "reboot-idle = true\n"
+    )
+    code, lines, told = run(
+        played, tmp_path, *("apply", "--yes", "--config", str(settings), *AT_ONCE, *selector(played))
+    )
+    assert code == 0, told
+    done = [line["node"] for line in lines if line["type"] == "step" and line["phase"] == "done"]
+    assert done[-1] == first
+    assert sorted(done[:-1]) == others
+    assert_in_service(played)
+
+
+def test_a_pause_leaves_the_node_out_until_it_ends(played: Played, tmp_path: Path) -> None:
+    name, before = min(played.kubelets), played.reboots
+    said(started(played, tmp_path, "pause", name, "--reason", "a disk is replaced"))
+    assert marks(played, name)["paused"] == "true"
+    code, lines, told = run(played, tmp_path, "apply", "--yes", *FLAGS, *selector(played))
+    assert code == 0, told
+    assert name not in lines[-1]["succeeded"]
+    said(started(played, tmp_path, "unpause", name))
+    code, lines, told = run(played, tmp_path, "apply", "--yes", *FLAGS, "--node", name)
+    assert (code, lines[-1]["succeeded"]) == (0, [name]), told
+    assert played.reboots == {each: count + 1 for each, count in before.items()}
+    assert_in_service(played)
+
+
+def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: Path) -> None:
+    # long enough for a busy machine to start the other process meanwhile
+    slowly = ("--max-unavailable", "1", "--set", "waves.soak=20s")
+    process = started(played, tmp_path, "apply", "--yes", *FLAGS, *slowly, *selector(played))
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    watching = started(played, tmp_path, "status", "--watch", *selector(played))
+    code, _, told = ended(process)
+    assert code == 0, told
+    assert f"{len(played.kubelets)} succeeded" in said(watching)
+    assert_in_service(played)
+
+
+def test_a_pass_takes_nobodys_own_node_and_the_next_one_does(played: Played, tmp_path: Path) -> None:
+    """The process's pod is one of a Deployment: once evicted, its successor finds another node by the scheduler."""
+    before = played.reboots
+    own = _web(played)[0]
+    held, owner = own["spec"]["nodeName"], own["metadata"]["name"]
+    rules = (*UNATTENDED, "--set", "waves.health-checks=1")
+    ask_for_reboots(played)
+    standing = started(played, tmp_path, "operate", "--every", "1h", *rules, *selector(played), **_as(own))
+    try:
+        wait_until(lambda: all(pod["metadata"]["name"] != owner for pod in _web(played)), 120)
+        time.sleep(1)
+    finally:
+        standing.send_signal(signal.SIGTERM)
+        code, _, told = ended(standing)
+    assert code == 0, told
+    assert "is evicted" in told
+    assert played.reboots == {name: count + (name != held) for name, count in before.items()}
+    assert set(marks(played, held)) >= {"deferred"}
+    wait_until(lambda: any(pod["spec"].get("nodeName") not in {None, held} for pod in _web(played)), 60)
+    elsewhere = next(pod for pod in _web(played) if pod["spec"].get("nodeName") not in {None, held})
+    code, lines, told = run(played, tmp_path, "operate", "--once", *rules, "--node", held, **_as(elsewhere))
+    assert code == 0, told
+    assert lines[-1]["succeeded"] == [held]
+    assert_in_service(played)
+
+
+def _web(played: Played) -> list[Json]:
+    path = f"/api/v1/namespaces/{played.namespaces[0]}/pods"
+    found: list[Json] = played.cluster.get(path, labelSelector="app=web").body["items"]
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _as(pod: Json) -> dict[str, str]:
+    return {
+        "ROLLOUT_NODE_NAME": pod["spec"]["nodeName"],
+        "ROLLOUT_POD_NAMESPACE": pod["metadata"]["namespace"],
+        "ROLLOUT_POD_NAME": pod["metadata"]["name"],
+    }
+
+
+def test_a_host_is_granted_its_reboot_once_its_node_is_drained(played: Played, tmp_path: Path) -> None:
+    assert_a_host_that_asks_is_served(played, tmp_path)

@@ -102,7 +102,7 @@ _BLOCKERS = {
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
     BlockerKind.FITS_NOWHERE: "pods that budgets keep running fit on no other node, however long one waits",
     BlockerKind.CONTROL_PLANE_UNHEALTHY: "another control-plane node is away, or a static pod on it is not Ready; or "
-    "etcd would lose its majority: the node does not start",
+    "etcd would lose its majority, or the cluster its last API server: the node does not start",
     BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--allow` ignores it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }

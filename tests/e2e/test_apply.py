@@ -1,7 +1,14 @@
 """Whole rollouts over machines that really reboot."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.errors import SshUnreachableError
+from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster
 from tests.e2e.conftest import Rollout
 from tests.e2e.machines import STAGED_VERSION, Machines, wait_for
@@ -57,3 +64,62 @@ def test_rollback(rollout: Rollout, cluster: Cluster, machines: Machines) -> Non
     assert "did not take" in ended.summary["failed"][0]["message"]
     # It works as before: it is given back.
     assert not cluster.scoreboard().cordons_left
+
+
+JSON_OF_DETECT = ("-o", "json", "--ready-timeout", "30s")
+
+
+MARKER, SENTINEL, STAYS = "/run/reboot-required", "/run/needs-restart", "/var/lib/needs-restart"
+
+
+def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
+    machine = machines["worker-1"]
+    machine.clear()
+    flags = ("--set", "detect.sources=update-engine,reboot-required,rpm-ostree", "--node", "worker-1")
+    assert json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"] is False
+    machine.put(MARKER, "*** System restart required ***\n")
+    machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
+    ended = rollout("apply", "--yes", *flags, *JSON_OF_DETECT)
+    assert ended.code == 0, ended.stderr
+    (planned,) = ended.plan["waves"][0]["nodes"]
+    assert planned["detected_by"] == ["reboot-required"]
+    assert planned["detail"] == "/run/reboot-required for linux-image-amd64, libc6"
+    assert not machine.has(MARKER)
+    assert cluster.scoreboard().clean
+    assert rollout("plan", *flags, "--detailed-exitcode").code == 0
+
+
+# Machines that are reached through another machine only: there is no other way to their inner addresses.
+
+
+@pytest.fixture
+def config(machines: Machines, known_hosts: Path, tmp_path: Path) -> Path:
+    """Each worker is reached at its inner address, through the control plane and, for one, a second machine."""
+    hop = f"  User core\n  IdentityFile {machines.key}\n  UserKnownHostsFile {known_hosts}\n"
+    second = machines["worker-1"]
+    text = f"Host first\n  HostName {machines['control-1'].address}\n{hop}"
+    text += f"Host second\n  HostName {second.inner_address}\n  HostKeyAlias {second.address}\n{hop}"
+    for name, through in (("worker-2", "first"), ("worker-3", "first"), ("worker-4", "first,second")):
+        address, inner = machines[name].address, machines[name].inner_address
+        text += f"Host {address}\n  HostName {inner}\n  HostKeyAlias {address}\n  ProxyJump {through}\n"
+    path = tmp_path / "ssh_config"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(("name", "came_from"), [("worker-2", "control-1"), ("worker-4", "worker-1")])
+def test_chains(machines: Machines, known_hosts: Path, config: Path, name: str, came_from: str) -> None:
+    shell = ParamikoShell(known_hosts=known_hosts, key_file=machines.key)
+    host = with_ssh_config({name: Host(name, machines[name].address)}, config)[name]
+    result = shell.run(host, "echo $SSH_CONNECTION", timeout=20)
+    assert result.stdout.startswith(machines[came_from].inner_address)
+    with pytest.raises(SshUnreachableError):
+        shell.run(Host(name, machines[name].inner_address), "true", timeout=5)
+
+
+def test_rollout_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machines, config: Path) -> None:
+    nodes = ("--node", "worker-2", "--node", "worker-3")
+    ended = rollout("apply", "--yes", "-o", "json", "--ssh-config", str(config), *nodes)
+    assert ended.code == 0, ended.stderr
+    assert {machines[name].os_version for name in ("worker-2", "worker-3")} == {STAGED_VERSION}
+    assert cluster.scoreboard().clean

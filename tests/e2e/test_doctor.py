@@ -1,11 +1,18 @@
 """What doctor makes of the answers of a real systemd, sshd and bus."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.e2e.cluster import NAMES
 from tests.e2e.conftest import Rollout, Run
-from tests.e2e.machines import Machines
+from tests.e2e.machines import STAGED_VERSION, Machines
+from tests.ended import Ended
 
 
 def checks(rollout: Rollout, *flags: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
@@ -69,3 +76,106 @@ def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run
     assert found["locksmithd", "worker-2"]["verdict"] == "warn"
     assert "masked until the next boot only" in found["locksmithd", "worker-2"]["message"]
     assert mended["locksmithd", "worker-2"]["verdict"] == "pass", mended["locksmithd", "worker-2"]
+
+
+PREPARE = Path(__file__).parents[2] / "playbooks" / "prepare.yml"
+
+
+MASK = "sudo -n systemctl mask --runtime --now --quiet update-engine"
+
+
+UNMASK = "sudo -n systemctl unmask --runtime --quiet update-engine; sudo -n systemctl start update-engine"
+
+
+STATE = "systemctl is-enabled update-engine; systemctl is-active update-engine"
+
+
+def prepare(machines: Machines, name: str, known_hosts: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_PRIVATE_KEY_FILE": str(machines.key),
+        "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={known_hosts}",
+    }
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    command = [program, "-i", f"{machines[name].address},", "-u", "core", str(PREPARE)]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_mask_until_the_next_boot(
+    rollout: Rollout, machines: Machines, on: Run, known_hosts: Path, tmp_path: Path
+) -> None:
+    try:
+        on("worker-1", MASK)
+        on("worker-2", MASK)
+        _, found = checks(rollout, "--node", "worker-1")
+        on("worker-1", found["update-engine", "worker-1"]["fix"].replace("sudo", "sudo -n"))
+        prepared = prepare(machines, "worker-2", known_hosts, tmp_path)
+        states = [on(name, STATE) for name in ("worker-1", "worker-2")]
+    finally:
+        on("worker-1", UNMASK)
+        on("worker-2", UNMASK)
+    assert "update-engine is masked" in found["update-engine", "worker-1"]["message"]
+    assert prepared.returncode == 0, prepared.stdout + prepared.stderr
+    assert states == ["enabled\nactive\n"] * 2
+
+
+# Checks for updates of real machines, over the real bus with its policy.
+
+
+WAIT = ("check-update", "--wait", "--timeout", "30s", "-o", "json")
+
+
+def hosts_of(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {host["node"]: host for host in json.loads(ended.stdout)["hosts"]}
+
+
+@pytest.fixture
+def offered(machines: Machines) -> Machines:
+    """Nothing is staged any more, and an update is offered to each."""
+    for machine in machines:
+        machine.clear()
+        machine.write("available", STAGED_VERSION)
+    return machines
+
+
+def test_each_host_is_followed_to_its_own_end(rollout: Rollout, offered: Machines) -> None:
+    offered["worker-2"].clear()
+    for name, trouble in (("worker-3", "check-fails"), ("worker-4", "download-fails"), ("worker-5", "stalls")):
+        offered[name].write("trouble", trouble)
+    ended = rollout(*WAIT)
+    assert ended.code == 4
+    hosts = hosts_of(ended)
+    assert {node: host["outcome"] for node, host in hosts.items()} == {
+        "control-1": "staged",
+        "worker-1": "staged",
+        "worker-2": "up-to-date",
+        "worker-3": "failed",
+        "worker-4": "failed",
+        "worker-5": "timed-out",
+    }
+    assert "the update server was not reached" in hosts["worker-3"]["message"]
+    assert "the update failed, or was given up" in hosts["worker-4"]["message"]
+    assert rollout("plan", "--node", "worker-1", "--detailed-exitcode").code == 2
+
+
+@pytest.mark.parametrize("user", ["ops", "narrow"])
+def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machines, user: str) -> None:
+    offered["worker-1"].write("trouble", "stalls")
+    ended = rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user)
+    assert ended.code == 0, ended.stdout
+    assert hosts_of(ended)["worker-1"]["outcome"] == "asked"
+    again = hosts_of(rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user))["worker-1"]
+    assert again["outcome"] == "asked"
+    assert "at it already" in again["message"]
+
+
+def test_users_who_may_not_are_told_why(rollout: Rollout, offered: Machines) -> None:
+    ended = rollout("check-update", "-o", "json", ssh_user="careful")
+    assert ended.code == 4
+    hosts = hosts_of(ended)
+    assert {node: host["outcome"] for node, host in hosts.items()} == dict.fromkeys(NAMES, "refused")
+    (message,) = {host["message"] for host in hosts.values()}
+    assert "Access denied" in message or "not allowed" in message
+    assert "sudo asks for a password" in message

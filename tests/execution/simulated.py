@@ -14,7 +14,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import OPEN, Hold
 from rollout.execution.node.context import NodeContext
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Before
@@ -179,7 +179,7 @@ class World(AbstractContextManager["World"]):
             clock=self.clock,
             stop=self.stop,
             allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
-            room=AwayLimit(limit),
+            limit=AwayLimit(limit),
             ledger=self.ledger,
             notice=self.notices.append,
             gates=NoGates(),

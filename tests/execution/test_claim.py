@@ -1,7 +1,7 @@
 """Two who do not know of each other, each about to cordon a node: whatever the order, one goes and never both."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -46,7 +46,7 @@ class Allowed:
     def refusal(self, planned: PlannedNode) -> str:
         return self.why()
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         return AwayLimit(self.most)
 
 
@@ -220,3 +220,37 @@ def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
     with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
         claim(context(Interrupted(api, 3, cordon), "n1", Allowed(1)), "2", facts("n1"))
     assert not node_of(server, "n1")["metadata"].get("annotations")
+
+
+ANOTHERS = {"annotations": {marks.RUN: "another", marks.PHASE: "draining", marks.BOOT_ID_BEFORE: "b"}}
+CHANGES: Mapping[str, Json] = {
+    "it is marked by the unfinished rollout another": {"metadata": ANOTHERS},
+    "it was cordoned outside this rollout": {"spec": {"unschedulable": True}},
+    "its kubelet has reported another boot": {"status": {"nodeInfo": {"bootID": "c", "machineID": "m"}}},
+    "its kubelet has reported another boot since": {"status": {"nodeInfo": {"bootID": "b", "machineID": "n"}}},
+    "the Node was deleted and created again": {"metadata": {"uid": "another"}},
+}
+
+
+@pytest.mark.parametrize("says", CHANGES)
+def test_a_node_that_is_not_what_was_planned_is_left_as_it_is(
+    says: str, server: StandaloneApi, api: ClusterApi, seen: Seen
+) -> None:
+    planned = context(api, "n1", Allowed(1))
+    found = node_of(server, "n1")
+    changed = {part: {**found.get(part, {}), **CHANGES[says].get(part, {})} for part in ("metadata", "spec", "status")}
+    server.call(lambda: server.store.put(NODES, {**found, **changed}))
+    before = node_of(server, "n1")
+    with pytest.raises(NodeFailure, match=says) as refused:
+        claim(planned, "2", facts("n1"))
+    assert refused.value.outcome is Outcome.SKIPPED
+    assert node_of(server, "n1") == before
+
+
+def test_only_a_cordon_of_ours_is_ours_to_undo(server: StandaloneApi, api: ClusterApi, seen: Seen) -> None:
+    api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+    for name, is_ours in (("n1", False), ("n2", True)):
+        assert claimed(api, name, Allowed(2), cordoned=not is_ours)
+        assert (node_of(server, name)["metadata"]["annotations"].get(marks.CORDONED_BY_US) == "true") is is_ours
+        give_back(context(api, name, Allowed(2)).task, Outcome.ABORTED, "1")
+        assert bool(node_of(server, name)["spec"].get("unschedulable")) is not is_ours

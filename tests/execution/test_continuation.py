@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollout.execution.record.standing import StandingRecord
+from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
 from rollout.model.gates import AlertPolicy, GatePolicy
@@ -38,7 +38,7 @@ def failed(name: str, run: str = "this") -> Begun:
 
 
 FOUND = Unfinished(
-    StandingRecord("this", "", "", ended=False, plan=None),
+    StoredRecord("this", "", "", ended=False, plan=None),
     failed=(failed("a"), failed("b", "another")),
     given_back={"c": "drain-failed", "d": "skipped", "e": "rolled-back"},
 )
@@ -62,7 +62,7 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     web = Pool("web", "tier=web", canary=0, ramp=(Count(1), Count(3)))
     nodes = [node(f"{tier}-{number}", labels={"tier": tier}) for tier in ("canary", "web", "x") for number in range(4)]
     plan = build_plan(inputs(nodes, policy=Policy(pools=(canary, web), canary=1, max_unavailable=Count(9))))
-    record = StandingRecord("this", "", "", ended=False, plan=plan)
+    record = StoredRecord("this", "", "", ended=False, plan=plan)
     begun = Begun(next(each for each in plan.nodes if each.name == "web-0"), Phase.DRAINING, "this", cordoned=True)
     pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
     unfinished = Unfinished(record, begun=(begun,), untouched=pending, done=("canary-0",))
@@ -82,7 +82,7 @@ def recorded(policy: Policy, *, ended: bool, begun: bool = False, failed_nodes: 
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
     under_way = (Begun(plan.nodes[0], Phase.DRAINING, "this", cordoned=True),) if begun else ()
     return Unfinished(
-        StandingRecord("this", "", "", ended=ended, plan=plan, operating=True),
+        StoredRecord("this", "", "", ended=ended, plan=plan, operating=True),
         begun=under_way,
         untouched=plan.nodes[1:],
         given_back={f"x-{number}": "rolled-back" for number in range(failed_nodes)},

@@ -12,7 +12,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased

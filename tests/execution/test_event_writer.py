@@ -9,7 +9,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import RolloutError
-from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
+from rollout.execution.events import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.ports import ClusterApi
 from tests.standalone_api import StandaloneApi

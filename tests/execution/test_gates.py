@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.errors import GateError
+from rollout.errors import ApiConflictError, ApiUnavailableError, GateError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.patience import PatientApi, Silence
 from rollout.execution.base.reporting import OutageNotice, Reporter
-from rollout.execution.base.stop import StopRequest
+from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates import policy_gates
 from rollout.execution.gates.gates import GatePorts, Later
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
@@ -193,3 +193,65 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     assert hold.final
     assert isinstance(hold.why, Later)
     assert "left until --active-deadline, and it is estimated to take" in hold.why
+
+
+class SetClock(SystemClock):
+    seconds = 0.0
+
+    def now(self) -> datetime:
+        raise AssertionError("no wall clock is asked")
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_time_that_is_up_stops_and_says_why() -> None:
+    clock = SetClock()
+    stop = TimedStop(Deadline(clock, 60), StopRequest(), revert=True)
+    assert (stop.requested, stop.reverting, stop.wait(0)) == (False, False, False)
+    clock.seconds = 60
+    assert (stop.requested, stop.reverting, stop.wait(1000), stop.asked) == (True, True, True, False)
+    assert "--active-deadline" in stop.why
+
+
+def test_a_wish_for_the_end_of_the_process_is_one_for_its_run() -> None:
+    ending = StopRequest()
+    stop = TimedStop(None, ending)
+    assert not stop.requested
+    ending.request()
+    assert (stop.requested, stop.asked, stop.why) == (True, True, "stopped on request")
+
+
+# The patience that all steps of a run share with one outage.
+
+
+def fail(silence: Silence, clock: SetClock, *, asker: str = "steps", seconds: float = 0.0) -> None:
+    """A request that is not answered, after so many seconds."""
+    with pytest.raises(ApiUnavailableError), silence.heard(asker):  # noqa: PT012 - time passes within
+        clock.seconds += seconds
+        raise ApiUnavailableError("away")
+
+
+def test_it_is_counted_from_the_first_request_in_a_row_that_failed() -> None:
+    clock = SetClock()
+    silence = Silence(clock, 100)
+    assert silence.remaining == 100
+    for _ in range(3):
+        fail(silence, clock, seconds=30)
+    assert silence.remaining == 10
+    fail(silence, clock, seconds=30)
+    assert silence.remaining == 0
+
+
+def test_any_answer_ends_it_for_its_asker() -> None:
+    clock = SetClock()
+    silence = Silence(clock, 100)
+    fail(silence, clock, seconds=30)
+    fail(silence, clock, asker="lock")
+    with pytest.raises(ApiConflictError), silence.heard("steps"):
+        raise ApiConflictError("changed")
+    clock.seconds += 20
+    assert silence.remaining == 80
+    with silence.heard("lock"):
+        pass
+    assert silence.remaining == 100

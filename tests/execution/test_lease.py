@@ -18,9 +18,8 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import StandingLease, read_lease
+from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.lock_holder import LeaseWatch
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -294,7 +293,7 @@ def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_g
     hold_by_hand(api, "ann", seconds=600)
     terms, clock = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0), Ahead()
     free, other, same = LeaseWatch(clock), LeaseWatch(clock), LeaseWatch(clock)
-    other.look(StandingLease("eve", "1", 1.0))
+    other.look(LeaseState("eve", "1", 1.0))
     same.look(read_lease(api, "kube-system"))
     clock.seconds = 600
     for watch in (free, other):

@@ -8,8 +8,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lease import StandingLease, read_lease
-from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, read_lease
 from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -100,33 +99,33 @@ class SetClock(SystemClock):
 def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     clock = SetClock()
     watch = LeaseWatch(clock)
-    assert watch.look(StandingLease("", "1", 0)) is Holder.NOBODY
-    assert watch.look(StandingLease("ann", "2", 10)) is Holder.UNKNOWN
+    assert watch.look(LeaseState("", "1", 0)) is Holder.NOBODY
+    assert watch.look(LeaseState("ann", "2", 10)) is Holder.UNKNOWN
     clock.seconds = 29
-    assert watch.look(StandingLease("ann", "3", 10)) is Holder.ALIVE
+    assert watch.look(LeaseState("ann", "3", 10)) is Holder.ALIVE
     clock.seconds = 58.9
-    assert (watch.look(StandingLease("ann", "3", 10)), watch.stale) == (Holder.ALIVE, "")
+    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.ALIVE, "")
     clock.seconds = 59
-    assert (watch.look(StandingLease("ann", "3", 10)), watch.stale) == (Holder.GONE, "3")
-    assert (watch.look(StandingLease("bob", "4", 10)), watch.stale) == (Holder.UNKNOWN, "")
+    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.GONE, "3")
+    assert (watch.look(LeaseState("bob", "4", 10)), watch.stale) == (Holder.UNKNOWN, "")
     clock.seconds = 200
     assert watch.state is Holder.GONE
-    assert watch.look(StandingLease("", "5", 10)) is Holder.NOBODY
+    assert watch.look(LeaseState("", "5", 10)) is Holder.NOBODY
 
 
 def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> None:
     clock = SetClock()
     for ago, state in [(6, Holder.ALIVE), (13, Holder.UNKNOWN), (3600, Holder.UNKNOWN)]:
-        lease = StandingLease("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
+        lease = LeaseState("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
         assert LeaseWatch(clock).look(lease, NOW) is state
-    by_its_own_clock = StandingLease("ann", "1", 10, renewed=NOW)
+    by_its_own_clock = LeaseState("ann", "1", 10, renewed=NOW)
     assert LeaseWatch(clock).look(by_its_own_clock, NOW) is Holder.UNKNOWN
 
 
 def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once() -> None:
     ended = list[str]()
     watch = LeaseWatch(SetClock(), lambda lease: lease.process in ended)
-    lease = StandingLease("ann@here/1", "1", 10, process="p")
+    lease = LeaseState("ann@here/1", "1", 10, process="p")
     assert watch.look(lease, NOW) is Holder.UNKNOWN
     ended.append("p")
     assert (watch.look(lease), watch.stale) == (Holder.GONE, "1")
@@ -138,7 +137,7 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
     """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
     at = NOW - timedelta(seconds=ago)
-    lease = StandingLease("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
+    lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
     return glance(lease, NOW, has_ended=has_ended)
 
 
@@ -161,6 +160,6 @@ def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(ago: float, *, 
 
 
 def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
-    assert glance(StandingLease("", "1", 0.0), NOW).alive is False
+    assert glance(LeaseState("", "1", 0.0), NOW).alive is False
     assert glanced(0, one_clock=True, has_ended=True).alive is False
-    assert glance(StandingLease("ann", "1", 10.0), NOW).alive is None
+    assert glance(LeaseState("ann", "1", 10.0), NOW).alive is None

@@ -7,20 +7,25 @@ import pytest
 from typing_extensions import override
 
 from rollout.adapters.clock import SystemClock
+from rollout.errors import UsageError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.node.marking import labels_when_proven, lasting_labels
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.progress import Notice
+from rollout.planning.selector import is_label_value, node_labels
 from rollout.ports import Query
 from tests.execution.conftest import Recorder
 from tests.execution.drains import Unfenced, add_node
 from tests.execution.fake_cluster import FakeCluster, FakeServer
-
-pytestmark = pytest.mark.in_memory
+from tests.planning.builders import NEW, OLD, facts
 
 OURS = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
+
+
 NAMES = [f"n{number}" for number in range(12)]
 
 
@@ -85,6 +90,7 @@ def tainting(server: FakeServer, recorder: Recorder) -> Callable[[int], Tainting
     return made
 
 
+@pytest.mark.in_memory
 def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:
@@ -95,6 +101,7 @@ def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
     assert recorder.events == []
 
 
+@pytest.mark.in_memory
 def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
     server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
 ) -> None:
@@ -104,3 +111,34 @@ def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
     assert isinstance(notice, Notice)
     assert "no soft taint on n0; n1" in notice.message
     assert "changes so often that nothing could be written on it" in notice.message
+
+
+# Labels that are written on Nodes for others to read.
+
+
+FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
+
+
+def test_fluos_labels_say_what_the_host_says_as_far_as_a_label_can_hold_it() -> None:
+    rules = CourtesyPolicy(fluo_labels=True)
+    assert lasting_labels(rules, facts("w-1")) == {
+        FLUO + "id": "flatcar",
+        FLUO + "group": "stable",
+        FLUO + "version": OLD,
+    }
+    assert lasting_labels(rules, facts("w-1", running_version="1+2", group="")) == {FLUO + "id": "flatcar"}
+    assert labels_when_proven(rules, NEW) == {FLUO + "version": NEW}
+    assert not labels_when_proven(rules, "1+2")
+
+
+@pytest.mark.parametrize("value", ["", "a", "a.b_c-9", "x" * 63])
+def test_a_value(value: str) -> None:
+    assert is_label_value(value)
+    assert node_labels((f"example.com/a={value}",)) == {"example.com/a": value}
+
+
+@pytest.mark.parametrize("value", [" ", "-a", "a-", "a/b", "ä", "x" * 64, "a=b", "a\n"])
+def test_no_value(value: str) -> None:
+    assert not is_label_value(value)
+    with pytest.raises(UsageError):
+        node_labels((f"a={value}",))

@@ -107,7 +107,7 @@ class Played(NoGates):
             ledger=self.ledger,
             notice=lambda _message: None,
             gates=self,
-            room=replace(self.pools, most=limit),
+            limit=replace(self.pools, most=limit),
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
 
@@ -174,3 +174,46 @@ def test_nodes_whose_pool_stays_full_are_given_up_with_who_fills_it() -> None:
     assert [result.node for result in played.ledger.finished] == ["node-3"]
     why = "max-unavailable 1 of the pool db is used up by u"
     assert [(entry.node, entry.message) for entry in played.ledger.not_started] == [("node-1", why), ("node-2", why)]
+
+
+@dataclass
+class Ended:
+    """A wave of which each node ends so as soon as it begins, one at a time."""
+
+    outcome: Outcome = Outcome.SUCCEEDED
+    stop: StopRequest = field(default_factory=StopRequest)
+    is_stopped: bool = False
+    begun: list[str] = field(default_factory=list)
+
+    def run_one(self, node: PlannedNode) -> NodeResult:
+        self.begun.append(node.name)
+        if self.is_stopped:
+            self.stop.request()
+        return NodeResult(node.name, self.outcome, Phase.DONE, 1.0)
+
+    def why_not(self, failures: int) -> set[str]:
+        """Why those of three nodes did not begin that did not."""
+        ledger = Ledger()
+        runner = WaveRunner(
+            run_one=self.run_one,
+            unavailable=frozenset,
+            clock=SystemClock(),
+            stop=self.stop,
+            allowance=Allowance(failures=failures, settle_timeout=1),
+            ledger=ledger,
+            notice=lambda _message: None,
+            gates=NoGates(),
+            limit=AwayLimit(1),
+        )
+        names = [f"node-{number}" for number in range(1, 4)]
+        runner.run(Wave(1, tuple(PlannedNode(name, "b", "u", "1", "2", 0, 0) for name in names), ""))
+        assert [*self.begun, *(left.node for left in ledger.not_started)] == names
+        return {left.message for left in ledger.not_started}
+
+
+def test_none_begins_once_there_is_a_reason_to_stop() -> None:
+    assert (fenced := Ended(Outcome.FENCED)).why_not(failures=9) == {"the Lease was lost"}
+    assert (stopped := Ended(is_stopped=True)).why_not(failures=9) == {"stopped on request"}
+    assert (failed := Ended(Outcome.DRAIN_FAILED)).why_not(failures=2) == {"2 failed, and --max-failures is 2"}
+    assert [len(each.begun) for each in (fenced, stopped, failed)] == [1, 1, 2]
+    assert Ended().why_not(failures=1) == set()

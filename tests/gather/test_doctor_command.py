@@ -1,16 +1,37 @@
 """A host's second answer, whatever stands in it."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from rollout.adapters.kube.api import connect
+from rollout.errors import ApiError
+from rollout.gather.cluster.rights import (
+    REVIEWS,
+    Right,
+    allowed,
+    apply_rights,
+    missing_rights,
+    plan_rights,
+    status_rights,
+)
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
+from rollout.gather.doctor.cluster import LockState, lock_check, unseen_lock_check
 from rollout.gather.doctor.examination import HostHealth, UnitState, parse_health
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.sudo import wants_password
 from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult
+from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 GOOD_ENGINE = UnitState("loaded", "active", "enabled")
+
+
 GOOD_LOCKSMITH = UnitState("masked", "inactive", "masked")
+
+
 FACTS = HostFacts(
     host=Host("worker-1", "192.0.2.1"),
     update=UpdateStatus(UpdateOperation.IDLE),
@@ -85,3 +106,132 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
 )
 def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
     assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
+
+
+LEFT = ("the rollout 3f9a was interrupted", "`rollout resume` goes on with it")
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "message"),
+    [
+        (LockState("", is_alive=False), Verdict.PASS, "the lock is free"),
+        (LockState("ann", is_alive=True), Verdict.WARN, "held by ann: a rollout is under way"),
+        (LockState("ann", is_alive=False), Verdict.WARN, "held by ann, which does not renew it"),
+        (LockState("ann", True, *LEFT, blocks=True), Verdict.WARN, "held by ann: a rollout is under way"),
+        (LockState("ann", False, *LEFT, blocks=True), Verdict.FAIL, "the rollout 3f9a was interrupted"),
+        (LockState("", False, *LEFT), Verdict.WARN, "the rollout 3f9a was interrupted"),
+    ],
+)
+def test_a_living_holder_goes_before_what_is_unfinished(state: LockState, verdict: Verdict, message: str) -> None:
+    check = lock_check("kube-system/node-rollout", state)
+    assert check.verdict is verdict
+    assert check.message.startswith(message)
+    assert bool(check.fix) is (verdict is not Verdict.PASS)
+
+
+def test_a_lock_that_is_not_shown_is_no_failure() -> None:
+    check = unseen_lock_check("kube-system/node-rollout", "forbidden", "")
+    assert (check.verdict, check.message) == (Verdict.WARN, "the lock cannot be seen: forbidden")
+    assert check.fix == "Try: kubectl -n kube-system get lease node-rollout"
+
+
+START = """Matching Defaults entries for ops on node:
+    env_reset, mail_badpass,
+    secure_path=/usr/local/sbin\\:/usr/local/bin, use_pty
+
+User ops may run the following commands on node:
+"""
+
+
+NARROW = """    (root) NOPASSWD: /usr/bin/systemctl reboot, /usr/bin/update_engine_client
+        -status, /usr/bin/update_engine_client -check_for_update
+"""
+
+
+PRICED = "    (ALL : ALL) ALL\n"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PRICED,
+        PRICED + "    (ALL) NOPASSWD: /usr/bin/ls\n",
+        NARROW + PRICED,
+        PRICED + "    (postgres) NOPASSWD: ALL\n    (ALL, !root) NOPASSWD: ALL\n",
+        PRICED + "    (ALL) NOPASSWD: /usr/bin/systemctl restart a\\, reboot, SETENV:\n"
+        "        /usr/bin/systemctl\n        poweroff\n",
+        "    (ALL) NOPASSWD: /usr/bin/ls, PASSWD: /usr/bin/systemctl re*\n",
+        "    (root) NOPASSWD: ALL\n    (root) CWD=/tmp PASSWD: /usr/bin/\n",
+    ],
+)
+def test_a_price(rules: str) -> None:
+    assert wants_password(START + rules)
+    assert wants_password((START + rules).replace("\n", "\r\n"))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "    (ALL) NOPASSWD: ALL\n",
+        NARROW,
+        PRICED + NARROW,
+        PRICED + "    (root) NOPASSWD: /usr/bin/ls, SETENV: /bin/systemctl\n",
+        PRICED + "    (root : adm) TIMEOUT=60 NOPASSWD: NOEXEC: /usr/bin/systemctl re*\n",
+        PRICED + "    (root) PASSWD: /bin/ls, NOPASSWD: /usr/bin/\n",
+        # what is not read here is left to sudo's own word
+        PRICED + "    (root) NOPASSWD: /usr/bin/systemctl ^reboot$\n",
+        PRICED + "    (root) /usr/bin/ls\n".replace("(root)", "!authenticate (root)"),
+        "    (root) NOPASSWD: /usr/bin/ls\n",
+        "",
+        "    (" * 100_000,
+        "    (root) " + "A:" * 100_000,
+    ],
+)
+def test_no_price(rules: str) -> None:
+    assert not wants_password(START + rules)
+    assert not wants_password(rules)
+
+
+def reviewing(exchange: Exchange) -> None:
+    """Everything is allowed but patching nodes and evicting."""
+    assert exchange.split.path == REVIEWS
+    asked = json.loads(exchange.payload)["spec"]["resourceAttributes"]
+    refused = (asked["verb"], asked["resource"]) == ("patch", "nodes") or asked.get("subresource") == "eviction"
+    exchange.json({"kind": "SelfSubjectAccessReview", "status": {"allowed": not refused}}, 201)
+
+
+def test_a_right_is_asked_for_in_full(tmp_path: Path) -> None:
+    with scripted(reviewing) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        assert allowed(api, Right("get", "coordination.k8s.io", "leases", namespace="kube-system"))
+        assert not allowed(api, Right("create", "", "pods", "eviction"))
+        bodies = [json.loads(exchange.payload) for exchange in server.exchanges]
+    assert bodies[0] == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "verb": "get",
+                "group": "coordination.k8s.io",
+                "resource": "leases",
+                "namespace": "kube-system",
+            }
+        },
+    }
+
+
+def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(403, b"no")) as server, pytest.raises(ApiError):
+        missing_rights(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None), status_rights())
+
+
+def test_applying_takes_all_that_planning_takes() -> None:
+    assert set(status_rights()) < set(plan_rights()) < set(apply_rights("ns"))
+    assert str(Right("get", "apps", "statefulsets")) == "get statefulsets.apps"
+    assert str(Right("get", "", "configmaps", namespace="ns")) == "get configmaps in namespace ns"
+    assert str(Right("get", "", "configmaps", "", "ns", "one")) == "get configmaps one in namespace ns"
+    ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
+    assert {right.namespace for right in ours} == {"ns"}
+    names = {"node-rollout", "node-rollout-memory", "node-rollout-fleetlock"}
+    assert {right.name for right in ours if right.verb != "create"} == names
+    assert {right.name for right in ours if right.verb == "create"} == {""}

@@ -1,5 +1,8 @@
 """Every answer a host can give is a file in fixtures/probe; a new case is a new file."""
 
+import pty
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,17 @@ from hypothesis import strategies as st
 
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
+from rollout.gather.hosts.users import WALL_MESSAGE, WHO_COMMAND, parse_users, wall_command
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.ports import CommandResult
 
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
+
+
 EVERYTHING = Probe(tuple(Source), "true")
+
+
 HOST = Host("worker-1", "192.0.2.11")
 
 
@@ -77,9 +85,17 @@ def test_any_bytes_give_an_observation(stdout: bytes, stderr: bytes, status: int
 
 
 ASKED = ("reboot-required", "reboot-required-packages", "rpm-ostree", "rpm-ostree-lock", "command")
+
+
 SECTIONS = (*load("healthy")["sections"], *ASKED)
+
+
 DEPLOYMENT = '{"deployments": [{"checksum": "\\u001b[2J", "booted": true, "version": "\\u202e"}]}'
+
+
 WORDS = ("CURRENT_OP=", "CURRENT_OP=(null)", 'xdssx 0 0 "" "" 0', "@@exit 999", "PROGRESS=--", "GROUP='", 'ID="')
+
+
 VALUES = st.text() | st.sampled_from((*WORDS, "needed", "@@exit 0", DEPLOYMENT))
 
 
@@ -95,3 +111,38 @@ def test_commands_are_constant_text() -> None:
     for command in (PROBE_COMMAND, REBOOT_COMMAND):
         assert command.isascii()
         assert "{" not in command.replace("() {", "")
+
+
+# Who is logged in, as a real `who` says it; the answers of others are fixtures of the probe.
+
+
+def answered(stdout: str) -> CommandResult:
+    return CommandResult(0, stdout, "")
+
+
+@pytest.mark.skipif(shutil.which("who") is None, reason="no who here")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_real_who_gives_an_answer_that_is_understood(*, terminal: bool) -> None:
+    master, slave = pty.openpty() if terminal else (None, subprocess.DEVNULL)
+    done = subprocess.run(["sh", "-c", WHO_COMMAND], stdin=slave, capture_output=True, text=True, check=True)
+    assert parse_users(answered(done.stdout)) is not None
+    assert ("TTY=/dev/pts/" in done.stdout) == terminal, master
+
+
+def test_what_a_login_shell_says_before_is_no_user() -> None:
+    users = parse_users(answered("core pts/9 now\n@@exit 0\n@@rollout-probe users\nTTY=\ncore pts/1 now\n@@exit 0\n"))
+    assert users is not None
+    assert [str(user) for user in users] == ["core (pts/1)"]
+
+
+def test_the_message_is_never_a_command(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What reaches `wall` is what was written, and nothing of it is run."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, body in (("id", "echo 500"), ("sudo", "exit 1"), ("wall", "cat")):
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    (folder / "cat").symlink_to(str(shutil.which("cat")))
+    for message in (WALL_MESSAGE, "'; touch /tmp/x; '", "$(id) `id` \\n %s -x"):
+        words = [str(shutil.which("sh")), "-c", wall_command(message)]
+        done = subprocess.run(words, env={"PATH": str(folder)}, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{message}\n"

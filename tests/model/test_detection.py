@@ -1,18 +1,29 @@
 """What comes of several sources together, and what of it stands on a Node."""
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.detection import Answer, Detection, Sign, Source, read_targets, targets_text
 from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.node_marks import unmoved_before, unmoved_reboots
 from rollout.model.reboot_request import annotation_sign
+from rollout.model.replaced import parse_replaced, replacing
 from tests.planning.builders import node
 
 NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
+
+
 CLEAR = Sign(Source.RPM_OSTREE, Answer.NOT_NEEDED, "no deployment is staged")
+
+
 ABSENT = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
+
+
 SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
 
 
@@ -64,6 +75,8 @@ def test_update_engine_is_a_source_like_any_other(update: UpdateStatus, os_id: s
 
 
 FLUO, CLUO = (prefix + "reboot-needed" for prefix in (marks.FLUO_PREFIX, marks.CLUO_PREFIX))
+
+
 OWN = "node-rollout.dev/reboot-needed"
 
 
@@ -93,3 +106,59 @@ def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_ma
     assert read_targets("{}") == {}
     for text in ("", "[]", '{"other": ""}', '{"annotation": 1}', "[" * 5000):
         assert read_targets(text) is None
+
+
+OURS = {"a": "1", "x": "new"}
+
+
+def test_the_value_before_is_written_down_and_put_back() -> None:
+    before = node("w-1", labels={"a": "0"})
+    written = replacing(before, OURS)
+    assert written == '{"labels":{"a":["1","0"],"x":["new",null]}}'
+    replaced = parse_replaced(written)
+    assert replaced is not None
+    after = node("w-1", labels={"a": "1", "x": "new"})
+    assert replaced.restoring(after, {"a", "x"}) == {"a": "0", "x": None}
+    assert replaced.restoring(after, {"x"}) == {"x": None}
+    assert replaced.restoring(before, {"a", "x"}) == {}
+
+
+def test_a_second_attempt_does_not_take_ours_for_somebody_elses() -> None:
+    written = replacing(node("w-1", labels={"a": "0"}), OURS)
+    assert written is not None
+    claimed = node("w-1", labels=OURS, annotations={marks.REPLACED: written})
+    assert replacing(claimed, OURS) == written
+    later = replacing(claimed, {"a": "2", "b": "3"})
+    assert later == '{"labels":{"a":["2","0"],"x":["new",null],"b":["3",null]}}'
+
+
+# How often in a row a host's reboots have brought no other version, by what the last one left on its Node.
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def left(**words: str) -> Node:
+    result = {"outcome": "succeeded", "at": NOW.isoformat(), "version": "4081.2.0", "unmoved": "2", **words}
+    return node("worker-1", annotations={marks.LAST_RESULT: json.dumps(result)})
+
+
+def test_the_last_result_tells_it() -> None:
+    assert unmoved_before(left(), "4081.2.0", NOW) == 2
+    assert unmoved_before(node("worker-1"), "4081.2.0", NOW) == 0
+
+
+@pytest.mark.parametrize("ahead", [-2.9, -1, 1, 2.9])
+def test_a_clock_that_is_a_day_off_ends_no_row(ahead: float) -> None:
+    """Whoever wrote it had another clock, and the longest rest is a day."""
+    assert unmoved_before(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 2
+
+
+@pytest.mark.parametrize("ahead", [-3.1, 3.1])
+def test_a_reboot_now_and_then_is_no_row(ahead: float) -> None:
+    assert unmoved_before(left(), "4081.2.0", NOW + timedelta(days=ahead)) == 0
+
+
+@pytest.mark.parametrize("words", [{"unmoved": "many"}, {"unmoved": "-1"}, {"unmoved": "٣"}, {"unmoved": "9" * 5000}])
+def test_what_is_no_number_counts_as_none(words: dict[str, str]) -> None:
+    assert unmoved_reboots(left(**words)) == 0

@@ -1,9 +1,17 @@
+import json
+import subprocess
+import unicodedata
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
+from rollout.model.json_text import json_document, json_line
 from rollout.model.quantity import Count, Duration
+from rollout.model.ssh_path import ssh_path
+from rollout.model.text import UNSAFE_CATEGORIES, printable, shell_word
 
 
 @pytest.mark.parametrize(
@@ -68,3 +76,71 @@ def test_counts(text: str, total: int, meant: int) -> None:
 def test_what_is_no_count(text: str) -> None:
     with pytest.raises(UsageError, match="is not a count"):
         Count.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("my.plan", "my.plan"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        ("~root", "'~root'"),
+        ("$(reboot)", "'$(reboot)'"),
+        ("a\nb", r"$'a\x0ab'"),
+        ("it's\x1b\\", r"$'it\'s\x1b\\'"),
+        ("a\udcff\u202e", r"$'a\xff\xe2\x80\xae'"),
+    ],
+)
+def test_names_for_commands_that_are_copied(name: str, word: str) -> None:
+    assert shell_word(name) == word
+    assert word == printable(word)
+
+
+@pytest.mark.slow
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_json_means_the_same_and_steers_no_terminal(value: object) -> None:
+    line = json_line(value).decode()
+    assert json.loads(line) == json.loads(json_document(value)) == value
+    assert not [char for char in line if unicodedata.category(char) in UNSAFE_CATEGORIES]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a\u009b2J", r'"a\u009b2J"'),
+        ("\x7f", r'"\u007f"'),
+        ("\u202egnp", r'"\u202egnp"'),
+        ("\U000e0041", r'"\udb40\udc41"'),
+        ("3975.2.0 → 4081.2.1 · ä", '"3975.2.0 → 4081.2.1 · ä"'),
+    ],
+)
+def test_what_is_escaped_and_what_is_not(text: str, written: str) -> None:
+    assert json_line(text).decode() == written
+    assert json_document([text]).decode() == f"[\n  {written}\n]\n"
+
+
+NAMES = ("plain", "a b", "%h", "a\\b", "it's", 'a "b"', "100%", "$HOME", "a\tb")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_client_reads_the_file_that_is_meant(name: str, tmp_path: Path) -> None:
+    """Of a list of files, where spaces separate them."""
+    options = ["-o", f"UserKnownHostsFile={ssh_path(str(tmp_path / name))}", "-o", "LogLevel=DEBUG3"]
+    asked = subprocess.run(
+        ["ssh", "-F", "none", *options, "-o", "ProxyCommand=exit", "-G", "host.example"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    line = next(line for line in asked.stdout.splitlines() if line.startswith("userknownhostsfile "))
+    assert line.partition(" ")[2].replace("%%", "%") == str(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "it's", 'a "b"'])
+def test_an_included_file_is_the_one_that_is_meant(name: str, tmp_path: Path) -> None:
+    """Without percent signs, and without what is a pattern there."""
+    (tmp_path / name).write_text("User included\n")
+    config = tmp_path / "config"
+    config.write_text(f"Include {ssh_path(str(tmp_path / name), tokens=False)}\n")
+    asked = subprocess.run(["ssh", "-F", config, "-G", "host.example"], capture_output=True, text=True, check=True)
+    assert "user included\n" in asked.stdout

@@ -39,14 +39,23 @@ class Fault:
     tests: Sequence[str]
     exhaustive: bool = False
 
+    def place(self, root: Path) -> Path | None:
+        """Where its text stands, once: in its file, or in the only other one; None where it cannot be put in."""
+        named = root / self.file
+        if named.exists() and self._times(named) == 1:
+            return named
+        found = [file for file in sorted((root / "rollout").rglob("*.py")) if self._times(file)]
+        return found[0] if len(found) == 1 and self._times(found[0]) == 1 else None
+
+    def _times(self, file: Path) -> int:
+        return file.read_text(encoding="utf-8").count(self.before)
+
     def why_void(self, root: Path) -> str:
-        """Why it cannot be put in, empty where it can."""
-        missing = [test for test in self.tests if not (root / test).exists()]
+        """Why it is none any more, empty where it is one."""
+        missing = [test for test in self.tests if not (root / test.partition("::")[0]).exists()]
         if missing:
-            return f"no test is named {missing[0]}"
-        file = root / self.file
-        times = file.read_text(encoding="utf-8").count(self.before) if file.exists() else 0
-        return "" if times == 1 else f"its text stands {times} times in {self.file}"
+            return f"there is no {missing[0]}"
+        return "" if self.place(root) else "its text does not stand once in the program"
 
 
 def read_faults() -> Sequence[Fault]:
@@ -93,7 +102,8 @@ def environment_of(copy: Path) -> Path:
 
 def finder(fault: Fault, copy: Path, python: Path) -> str:
     """Which test fails with it in the copy, which is as before then; empty where none does."""
-    file = copy / fault.file
+    file = fault.place(copy)
+    assert file is not None
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
     tier = ("-m", "") if fault.exhaustive else ()

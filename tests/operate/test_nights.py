@@ -1,15 +1,18 @@
 """Nights of an operating process: what it remembers of the ones before, and what pauses it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.access import Denial
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
-from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
+from rollout.model.marks import MEMORY_NAME, REBOOT_NEEDED, SLOTS_NAME
 from tests.apply.conftest import Rollout
+from tests.apply.test_gates import AFTER, api_of
 from tests.apply.test_memory import (
     BAD,
     harmed,
@@ -23,6 +26,8 @@ from tests.inbox import received
 from tests.operate.conftest import assert_untouched, killed_at
 
 Start = Callable[[str, int], Lab]
+
+
 ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "waves.health-checks=1")
 
 
@@ -160,3 +165,60 @@ def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, ro
 
 def held_in(metrics: Path) -> str:
     return "".join(line for line in metrics.read_text().splitlines() if line.startswith("node_rollout_version_held{"))
+
+
+# Nodes that failed in earlier runs and stay cordoned: they use up the limit of every run until they are given back.
+
+
+# A check that passes nowhere.
+RULES = (
+    *(
+        "--set",
+        "detect.sources=annotation",
+        "--set",
+        f"gates.after-reboot-annotations={AFTER}",
+        "--set",
+        "gates.hook-timeout=1s",
+        "--max-failures",
+        "1",
+    ),
+    *("-o", "json", "--settle-timeout", "3s", "--set", "waves.health-checks=1"),
+)
+
+
+OPERATE = ("operate", "--once", *RULES)
+
+
+APPLY = ("apply", "--yes", *RULES)
+
+
+def asking(lab: Lab) -> Lab:
+    """All its nodes ask for a reboot."""
+    for name in lab.machines:
+        api_of(lab).patch(node_path(name), {"metadata": {"annotations": {REBOOT_NEEDED: "true"}}})
+    return lab
+
+
+def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start, rollout: Rollout) -> None:
+    lab = asking(started("default", 6))
+    assert rollout(lab, *OPERATE).code == 4
+    (failed,) = lab.scoreboard().cordons_left
+    for again in (OPERATE, APPLY, OPERATE):
+        ended = rollout(lab, *again)
+        assert ended.code == 6, ended.stderr
+        assert f"{failed}  failed in the rollout " in ended.stderr
+        assert "uses up --max-unavailable 1 → `rollout abort` gives it back" in ended.stderr
+    score = lab.scoreboard()
+    assert (score.cordons_left, sum(score.reboots.values()), score.most_unavailable) == ((failed,), 1, 1)
+    assert rollout(lab, "abort", "--yes").code == 0
+    assert not json.loads(rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout)["blockers"]
+
+
+def test_as_failures_they_count_in_their_own_run_alone(started: Start, rollout: Rollout) -> None:
+    lab, two = asking(started("default", 6)), ("--max-unavailable", "2", "--disable-eviction")
+    assert rollout(lab, *OPERATE, *two, "--canary", "1").code == 4
+    assert len(lab.scoreboard().cordons_left) == 1
+    assert rollout(lab, *OPERATE, *two).code == 4
+    assert rollout(lab, *OPERATE, *two).code == 6
+    score = lab.scoreboard()
+    assert (len(score.cordons_left), score.most_unavailable) == (2, 2)

@@ -1,19 +1,32 @@
 """The standing process: pass after pass, by the settings of now, whatever goes wrong; and who takes over."""
 
+import http.client
+import json
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rollout.errors import ExitCode
+from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
-from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
+from tests.apply.conftest import Rollout, command
+from tests.apply.scrapes import Scrape, complaints
+from tests.apply.test_own_node import MARK, is_marked, node_of
+from tests.ended import Ended, end_of, invoked, start
+from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, lease_of, open_now
 from tests.overheard import Overheard
 from tests.waiting import wait_until
 
-Start = Callable[[str, int], Lab]
+Start = Callable[..., Lab]
+
+
 CALM = ("--every", "1s", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
@@ -74,3 +87,181 @@ def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin:
     assert follower.end() == 0
     assert_all_done(lab)
     assert took < 4 + 2 + 2, took
+
+
+LISTEN = ("--set", "metrics.listen=127.0.0.1:0")
+
+
+def answer(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
+    """Status, body and kind of what is served there."""
+    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response.status, body, response.headers["Content-Type"]
+
+
+def scrape(port: int) -> Scrape:
+    status, body, kind = answer(port, "/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    return Scrape(body)
+
+
+def until(port: int, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scrape:
+    end = time.monotonic() + seconds
+    while not fits(seen := scrape(port)):
+        assert time.monotonic() < end, seen.text
+        time.sleep(0.1)
+    return seen
+
+
+@contextmanager
+def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A standing process and its port, which it has said."""
+    process = command(lab, home, "operate", "--set", "waves.health-checks=1", *arguments)
+    assert process.stderr is not None
+    try:
+        said = next(line for line in iter(process.stderr.readline, "") if line.startswith("metrics: "))
+        port = re.fullmatch(r"metrics: http://\S+:(\d+)/metrics\n", said)
+        assert port, said
+        yield process, int(port[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (process, port):
+        assert answer(port, "/healthz")[:2] == (200, "ok\n")
+        working = until(port, lambda seen: seen.value("node_rollout_running") == 1)
+        assert working.value("node_rollout_waves") == 4
+        assert answer(port, "/readyz")[0] == 200
+        waiting = until(port, lambda seen: bool(seen.values("node_rollout_last_pass_result")))
+        assert complaints(waiting) == ""
+        assert waiting.values("node_rollout_nodes", "phase") == {"done": 4}
+        assert waiting.values("node_rollout_passes_total", "result") == {"ok": 1}
+        assert waiting.value("process_resident_memory_bytes") > 1e6
+        process.send_signal(signal.SIGTERM)
+        assert end_of(process).code == 0
+
+
+def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Start, tmp_path: Path) -> None:
+    lab = started("no-rights", 4)
+    with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (_, port):
+        until(port, lambda now: now.values("node_rollout_last_pass_result", "result") == {"error": 1})
+        assert answer(port, "/healthz")[0] == 200
+        assert answer(port, "/readyz") == (
+            503,
+            "not ready: see the log of the last pass\n",
+            "text/plain; charset=utf-8",
+        )
+
+
+POD = "kube-system/rollout-1"
+
+
+def environment(lab: Lab, node: str, pod: str = POD) -> dict[str, str]:
+    namespace, _, name = pod.partition("/")
+    own = {"ROLLOUT_NODE_NAME": node, "ROLLOUT_POD_NAMESPACE": namespace, "ROLLOUT_POD_NAME": name}
+    return {**lab.environment, **own}
+
+
+def once(lab: Lab, home: Path, node: str, *flags: str) -> Ended:
+    return invoked(home, environment(lab, node), (*ONCE, *flags))
+
+
+def test_what_nobody_in_the_cluster_can_take_is_a_failure(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 1)
+    (own,) = (node["metadata"]["name"] for node in lab.store.items(NODES))
+    ended = invoked(tmp_path, environment(lab, own), ("operate", "--once"))
+    assert ended.code == 4, ended.stderr
+    assert "own-node" in ended.stdout
+    assert "from outside the cluster" in ended.stdout
+    assert not is_marked(lab, own)
+
+
+def create_pod(lab: Lab, node: str) -> None:
+    """The process's own, of a ReplicaSet that the lab does not play."""
+    namespace, _, name = POD.partition("/")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rollout", "uid": "uid-rollout", "controller": True}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "ownerReferences": [owner]}
+    spec = {"nodeName": node, "containers": [{"name": "rollout", "image": "rollout"}]}
+    conditions = [{"type": "Ready", "status": "True"}]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    lab.call(lambda: lab.store.create(PODS, body))
+
+
+def test_a_standing_process_has_its_own_pod_moved_once(started: Start, tmp_path: Path) -> None:
+    """Else no pod would ever stand elsewhere. One that comes to the same node all the same stays there."""
+    lab = started("default", 5)
+    create_pod(lab, "worker-2")
+    process = start(tmp_path, environment(lab, "worker-2"), ("operate", "--every", "1s", *RULES))
+    wait_until(lambda: is_evicted(lab), 90)
+    process.terminate()
+    ended = end_of(process)
+    assert f"{POD} is evicted" in ended.stderr
+    assert MARK in node_of(lab, "worker-2")["metadata"]["annotations"]
+    second = invoked(tmp_path, environment(lab, "worker-1", "kube-system/rollout-2"), ONCE)
+    assert second.code == 0, second.stderr
+    assert second.summary["succeeded"] == ["worker-2"]
+    assert_all_done(lab)
+
+
+def is_evicted(lab: Lab) -> bool:
+    namespace, _, name = POD.partition("/")
+    pod = lab.call(lambda: lab.store.get(PODS, name, namespace))
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
+# A pod's log outlives its files: what `kubectl logs` prints of operating processes is the journal of their runs.
+
+
+# Of what a pod writes to stderr; of another container; and a line that was cut off.
+NOISE = ("warning: Node worker-1: a word", '{"level":"info","msg":"sidecar"}', '{"type":"step","at":"2026-11')
+
+
+def report_of(home: Path, log: str, *arguments: str) -> Ended:
+    (home / "pods.log").write_text(log)
+    with (home / "pods.log").open() as stdin:
+        return end_of(start(home, {}, ("report", "-", *arguments), stdin=stdin.fileno()))
+
+
+@pytest.mark.exhaustive
+def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
+    started: Callable[[str, int], Lab], rollout: Rollout, tmp_path: Path
+) -> None:
+    """One pass is killed, the next goes on, a third finds nothing to do; each is a pod with a prefix of its own."""
+    lab, elsewhere = started("default", 4), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    killed = start(tmp_path, lab.environment, ONCE)
+    assert killed.stdout is not None
+    lines = []
+    for line in killed.stdout:
+        lines.append(line)
+        if '"phase":"rebooting"' in line:
+            break
+    killed.kill()
+    killed.communicate()
+    passes = ["".join(lines), *(rollout(lab, *ONCE).stdout for _ in range(2))]
+    log = "".join(
+        f"[pod/now-{number}/rollout] 2026-11-23T01:00:00.0Z {line}{noise}\n"
+        for number, text in enumerate(passes)
+        for line, noise in zip(text.splitlines(keepends=True), (*NOISE, *[""] * 1000), strict=False)
+    )
+    told = report_of(elsewhere, log, "--format", "json")
+    assert told.code == ExitCode.OK, told.stderr
+    from_log: dict[str, Any] = json.loads(told.stdout)
+    from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "--format", "json").stdout)
+    assert from_log.pop("gaps") == ["3 lines of the journal are cut off or damaged, and left out."]
+    assert from_journal.pop("gaps") == []
+    assert len(from_log["commands"]) == 2
+    assert from_log == from_journal

@@ -1,20 +1,27 @@
 """A member of the control plane goes while the others are well, and etcd keeps its majority."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
+from rollout.model.cluster import CONTROL_PLANE_LABELS
 from rollout.model.plan import BlockerKind
+from rollout.model.policy import ControlPlaneOrder, Policy, Strategy
+from rollout.model.quantity import Count
 from rollout.planning.plan import PlanInputs, build_plan
+from tests.planning.builders import inputs, node, pod
 from tests.planning.test_remedies import control_plane
 
 THREE = ("cp-1", "cp-2", "cp-3")
+FIVE = (*THREE, "cp-4", "cp-5")
+ETCD = "node-role.kubernetes.io/etcd"
 
 
-def blocked(given: PlanInputs) -> dict[str, str]:
+def blocked(given: PlanInputs) -> dict[str, set[str]]:
     found = build_plan(given).blockers
     assert {blocker.kind for blocker in found} <= {BlockerKind.CONTROL_PLANE_UNHEALTHY}
-    return {blocker.node: blocker.object for blocker in found}
+    return {name: {blocker.object for blocker in found if blocker.node == name} for name in {b.node for b in found}}
 
 
 def without_pods_on(given: PlanInputs, *names: str) -> PlanInputs:
@@ -23,7 +30,10 @@ def without_pods_on(given: PlanInputs, *names: str) -> PlanInputs:
 
 
 def test_the_node_of_the_static_pod_that_is_not_ready_may_go_and_no_other() -> None:
-    assert blocked(control_plane(*THREE, unready="cp-1")) == dict.fromkeys(THREE[1:], "pod/shop/etcd-cp-1")
+    given = control_plane(*THREE, unready="cp-1")
+    assert blocked(given) == {name: {"pod/shop/etcd-cp-1", f"pod/shop/etcd-{name}"} for name in THREE[1:]}
+    quorum = next(entry.message for entry in build_plan(given).blockers if entry.object == "pod/shop/etcd-cp-2")
+    assert quorum.startswith("is one of 3 members of etcd on cp-2, which needs 2 and would have 1 without it: fix the ")
 
 
 @pytest.mark.parametrize("names", [("cp-1",), THREE])
@@ -32,6 +42,64 @@ def test_nothing_is_in_the_way_where_all_are_ready(names: tuple[str, ...]) -> No
 
 
 def test_etcd_keeps_its_majority() -> None:
-    assert blocked(control_plane("cp-1", "cp-2")) == {name: f"pod/shop/etcd-{name}" for name in ("cp-1", "cp-2")}
+    assert blocked(control_plane("cp-1", "cp-2")) == {name: {f"pod/shop/etcd-{name}"} for name in ("cp-1", "cp-2")}
     # cp-3, whose member is not there, may go
     assert blocked(without_pods_on(control_plane(*THREE), "cp-3")).keys() == {"cp-1", "cp-2"}
+
+
+def test_members_that_are_missing_count_unless_another_role_says_that_there_are_none() -> None:
+    five = without_pods_on(control_plane(*FIVE), "cp-4", "cp-5")
+    assert blocked(five).keys() == {"cp-1", "cp-2", "cp-3"}
+    labelled = [replace(one, labels={**one.labels, ETCD: ""}) for one in five.snapshot.nodes[:3]]
+    nodes = (*labelled, *five.snapshot.nodes[3:])
+    assert not blocked(replace(five, snapshot=replace(five.snapshot, nodes=nodes)))
+
+
+def test_the_last_api_server_stays() -> None:
+    server = pod("kube-apiserver-cp-1", "cp-1", owner="Node", app="api", mirror=True)
+    given = control_plane(*THREE)
+    alone = replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, server)))
+    assert blocked(alone) == {"cp-1": {"pod/shop/kube-apiserver-cp-1"}}
+    second = replace(server, name="kube-apiserver-cp-2", uid="second", node="cp-2")
+    assert not blocked(replace(alone, snapshot=replace(alone.snapshot, pods=(*alone.snapshot.pods, second))))
+
+
+@pytest.mark.parametrize("first", range(0, 500, 100))
+def test_no_majority_that_is_there_is_lost_and_no_last_api_server(first: int) -> None:
+    """Random control planes with members that are unready, missing or on nodes that are away; and any limit."""
+    for seed in range(first, first + 100):
+        check_quorums(seed)
+
+
+def check_quorums(seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - reproducible, not secret
+    names = [f"cp-{number}" for number in range(1, random.randint(1, 7) + 1)]
+    away = {name for name in names if random.random() < 0.1}
+    nodes = [node(name, labels={CONTROL_PLANE_LABELS[0]: ""}, ready=name not in away) for name in names]
+    pods = [
+        pod(f"{component}-{name}", name, owner="Node", app=component, mirror=True, ready=random.random() < 0.85)
+        for name in names
+        for component in ("etcd", "kube-apiserver")
+        if random.random() < 0.85
+    ]
+    workers = [node(f"w-{number}") for number in range(3)]
+    made = build_plan(inputs([*nodes, *workers], pods=pods, policy=random_policy(random)))
+    well = {
+        app: {one.node for one in pods if one.labels["app"] == app and one.ready and one.node not in away}
+        for app in ("etcd", "kube-apiserver")
+    }
+    stopped = {blocker.node for blocker in made.blockers}
+    for wave in made.waves:
+        going = {one.name for one in wave.nodes if one.name in names}
+        beside = min(len(going), wave.rolling.in_flight if wave.rolling else len(going))
+        assert beside <= 1, seed
+        for name in going - stopped if len(names) > 1 else ():
+            majority = len(names) // 2 + 1
+            assert len(well["etcd"] - {name}) >= min(majority, len(well["etcd"])), seed
+            assert well["kube-apiserver"] - {name} or not well["kube-apiserver"], seed
+
+
+def random_policy(random: Random) -> Policy:
+    strategy = random.choice(list(Strategy))
+    order = random.choice([ControlPlaneOrder.FIRST, ControlPlaneOrder.LAST])
+    return Policy(Count(random.randint(1, 9)), control_plane=order, strategy=strategy, canary=random.randint(0, 2))

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from rollout.model.courtesy import CourtesyPolicy
@@ -11,12 +12,13 @@ NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
 
 
 def told(policy: Policy, now: datetime = NOW) -> list[str]:
-    return list(rule_lines(policy, now))
+    """As of a command, which keeps the soft taint."""
+    return list(rule_lines(replace(policy, prefer_no_schedule_taint=True), now))
 
 
 def test_defaults_are_not_told() -> None:
     assert told(Policy()) == []
-    assert told(Policy(ready_timeout=Duration(60))) == ["Limits: Ready 1m"]
+    assert told(Policy(ready_timeout=Duration(60))) == ["Rules: --ready-timeout 1m"]
 
 
 def windows(*written: str, wait: bool = False) -> Policy:
@@ -49,13 +51,14 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
     )
     text = "\n".join(lines)
     for part in (
-        "25% at once, canary 1",
-        "soak 5m",
-        "web, pool=web; after db; drain-timeout 1m",
-        "alerts of http://prometheus:9090",
-        "before the drain: example.com/ready, 1h at most",
-        "no pod of app=backup on the node",
-        "the operator's own reboot.command",
+        "Rules: --max-unavailable 25%",
+        "--canary 1",
+        "waves.soak 5m",
+        "[[pool]] web, pool=web; after db; drain-timeout 1m",
+        "alerts.prometheus-url http://prometheus:9090",
+        "gates.before-reboot-annotations example.com/ready",
+        "gates.blocking-pod-selector app=backup",
+        "reboot.command",
         "! --disable-eviction: pods are deleted",
         "! --force: pods that nothing starts again",
     ):
@@ -71,16 +74,8 @@ def test_what_is_done_for_people_and_programs_is_told() -> None:
         post_reboot_node_labels=("maintenance=false",),
         fluo_labels=True,
     )
-    lines = [
-        line.removeprefix("Courtesy: ") for line in told(Policy(courtesy=courtesy)) if line.startswith("Courtesy: ")
-    ]
-    assert lines == [
-        "drain delayed by 1m",
-        "logged-in users are told and waited for, 30m at most",
-        "labels from the cordon on: maintenance=true",
-        "labels at the end: maintenance=false",
-        "FLUO's labels kept up to date",
-    ]
-    assert not any(line.startswith("! --") for line in told(Policy(courtesy=courtesy)))
-    (only_told,) = [line for line in told(Policy(courtesy=CourtesyPolicy(wall=True))) if line.startswith("Courtesy")]
-    assert only_told.endswith("logged-in users are told and not waited for")
+    (rules,) = told(Policy(courtesy=courtesy))
+    assert rules == (
+        "Rules: drain.delay 1m, reboot.wait-for-users 30m, reboot.wall, labels.pre-reboot maintenance=true, "
+        "labels.post-reboot maintenance=false, labels.fluo"
+    )

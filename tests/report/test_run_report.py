@@ -142,10 +142,6 @@ def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
 def test_many_nodes_are_grouped(together: int) -> None:
     """Waves are the groups, unless they are too many or too large."""
     told = report(*fleet(1000, together).records())
-    drawn = timeline(told)
-    assert drawn.overview is not None
-    (section,) = drawn.overview.sections
-    rows = [len(chart.sections[0].rows) for chart in drawn.charts]
-    assert len(section.rows) == len(rows) <= MOST_ROWS
+    rows = [len(chart.sections[0].rows) for chart in timeline(told)]
+    assert len(rows) <= MOST_ROWS
     assert (sum(rows), max(rows) <= 100) == (1000, True)
-    assert sum(row.mark is not None for row in section.rows) >= 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rollout.execution.lock_holder import Glance
-from rollout.execution.record.standing import StandingRecord
+from rollout.execution.lease import Glance
+from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.progress import Phase
@@ -21,7 +21,7 @@ def left_by(*counts: int) -> Unfinished:
         for phase, count in zip(phases, counts, strict=True)
         for number in range(count)
     )
-    return Unfinished(StandingRecord("this", "", "", ended=False, plan=None), begun)
+    return Unfinished(StoredRecord("this", "", "", ended=False, plan=None), begun)
 
 
 @pytest.mark.parametrize(("count", "lines"), [(1, 1), (5, 5), (6, 1), (600, 1)])

@@ -28,7 +28,7 @@ def _marks_of(node: Json) -> dict[str, str]:
     return {key.removeprefix(PREFIX): value for key, value in annotations.items() if key.startswith(PREFIX)}
 
 
-def at_phase(lab: Lab, phase: str, act: Callable[[str], None], *, node: str = "") -> None:
+def at_phase(lab: Lab, phase: str, act: Callable[[str], object], *, node: str = "") -> None:
     """Do something, once and within the lab's loop, when a Node's marks name this phase; `act` hears which Node's."""
     done: list[str] = []
 

@@ -31,9 +31,9 @@ JSON = (*TEXT, "-o", "json")
 
 TROUBLE = {
     "silent": (HostFaults(ssh=SshFault.CLOSED), "unreachable", "refused"),
-    "key-refused": (HostFaults(ssh=SshFault.KEY_REFUSED), "unreachable", "worker-2"),
+    "key-refused": (HostFaults(ssh=SshFault.KEY_REFUSED), "unreachable", "refuses user core"),
     "another-host-key": (HostFaults(host_key=HostKeyFault.OTHER), "unreachable", "host key"),
-    "garbage": (HostFaults(garbage=True), "unreachable", "worker-2"),
+    "garbage": (HostFaults(garbage=True), "unreachable", "did not run the command"),
     "no-sudo": (HostFaults(sudo=SudoFault.REFUSED), "no-sudo", "sudoers"),
     "password": (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "password"),
     "bus-denied": (HostFaults(bus=BusFault.DENIED, sudo=SudoFault.REFUSED), "unknown-status", ""),

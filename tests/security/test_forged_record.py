@@ -20,7 +20,7 @@ from tests.apply.test_gates import deployment
 from tests.apply.test_resume import Start, run_of
 from tests.operate.conftest import killed_at, record
 from tests.security.records import put_record, sealed
-from tests.security.test_odd_input import put_on_node
+from tests.security.test_settings_input import put_on_node
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from rollout.lab.world.objects import is_ready
+from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
-from tests.security.hands import at_phase, close_ssh, cordon, later, marks, open_ssh, refill
+from tests.security.hands import PREFIX, at_phase, close_ssh, cordon, later, marks, open_ssh, refill
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--node", "worker-2", "--control-plane", "exclude"),
@@ -61,6 +64,25 @@ def test_a_node_that_was_refilled_between_two_asks_is_drained_again(lab: Lab, ro
     assert any("draining again: default/late-" in detail for detail in details)
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
+
+
+def test_a_node_that_is_refilled_before_it_is_asked_at_all_is_not_even_marked_as_rebooting(
+    lab: Lab, rollout: Rollout
+) -> None:
+    """The whole look comes before the mark: whoever reads it may take it that the ask is next."""
+    phases: list[str] = []
+
+    def seen(change: Change) -> None:
+        if change.resource is NODES and change.obj["metadata"]["name"] == "worker-2":
+            phase = change.obj["metadata"].get("annotations", {}).get(f"{PREFIX}phase", "")
+            phases.extend([phase] if phase and phases[-1:] != [phase] else [])
+
+    lab.call(lambda: lab.store.subscribe(seen))
+    at_phase(lab, "drained", lambda node: refill(lab, node))
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
+    assert phases[2:6] == ["draining", "drained", "draining", "drained"], phases
+    assert phases.count("rebooting") == 1
 
 
 def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
@@ -114,3 +136,71 @@ def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(l
 
 def run_of(lab: Lab) -> str:
     return marks(lab, "worker-2")["run"]
+
+
+# Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
+
+
+ONE = ("--node", "worker-1", "--yes", "-o", "json", "--reboot-timeout", "8s")
+
+
+def is_cordoned(lab: Lab, node: str) -> bool:
+    found = lab.call(lambda: lab.store.get(NODES, node))
+    assert found is not None
+    return bool(found["spec"].get("unschedulable"))
+
+
+def mend(lab: Lab, node: str) -> None:
+    """Somebody switches the host on again; return once its kubelet reports Ready."""
+
+    def switch_on() -> None:
+        open_ssh(lab, node)
+        lab.machines[node].power_on()
+
+    lab.call(switch_on)
+    end = time.monotonic() + 60
+    while not is_ready(lab.call(lambda: lab.store.get(NODES, node) or {})):
+        assert time.monotonic() < end, "it does not come back"
+        time.sleep(0.05)
+
+
+def fail(lab: Lab, rollout: Rollout) -> None:
+    """A run whose host does not come back, and which leaves its node cordoned."""
+    lab.call(lambda: lose_hosts(lab))
+    ended = rollout(lab, "apply", *ONE)
+    assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
+    assert (is_cordoned(lab, "worker-1"), marks(lab, "worker-1")["cordoned-by-us"]) == (True, "true")
+    mend(lab, "worker-1")
+
+
+def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rollout: Rollout) -> None:
+    fail(lab, rollout)
+    ended = rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE)
+    assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
+    assert not is_cordoned(lab, "worker-1")
+    assert set(marks(lab, "worker-1")) == {"last-result"}
+
+
+def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
+    lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
+    ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)
+    assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
+    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (True, {"last-result"})
+
+
+def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(lab: Lab, rollout: Rollout) -> None:
+    fail(lab, rollout)
+    lab.call(lambda: cordon(lab, "worker-1", cordoned=False))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
+    assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
+    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})
+
+
+def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollout: Rollout) -> None:
+    at_phase(lab, "draining", lambda _node: cordon(lab, "worker-2", cordoned=True), node="worker-1")
+    ended = rollout(
+        lab, "apply", "--yes", "-o", "json", *(flag for n in (1, 2, 3) for flag in ("--node", f"worker-{n}"))
+    )
+    assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr
+    assert (ended.summary["skipped"], ended.summary["not_started"]) == (["worker-2"], [])
+    assert (is_cordoned(lab, "worker-2"), marks(lab, "worker-2")) == (True, {})

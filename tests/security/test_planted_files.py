@@ -3,25 +3,35 @@
 The kernel refuses to follow it only where `fs.protected_symlinks` is on, which many containers have not.
 """
 
+import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import open_output, output_place
+from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
+from rollout.adapters.ssh import workers
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
+from rollout.gather.hosts.side_by_side import Answer
+from rollout.model.host import Host
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
 
 NOBODY = 65534
+
+
 SECRET = "precious\n"
+
+
 TRIES = 2000
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 
 
 @pytest.fixture
@@ -53,18 +63,21 @@ def planted(place: Path, target: Path) -> Path:
     return place
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 def test_a_link_of_another_is_not_followed_in_a_folder_that_all_may_write(shared: Path, victim: Path) -> None:
     link = planted(shared / "x.plan", victim)
     with pytest.raises(PermissionError, match=f"the link {link}, which lies in a folder that everybody may write"):
         judge(link)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 def test_nor_is_a_folder_s(shared: Path, victim: Path) -> None:
     link = planted(shared / "run", victim.parent)
     with pytest.raises(PermissionError, match="belongs to nobody"):
         judge(link / "victim")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_file_of_another_is_not_written_there(mode: int, shared: Path) -> None:
     shared.chmod(mode)
@@ -75,6 +88,7 @@ def test_a_file_of_another_is_not_written_there(mode: int, shared: Path) -> None
         judge(file)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 def test_nor_is_a_folder_of_another_entered(shared: Path) -> None:
     folder = shared / "run"
     folder.mkdir()
@@ -83,6 +97,7 @@ def test_nor_is_a_folder_of_another_entered(shared: Path) -> None:
         judge(folder / "x.plan")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(shared: Path, victim: Path) -> None:
     (shared / "x").symlink_to(victim)
     judge(shared / "x")
@@ -113,6 +128,7 @@ def lay_hard_link(place: Path, victim: Path) -> None:
     place.unlink()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 @pytest.mark.sample
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
@@ -161,6 +177,7 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -181,6 +198,7 @@ def test_no_command_writes_through_it(
     assert victim.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path, start_lab: StartLab) -> None:
     link = planted(shared / "run.jsonl", victim)
     ended = rollout(victim.parent, start_lab, "apply", "--yes", "--node", "worker-1", "--set", f"output.journal={link}")
@@ -191,3 +209,112 @@ def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path
 def rollout(home: Path, start_lab: StartLab, *arguments: str) -> Ended:
     lab = start_lab("default", nodes=4, speed=100)
     return invoked(home, lab.environment, arguments)
+
+
+# Somebody leaves a file where an operator will stand: `ansible.cfg` in /tmp, in a shared folder, in a checkout or an
+# archive. Obeyed, it runs programs. The rule: it counts only where it is the operator's own; settings of rollout
+# itself count only from a file that is named; and no module of Python is taken from the current folder.
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+
+
+ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
+
+
+needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An operator's home, where a kubeconfig lies whose login program tells that it ran."""
+    made = tmp_path / "home"
+    made.mkdir(mode=0o755)
+    program = made / "login"
+    program.write_text(f"#!/bin/sh\ntouch {made}/ran\nexit 1\n")
+    program.chmod(0o755)
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"exec": login}}],
+        "current-context": "x",
+    }
+    (made / "theirs.json").write_text(json.dumps(document))
+    return made
+
+
+def rollout_settings_files(home: Path, *arguments: str, **variables: str) -> Ended:
+    return invoked(home, variables, arguments)
+
+
+def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
+    path = home / "rollout.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_the_users_own_group_is_nobody_else(tmp_path: Path) -> None:
+    """As with umask 002 where each user has a group of their own."""
+    path = settings(tmp_path, mode=0o664)
+    owner = path.stat()
+    assert distrust(path, Reader(owner.st_uid, frozenset({owner.st_gid}))) == ""
+    assert "may be written by others (mode 0664)" in distrust(path, Reader(owner.st_uid, frozenset()))
+    path.chmod(0o644)
+    assert distrust(path, current_reader()) == ""
+
+
+def test_what_belongs_to_neither_us_nor_root_is_distrusted(tmp_path: Path) -> None:
+    path = settings(tmp_path)
+    stranger = Reader(path.stat().st_uid + 1, frozenset())
+    belongs_to_root = path.stat().st_uid == 0
+    assert bool(distrust(path, stranger)) is not belongs_to_root
+
+
+PLUGIN = """
+from pathlib import Path
+Path({marker!r}).touch()
+from ansible.plugins.inventory import BaseInventoryPlugin
+class InventoryModule(BaseInventoryPlugin):
+    NAME = "theirs"
+    def verify_file(self, path):
+        return False
+"""
+
+
+@needs_ansible
+def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> None:
+    lab = start_lab("default", nodes=4)
+    marker = home / "ran"
+    (home / "plugins").mkdir()
+    (home / "plugins" / "theirs.py").write_text(PLUGIN.format(marker=str(marker)))
+    cfg = "[defaults]\ninventory_plugins = ./plugins\n[inventory]\nenable_plugins = theirs, yaml\n"
+    (home / "ansible.cfg").write_text(cfg)
+    home.chmod(0o777)
+    flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
+    variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
+    ended = rollout_settings_files(home, *flags, **variables)
+    assert ended.code == ExitCode.USAGE
+    assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
+    assert not marker.exists()
+    rollout_settings_files(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
+    assert marker.exists()
+
+
+def _nobody(_hosts: Mapping[str, Host]) -> Generator[tuple[str, Answer]]:
+    yield from ()
+
+
+def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of large fleets and the dynamic inventory start where the operator stands."""
+    marker = tmp_path / "ran"
+    (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    asked = workers.ShellSettings(None, None, (), 1.0, 1)
+    ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
+    assert list(ask(ask_here=_nobody)) == []
+    script = Path(__file__).parents[2] / "inventory" / "nodes.py"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)
+    assert not marker.exists()

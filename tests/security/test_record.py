@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.execution.record.standing import read_record
+from rollout.execution.record.stored import read_record
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at

@@ -7,24 +7,38 @@ is missing is named before anything is touched. Played by the lab's API server, 
 """
 
 import json
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
+from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import apply_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS
+from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.manifests.installation import Access
 from rollout.manifests.roles import roles
+from rollout.model.marks import MEMORY_NAME
+from rollout.model.progress import Phase
 from tests.conftest import StartLab
-from tests.ended import Ended, invoked
+from tests.ended import Ended, end_of, invoked, start
+from tests.server.serving import Server, await_true, reboot, serving
+from tests.used_rights import single, unprinted, used
 
 ROOT = Path(__file__).parents[2]
+
+
 TINY = str(ROOT / "tests" / "cli" / "tiny.yaml")
+
+
 Run = Callable[..., Ended]
 
 
@@ -91,3 +105,260 @@ def test_doctor_names_what_is_missing(denial: Denial, missing: str, verdict: str
     assert doctor.code == (ExitCode.ERROR if verdict == "fail" else ExitCode.OK)
     (subject,) = rights(doctor, verdict)
     assert subject == f"{missing} in namespace {denial.namespace}"
+
+
+SCENARIO = Path(__file__).with_name("rights.yaml")
+
+
+GATES = ("--set", "drain.exclude-from-load-balancers=1s", "--set", "gates.blocking-pod-selector=app=nobody")
+
+
+QUICK = ("--set", "lock.duration=3s", "--set", "waves.health-checks=1", "--max-failures", "3", "--drain-timeout", "15s")
+
+
+# An Event that another process has told before is counted up.
+TOLD_AGAIN = ("patch", "events")
+
+
+def printed_fleetlock_rights(home: Path, variables: dict[str, str]) -> tuple[Grant, ...]:
+    words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", "-o", "json")
+    ended = invoked(home, variables, words)
+    assert ended.code == ExitCode.OK, ended.stderr
+    return grants_of(item for item in json.loads(ended.stdout)["items"] if item["kind"].endswith("Role"))
+
+
+def reasons(lab: Lab, node: str) -> set[str]:
+    """Of the Events that tell of this node."""
+    events = lab.call(lambda: lab.store.items(EVENTS))
+    return {event["reason"] for event in events if event["involvedObject"]["name"] == node}
+
+
+def begin_in_vain(server: Server, node: str) -> None:
+    """Ask until its drain has begun, and wait until its failure is remembered."""
+
+    def is_remembered() -> bool:
+        memory = server.lab.call(lambda: server.lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system"))
+        return memory is not None and node in json.dumps(memory["data"])
+
+    await_true(lambda: server.pre_reboot(node).kind == "waiting_for_drain", f"{node} is begun", every=0.5)
+    await_true(is_remembered, f"{node} is remembered")
+
+
+@pytest.mark.exhaustive
+def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tmp_path: Path) -> None:
+    """One host reboots; two nodes cannot be drained: the first failure makes the memory, the next adds to it.
+
+    In the drain of the first a server dies, and the next one tells of it anew.
+    """
+    lab = start_lab(load_scenario(str(SCENARIO)), speed=30)
+    grants = printed_fleetlock_rights(tmp_path, lab.environment)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    with serving(lab, tmp_path, *QUICK, *GATES) as server:
+        server.await_grant("worker-1")
+        reboot(lab, "worker-1")
+        server.await_release("worker-1")
+        lab.inflict(ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction"))
+        await_true(lambda: server.pre_reboot("worker-2").kind == "waiting_for_drain", "worker-2 is begun", every=0.5)
+        await_true(lambda: REASONS[Phase.DRAINING] in reasons(lab, "worker-2"), "its drain is told of")
+        server.end(signal.SIGKILL)
+        server.begin()
+        await_true(lambda: TOLD_AGAIN in {(act.verb, act.resource) for act in used(lab)}, "it is told of again")
+        for node in ("worker-2", "worker-3"):
+            begin_in_vain(server, node)
+        assert server.end() == 0
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
+
+
+# The rights that `rollout manifests` prints are those that the program uses: each of them, and no other.
+
+
+QUICK_OF_USED_RIGHTS = ("--set", "lock.duration=3s")
+
+
+GATES_OF_USED_RIGHTS = (
+    "--set",
+    "drain.exclude-from-load-balancers=1s",
+    "--set",
+    "gates.blocking-pod-selector=app=nobody",
+    "--strategy",
+    "rolling",
+)
+
+
+COURTESY = (
+    "--set",
+    "labels.fluo=true",
+    "--set",
+    "labels.pre-reboot=a=b",
+    "--set",
+    "reboot.wait-for-users=1s",
+    "--set",
+    "reboot.wall=true",
+)
+
+
+# What reboots nothing. A pause of all nodes is written where the memory is.
+QUIET = (
+    *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
+    *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
+    *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
+    ("known-hosts", "--out", "known_hosts", "--yes"),
+    ("fleetlock", "status"),
+)
+
+
+# Of a FleetLock server that is gone: an abort frees it.
+SLOT: Json = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "node-rollout-fleetlock", "namespace": "kube-system"},
+    "data": {
+        "slots.json": json.dumps(
+            {
+                "format_version": "1.0",
+                "held": [
+                    {"group": "default", "node": "worker-1", "node_uid": "u", "id": "i"}
+                    | {"run": "fleetlock-1", "since": "2026-11-23T01:00:00Z", "boot_id": "b"}
+                ],
+            }
+        )
+    },
+}
+
+
+def printed_used_rights(run_used_rights: Run, *arguments: str) -> tuple[Grant, ...]:
+    ended = run_used_rights("manifests", "roles", "-o", "json", *arguments)
+    assert ended.code == ExitCode.OK, ended.stderr
+    return grants_of(json.loads(ended.stdout)["items"])
+
+
+@pytest.fixture
+def lab_used_rights(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(str(SCENARIO)), speed=30)
+
+
+@pytest.fixture
+def run_used_rights(lab_used_rights: Lab, tmp_path: Path) -> Run:
+    return lambda *arguments: invoked(tmp_path, lab_used_rights.environment, arguments)
+
+
+def kill_once(lab_used_rights: Lab, home: Path, phase: str, *arguments: str) -> None:
+    """Start the program, and kill it once a node is in this phase."""
+    process = start(home, lab_used_rights.environment, arguments)
+    assert process.stdout is not None
+    for line in map(json.loads, process.stdout):
+        if line.get("phase") == phase:
+            break
+    process.kill()
+    process.communicate()
+
+
+def assert_used_is_printed(lab_used_rights: Lab, grants: tuple[Grant, ...]) -> None:
+    acts = used(lab_used_rights)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
+
+
+def test_each_printed_right_is_used_and_no_other(lab_used_rights: Lab, run_used_rights: Run, tmp_path: Path) -> None:
+    """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
+    grants = printed_used_rights(run_used_rights)
+    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
+    for arguments in QUIET:
+        ended = run_used_rights(*arguments)
+        assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
+    kill_once(
+        lab_used_rights,
+        tmp_path,
+        "draining",
+        "operate",
+        "--once",
+        "-o",
+        "json",
+        *GATES_OF_USED_RIGHTS,
+        *COURTESY,
+        *QUICK_OF_USED_RIGHTS,
+    )
+    assert run_used_rights("operate", "--once", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
+    assert sum(lab_used_rights.scoreboard().reboots.values()) == 4
+    kill_once(
+        lab_used_rights, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_OF_USED_RIGHTS
+    )
+    assert run_used_rights("status", "--run").code == ExitCode.OK
+    watching = start(tmp_path, lab_used_rights.environment, ("status", "--watch", "-o", "json"))
+    assert watching.stdout is not None
+    assert any("interrupted" in line for line in watching.stdout)
+    lab_used_rights.call(lambda: lab_used_rights.store.create(CONFIGMAPS, SLOT))
+    assert run_used_rights("abort", "--yes", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
+    assert end_of(watching).code == ExitCode.OK
+    assert_used_is_printed(lab_used_rights, grants)
+
+
+def test_pods_are_deleted_only_where_that_was_asked_for(lab_used_rights: Lab, run_used_rights: Run) -> None:
+    """With --disable-eviction the right to evict is another one."""
+    plain, deleting = (
+        set(single(printed_used_rights(run_used_rights))),
+        set(single(printed_used_rights(run_used_rights, "--disable-eviction"))),
+    )
+    assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
+    assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
+    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", tuple(deleting)))
+    ended = run_used_rights("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
+    assert ended.code == ExitCode.OK, ended.stderr
+    acts = used(lab_used_rights)
+    assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
+    assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
+
+
+def test_what_is_not_printed_is_found(lab_used_rights: Lab) -> None:
+    """By the look that every test takes at its lab when it is over."""
+    api = connect(lab_used_rights.kubeconfig, None)
+    api.get("/api/v1/nodes")
+    assert unprinted(lab_used_rights) == []
+    api.get("/api/v1/namespaces/kube-system/secrets")
+    api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
+    assert [(act.verb, act.resource) for act in unprinted(lab_used_rights)] == [
+        ("list", "secrets"),
+        ("get", "deployments"),
+    ]
+    lab_used_rights.call(lab_used_rights.requests.clear)
+
+
+def test_what_doctor_asks_for_is_what_is_printed(lab_used_rights: Lab, run_used_rights: Run) -> None:
+    """One source: each check of `doctor` is a printed right, and each printed right is checked."""
+    grants = printed_used_rights(run_used_rights)
+    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
+    checks: list[dict[str, Any]] = json.loads(run_used_rights("doctor", "-o", "json").stdout)["checks"]
+    rights = [check for check in checks if check["check"] == "right"]
+    assert {check["verdict"] for check in rights} == {"pass"}
+    assert len(rights) == len(list(single(grants)))
+
+
+@pytest.mark.exhaustive
+def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
+    lab_used_rights: Lab, run_used_rights: Run, tmp_path: Path
+) -> None:
+    """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
+    (tmp_path / "known_hosts").write_text(lab_used_rights.known_hosts.read_text())
+    image = ("--image", "registry.example/node-rollout:1", "--known-hosts", "known_hosts")
+    documents = json.loads(run_used_rights("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
+    grants = grants_of(item for item in documents if item["kind"].endswith("Role"))
+    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
+    kill_once(
+        lab_used_rights,
+        tmp_path,
+        "draining",
+        "operate",
+        "--once",
+        "-o",
+        "json",
+        *GATES_OF_USED_RIGHTS,
+        *COURTESY,
+        *QUICK_OF_USED_RIGHTS,
+    )
+    assert run_used_rights("operate", "--once", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
+    acts = used(lab_used_rights)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
+    assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))

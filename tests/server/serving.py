@@ -1,6 +1,8 @@
 """The real FleetLock server on a lab, and clients that speak its protocol over a plain connection."""
 
+import datetime as dt
 import http.client
+import ipaddress
 import json
 import signal
 import socket
@@ -12,6 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.hosts.zincati import node_id
 from rollout.lab.lab import Lab
@@ -20,6 +26,8 @@ from tests.ended import start
 from tests.overheard import PATIENCE, Overheard
 
 PRE_REBOOT, STEADY_STATE = "/v1/pre-reboot", "/v1/steady-state"
+
+
 HEADERS = {"fleet-lock-protocol": "true"}
 
 
@@ -166,9 +174,6 @@ def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | Non
             server.end(signal.SIGKILL)
 
 
-# What the lab knows of a node.
-
-
 def host_id(lab: Lab, node: str) -> str:
     """By what its host asks."""
     return node_id(lab.machines[node].machine_id)
@@ -204,3 +209,27 @@ def reboot(lab: Lab, node: str) -> None:
     machine, before = lab.machines[node], lab.machines[node].boot_id
     lab.call(machine.reboot)
     await_true(lambda: machine.boot_id != before and machine.running, f"{node} is back")
+
+
+# Certificates for servers of tests.
+
+
+def new_certificate(directory: Path, subject: str = "fleetlock") -> tuple[Path, Path]:
+    """A certificate for this machine's loopback address, which signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, subject)])
+    now = dt.datetime.now(dt.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = directory / "tls.crt", directory / "tls.key"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    return cert_file, key_file

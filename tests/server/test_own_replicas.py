@@ -19,8 +19,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from tests.conftest import StartLab
 from tests.ended import invoked, start
-from tests.server.certificates import new_certificate
-from tests.server.serving import Server, await_true, free_port, reboot, serving
+from tests.server.serving import Server, await_true, free_port, new_certificate, reboot, serving
 
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 NAME = "node-rollout-fleetlock"

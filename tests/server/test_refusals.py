@@ -9,15 +9,21 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
+from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
 from tests.ended import Ended
-from tests.server.conftest import Client, Serve, is_cordoned, marks_of, slots_of, workers
+from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
 from tests.waiting import wait_until
 
-Start = Callable[[Scenario | str, int], Lab]
+Start = Callable[..., Lab]
+
+
 Rollout = Callable[..., Ended]
+
+
 HELD = "4152.2.0"
+
+
 # Pods that are unready for longer than a drain waits stop it.
 SHORT = ("--drain-timeout", "20s")
 
@@ -148,3 +154,39 @@ def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve:
     client.reboot()
     released = client.await_release(server)
     assert (released.kind, "as before: no update has taken" in released.value) == ("released", True)
+
+
+# Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on.
+
+
+def rebooted(server: Serving, client: Client) -> dict[str, str]:
+    """Once through, and what is left on the Node of it."""
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    wait_until(lambda: not slots_of(client.lab))
+    result: dict[str, str] = json.loads(marks_of(client.lab, client.node)["last-result"])
+    return result
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started(load_scenario("idle"), 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    assert (result := rebooted(server, client))["unmoved"] == "1"
+    # the count stands on the Node: another server goes on with it
+    server.end()
+    server = serve(lab)
+    result = rebooted(server, client)
+    assert (result["outcome"], result["unmoved"]) == ("succeeded", "2")
+    assert server.has_said("as before, after 2 reboots in a row: it rests before the next")
+    assert not is_cordoned(lab, client.node)
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("failed_recently", 423)
+    assert f"rollout release --node {client.node}" in denied.value
+    assert sum(lab.scoreboard().reboots.values()) == 2
+    assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", "the others may go on"
+
+    assert rollout(lab, "release", "--node", client.node).code == 0
+    wait_until(lambda: client.ask(server).kind != "failed_recently")

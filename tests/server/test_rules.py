@@ -1,18 +1,18 @@
 """The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of their reboots."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.kube.api import connect
+from rollout.errors import ExitCode
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
 from rollout.model.memory import Pause
 from tests.apply.conftest import is_ending
 from tests.ended import Ended
@@ -21,7 +21,9 @@ from tests.server.serving import left_on
 from tests.server.test_replicas import end_stubborn
 from tests.waiting import wait_until
 
-Start = Callable[[Scenario | str, int], Lab]
+Start = Callable[..., Lab]
+
+
 Rollout = Callable[..., Ended]
 
 
@@ -217,3 +219,45 @@ def test_a_pause_that_has_just_come_lets_nobody_in(started: Start, serve: Serve)
     change_memory(connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused))
     assert two.ask(server).kind == "paused"
     assert not is_cordoned(lab, two.node)
+
+
+# What a rollout does for people and programs around a reboot, where a server lets hosts reboot by themselves.
+
+
+VERSION = "flatcar-linux-update.v1.flatcar-linux.net/version"
+
+
+FLAGS = (
+    *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
+    *("--set", "labels.fluo=true", "--set", "drain.delay=1s", "--set", "reboot.delay=1s"),
+)
+
+
+def metadata(lab: Lab, node: str, kind: str) -> Mapping[str, str]:
+    found = lab.store.get(NODES, node)
+    assert found is not None
+    return {**(found["metadata"].get(kind) or {})}
+
+
+def test_labels_and_delays_are_those_of_a_rollout(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab, *FLAGS), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    labels = metadata(lab, client.node, "labels")
+    assert (labels["maintenance"], labels["turn"]) == ("true", "")
+    client.reboot()
+    client.await_release(server)
+    labels = metadata(lab, client.node, "labels")
+    assert (labels["maintenance"], "turn" in labels, labels[VERSION]) == ("false", False, "4152.2.0")
+    assert lab.scoreboard().annotations_left == {}
+    said = "".join(server.said)
+    assert "waiting 1s before its drain (drain.delay)" in said
+    assert "waiting 1s before its reboot (reboot.delay)" in said
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize("flag", [("--set", "reboot.wall=true"), ("--set", "reboot.wait-for-users=5m")])
+def test_what_takes_ssh_is_refused(started: Start, rollout: Rollout, flag: tuple[str, ...]) -> None:
+    ended = rollout(started("default", 4), "fleetlock", "--listen", "127.0.0.1:0", *flag)
+    assert ended.code == ExitCode.USAGE
+    assert "a FleetLock server uses none" in ended.stderr

@@ -19,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
-from rollout.execution import lock_holder
+from rollout.execution import lease
 from rollout.execution.base.reporting import Observers
+from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.lock_holder import LeaseWatch
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
@@ -48,7 +48,7 @@ QUICK: dict[object, dict[str, float]] = {
     worker: {"_TICK": 0.02, "_IDLE": 0.05, "_LEAVING": 2.0, "_REST": 0.1},
     steps: {"_PAUSE": 0.02, "_LOOK_EVERY": 0.05, "_SAFE_SECONDS": 0.3},
     state: {"_FRESH": 0.05},
-    lock_holder: {"_PAUSE": 0.02},
+    lease: {"_PAUSE": 0.02},
     holders: {"_PAUSE": 0.02},
     admission: {"_FRESH": 0.05},
 }

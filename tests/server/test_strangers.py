@@ -1,23 +1,35 @@
 """Whoever reaches the port and means no good: bounded in all they can take, and never granted anything."""
 
+import asyncio
 import gzip
+import http.client
 import json
 import resource
 import socket
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from rollout.server.connections import IDLE_SECONDS
-from tests.server.conftest import Client, Serving, slots_of, workers
+from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections
+from tests.server.conftest import Client, Serve, Serving, holder_of, slots_of, workers
 from tests.waiting import wait_until
 
 HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
+
+
 LAST = HEAD + b"Connection: close\r\n"
+
+
 # Of one address.
 MOST = 512
 
@@ -114,3 +126,177 @@ def test_silent_connections_make_room_for_those_that_ask(server: Serving) -> Non
             assert sum(map(is_closed, silent[-MOST + 50 :])) == 0
         wait_until(lambda: all(map(is_closed, silent)))
     assert not server.has_said("out of system resource")
+
+
+Start = Callable[[str, int], Lab]
+
+
+# Another address of this machine than the one that the bad client has.
+OTHER = "127.0.0.2"
+
+
+FILES = 300
+
+
+def of_another(server: Serving, method: str, path: str, asked_as: str = "", seconds: float = 5) -> tuple[int, bytes]:
+    """What a client of another address is answered within so many seconds."""
+    to, source = address(server), (OTHER, 0)
+    if server.context is None:
+        connection = http.client.HTTPConnection(*to, timeout=seconds, source_address=source)
+    else:
+        connection = http.client.HTTPSConnection(*to, timeout=seconds, source_address=source, context=server.context)
+    body = json.dumps({"client_params": {"id": asked_as, "group": "default"}}) if asked_as else None
+    try:
+        connection.request(method, path, body, {"fleet-lock-protocol": "true"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+@pytest.mark.timeout(240)
+def test_one_client_keeps_neither_others_nor_probes_out(started: Start, serve: Serve) -> None:
+    """Each of its reports waits for a proof that does not come."""
+    lab = started("drain-hangs", 6)
+    server = serve(lab, "--slots", "2")
+    bad, good = [Client(lab, name) for name in workers(lab)[:2]]
+    bad.await_grant(server)
+    over = threading.Event()
+
+    def report() -> None:
+        while not over.is_set():
+            bad.report(server)
+
+    with ThreadPoolExecutor(128) as pool:
+        for _ in range(128):
+            pool.submit(report)
+        try:
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                for path in ("/readyz", "/healthz", "/metrics"):
+                    assert of_another(server, "GET", path)[0] == 200
+                status, body = of_another(server, "POST", "/v1/steady-state", good.id)
+                assert (status, b"not_held" in body) == (200, True), body
+        finally:
+            over.set()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(240)
+def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, clients = serve(lab, "--slots", "2"), [Client(lab, name) for name in workers(lab)[:2]]
+    clients[0].await_grant(server)
+    assert holder_of(lab)
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+    asks = [threading.Thread(target=_asked, args=(client, server), daemon=True) for client in clients]
+    for ask in asks:
+        ask.start()
+    wait_until(lambda: server.get("/readyz")[0] == 503)
+    began = time.monotonic()
+    assert server.end() == 0
+    assert time.monotonic() - began < 10
+    lab.behave()
+
+
+def _asked(client: Client, server: Serving) -> None:
+    """Again and again, until the server is gone."""
+    try:
+        while True:
+            client.ask(server)
+    except OSError:
+        return
+
+
+# Which connection goes where there are too many: the longest silent one, and none that is being answered.
+
+
+MOST_OF_CONNECTIONS = 6
+
+
+OF_ONE = MOST_OF_CONNECTIONS // PART_OF_ONE
+
+
+@dataclass(eq=False)
+class Handler(asyncio.Protocol):
+    """As aiohttp's: of one connection, and without a transport once that is closed."""
+
+    transport: Any = None
+    was_closed: bool = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+
+    def force_close(self) -> None:
+        self.was_closed = True
+        if self.transport:
+            self.transport.close()
+
+
+@dataclass
+class Port:
+    """What listens, and the handlers of all that it has accepted, in order."""
+
+    number: int
+    connections: Connections
+    handlers: list[Handler]
+    clients: ExitStack
+
+    async def connect(self, address: str) -> Handler:
+        known, to = len(self.handlers), ("127.0.0.1", self.number)
+        self.clients.enter_context(socket.create_connection(to, source_address=(address, 0)))
+        while len(self.handlers) == known or self.handlers[-1].transport is None:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.01)
+        return self.handlers[-1]
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Port]:
+    handlers: list[Handler] = []
+
+    def accepted() -> Any:
+        handlers.append(Handler())
+        return handlers[-1]
+
+    with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as clients:
+        bound.setblocking(False)
+        connections = Connections(MOST_OF_CONNECTIONS)
+        task = asyncio.create_task(connections.accept(bound, accepted, None))
+        yield Port(bound.getsockname()[1], connections, handlers, clients)
+        task.cancel()
+        for handler in handlers:
+            handler.force_close()
+        while any(handler.transport for handler in handlers):  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0.01)
+
+
+def test_the_longest_silent_connection_of_an_address_makes_room_for_its_next() -> None:
+    async def live() -> None:
+        async with listening() as port:
+            other = await port.connect("127.0.0.9")
+            first, second, *_ = [await port.connect("127.0.0.1") for _ in range(OF_ONE)]
+            assert not any(handler.was_closed for handler in port.handlers)
+            request: Any = SimpleNamespace(protocol=first)
+            with port.connections.asking(request):
+                await port.connect("127.0.0.1")
+                assert (first.was_closed, second.was_closed) == (False, True), "the first is being answered"
+            assert not other.was_closed, "it is older, and of another address"
+
+    asyncio.run(live())
+
+
+def test_where_there_are_too_many_in_all_the_longest_silent_goes() -> None:
+    async def live() -> None:
+        async with listening() as port:
+            first = await port.connect("127.0.0.9")
+            for number in range(MOST_OF_CONNECTIONS):
+                await port.connect(f"127.0.0.{number % 3 + 1}")
+            assert [handler.was_closed for handler in port.handlers] == [True, *([False] * MOST_OF_CONNECTIONS)]
+            assert first.was_closed
+
+    asyncio.run(live())

@@ -13,8 +13,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
 from tests.ended import invoked
-from tests.server.certificates import new_certificate
-from tests.server.serving import Server, await_true, serving
+from tests.server.serving import Server, await_true, new_certificate, serving
 
 pytestmark = pytest.mark.exhaustive
 

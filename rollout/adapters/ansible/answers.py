@@ -69,10 +69,10 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
     if "timedout" in result:
         period = result["timedout"].get("period") if isinstance(result["timedout"], dict) else None
         within = f" within {period} s" if period else ""
-        return SshTimeoutError(f"{host}: no answer{within} while running the command")
+        return SshTimeoutError(f"no answer{within} while running the command")
     status = result.get("rc")
     if not isinstance(status, int):
-        return SshError(f"{host}: Ansible could not run the command: {_sentence(result)}")
+        return SshError(f"Ansible could not run the command: {_sentence(result)}")
     return CommandResult(status, _text(result, "stdout"), _SHARED.sub("", _text(result, "stderr")))
 
 
@@ -86,7 +86,7 @@ def unreachable(host: str, message: str) -> SshError:
     if kind is HostKeyError:
         change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
         reason = f"its host key {change}: {reason}"
-    return kind(f"{host}: {reason}", hint=hint)
+    return kind(reason, hint=hint)
 
 
 def _sentence(result: Mapping[str, Any]) -> str:

@@ -121,7 +121,7 @@ class AnsibleExecutor:
                     left.remove(answered.host)
                     yield answered.host, answered.answer
             for name in sorted(left):
-                yield name, SshUnreachableError(f"{name}: Ansible gave no answer: {run.last_output}")
+                yield name, SshUnreachableError(f"Ansible gave no answer: {run.last_output}")
         finally:
             run.end()
 
@@ -211,7 +211,7 @@ class _QueueRun:
         except NotInTimeError as error:
             # Not taken up yet, it never is; what is under way already may still be carried out.
             _put(place.folder, turn, "true", 1)
-            raise SshTimeoutError(f"{host.name}: Ansible gave no answer within {timeout:.3g} s") from error
+            raise SshTimeoutError(f"Ansible gave no answer within {timeout:.3g} s") from error
         if isinstance(answer, SshError):
             raise answer
         return answer
@@ -246,9 +246,9 @@ class _QueueRun:
     def _ended(self) -> None:
         with self._lock:
             self.over = True
-            left = [(name, future) for name, place in self._places.items() for future in place.waiting.values()]
-        for name, future in left:
-            future.set_result(SshUnreachableError(f"{name}: Ansible has ended: {self._run.last_output}"))
+            left = [future for place in self._places.values() for future in place.waiting.values()]
+        for future in left:
+            future.set_result(SshUnreachableError(f"Ansible has ended: {self._run.last_output}"))
 
 
 def _file_name(host: Host) -> str:

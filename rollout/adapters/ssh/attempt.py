@@ -12,7 +12,7 @@ from rollout.adapters.ssh.connection import Connection, OutputLimitError
 from rollout.adapters.ssh.key_sources import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import Shown
 from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.host import DEFAULT_SSH_PORT, Host
+from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 _AGREEING = "agreeing on keys"
@@ -132,13 +132,6 @@ class Attempt:
         return f": {said[-1].strip()!a}" if said else ""
 
 
-def named(host: Host, sentence: str) -> str:
-    """Return the sentence with the host in front."""
-    address = f"[{host.address}]" if ":" in host.address else host.address
-    where = f"{host.user}@{host.address}" if host.port == DEFAULT_SSH_PORT else f"{host.user}@{address}:{host.port}"
-    return f"{host.name} ({where}): {sentence}"
-
-
 def _no_further(methods: Sequence[str]) -> None:
     if methods:
         raise SshAuthError(
@@ -148,7 +141,7 @@ def _no_further(methods: Sequence[str]) -> None:
 
 def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[str, str]:
     """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
-    port = f"Is sshd running there, on port {host.port}?"
+    port = f"Is sshd running at {host.address}, port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
         (ConnectionRefusedError, ("the connection was refused", port)),

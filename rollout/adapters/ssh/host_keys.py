@@ -14,7 +14,7 @@ from pathlib import Path
 
 import paramiko
 
-from rollout.adapters.ssh.attempt import Attempt, named
+from rollout.adapters.ssh.attempt import Attempt
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
@@ -99,8 +99,7 @@ def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
         attempt.check_host_key(recorder)
     except (OSError, EOFError, paramiko.SSHException) as error:
         attempt.close()
-        failure = attempt.failure(error, started)
-        raise type(failure)(named(host, failure.message), hint=failure.hint) from error
+        raise attempt.failure(error, started) from error
     finally:
         attempt.close()
     if recorder.shown is None:

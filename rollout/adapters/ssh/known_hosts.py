@@ -106,7 +106,7 @@ class KnownHosts:
             self._found[name_on_file(host)] = known or elsewhere
             return
         if known:
-            raise _changed(host, key, known, self._file)
+            raise _changed(key, known, self._file)
         if self.checking is HostKeyChecking.STRICT:
             raise _unknown(host, key, self._file, (uncertified, elsewhere))
         if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
@@ -193,16 +193,14 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
     )
 
 
-def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
+def _changed(shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
     same_type = tuple(entry for entry in known if entry.key.type == shown.type)
     place = _place(file)
-    remedy = f"ssh-keygen -R '{name_on_file(host)}' -f {place} && ssh-keyscan -p {host.port} {host.address} >> {place}"
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",
         hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
-        f" rollout known-hosts --out {place} --fingerprints CONSOLES"
-        + (f"; or by hand: {remedy}" if file else "; or remove that line."),
+        f" rollout known-hosts --out {place} --fingerprints CONSOLES",
     )
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import paramiko
 
-from rollout.adapters.ssh.attempt import Attempt, named
+from rollout.adapters.ssh.attempt import Attempt
 from rollout.adapters.ssh.key_sources import HeldKey
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
@@ -151,12 +151,9 @@ class ParamikoShell:
 
     def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         """Return the result of `talk` with a host that is known and has let us in."""
-        try:
-            # Before the clock starts: an operator may have to enter a passphrase.
-            with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
-                return self._talk(host, keys, talk, timeout)
-        except SshError as error:
-            raise type(error)(named(host, error.message), hint=error.hint) from error
+        # Before the clock starts: an operator may have to enter a passphrase.
+        with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
+            return self._talk(host, keys, talk, timeout)
 
     def _talk(self, host: Host, keys: Keys, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         started = time.monotonic()

@@ -14,7 +14,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.lock_holder import LeaseWatch
+    from rollout.execution.lease import LeaseWatch
     from rollout.execution.record.unfinished import Unfinished
     from rollout.execution.rollout.ledger import Aborted
 
@@ -94,12 +94,11 @@ def _undo(
     from rollout.cli import wiring
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
-    from rollout.execution.base.reporting import Observers
+    from rollout.execution.base.reporting import Observers, Unfailing
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports, RunOptions
-    from rollout.report.observers import EventLog, Unfailing
-    from rollout.report.plain import PlainLines
+    from rollout.report.plain import EventLog, PlainLines
 
     targets = gather.ask_named(gather.read_nodes(connections), (), connections, settings.ssh)
     options = RunOptions(

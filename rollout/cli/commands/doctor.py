@@ -94,7 +94,7 @@ def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Ch
     """What the API server would not store although this user has the right to it, by its answers to dry runs."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import why_unwritable
-    from rollout.execution.record.standing import record_of
+    from rollout.execution.record.stored import record_of
     from rollout.gather.cluster.memory import memory_of
     from rollout.gather.doctor.checks import Verdict
     from rollout.gather.doctor.cluster import unwritable_checks

@@ -17,15 +17,14 @@ from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.streams import let_go_of_lost_terminals
 from rollout.cli.terminal import error_console, show, shown_meanwhile
 from rollout.errors import ExitCode
-from rollout.execution.base.reporting import Observers
+from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
-from rollout.execution.lock_holder import LeaseWatch
+from rollout.execution.lease import LeaseWatch
+from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
-from rollout.execution.rollout.ledger import Inheritance
+from rollout.execution.rollout.ledger import Inheritance, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
-from rollout.execution.rollout.rehearsal import Rehearsal
-from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -35,8 +34,7 @@ from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
-from rollout.report.observers import EventLog, Unfailing
-from rollout.report.plain import PlainLines
+from rollout.report.plain import EventLog, PlainLines
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
 

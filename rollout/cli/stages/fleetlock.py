@@ -18,12 +18,11 @@ from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
-from rollout.execution.base.reporting import Observers
+from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
-from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:

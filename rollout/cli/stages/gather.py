@@ -130,7 +130,7 @@ def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) 
 
 def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
     """The same of nodes that were read already."""
-    from rollout.execution.record.standing import read_record
+    from rollout.execution.record.stored import read_record
     from rollout.execution.record.unfinished import assess
 
     return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)

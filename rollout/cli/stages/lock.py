@@ -5,14 +5,13 @@ from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
-from rollout.execution.lease import StandingLease, read_lease
-from rollout.execution.lock_holder import Glance, Holder, LeaseWatch, await_sign, glance, locked
+from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
 from rollout.ports import ClusterApi
 
 _FORBIDDEN = 403
 
 
-def read_lock(api: ClusterApi, namespace: str) -> StandingLease:
+def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
     """The lock as it stands."""
     return with_patience(lambda: read_lease(api, namespace))
 

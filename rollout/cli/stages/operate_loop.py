@@ -12,8 +12,7 @@ from rollout.cli import failures, wiring
 from rollout.cli.stages.operate_pass import Lasting, PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.lease import read_lease
-from rollout.execution.lock_holder import Holder, LeaseWatch
+from rollout.execution.lease import Holder, LeaseWatch, read_lease
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 

@@ -25,9 +25,9 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
 from rollout.execution.gates.gates import Later
-from rollout.execution.lock_holder import Holder, LeaseWatch
+from rollout.execution.lease import Holder, LeaseWatch
 from rollout.execution.record.memory import change_memory
-from rollout.execution.record.standing import has_begun
+from rollout.execution.record.stored import has_begun
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.gather.doctor.cluster import clocks_apart

@@ -15,7 +15,7 @@ from rollout.errors import (
     UsageError,
 )
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.standing import has_begun, read_record
+from rollout.execution.record.stored import has_begun, read_record
 from rollout.execution.record.unfinished import Unfinished, assess, word_of
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster.memory import memory_of

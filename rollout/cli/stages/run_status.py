@@ -20,14 +20,14 @@ from rollout.cli.terminal import is_forced, show, show_bytes, show_names
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import read_lease
-from rollout.execution.lock_holder import Glance, glance
-from rollout.execution.record.standing import read_record
+from rollout.execution.lease import Glance, glance, read_lease
+from rollout.execution.record.stored import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node
 from rollout.model.json_text import json_document, json_line
 from rollout.model.progress import Phase
+from rollout.model.text import shortened
 from rollout.ports import ClusterApi
 from rollout.report.columns import wrapped
 from rollout.report.status import FollowUp
@@ -35,6 +35,7 @@ from rollout.report.unfinished import (
     confirmed_text,
     down_text,
     heading,
+    is_of_fleetlock,
     no_run_text,
     run_document,
     run_text,
@@ -92,11 +93,21 @@ def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tu
             word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
-    command = "rollout status --watch" if word is RunWord.RUNNING else "rollout status --run"
     text = heading(unfinished, word)
-    stops_others = unfinished.blocks or word is RunWord.RUNNING
-    beside = FollowUp(f"{text[:1].upper()}{text[1:]}.", command, is_first=stops_others)
+    beside = _way_on(unfinished, word, f"{text[:1].upper()}{text[1:]}.")
     return beside, under_way(unfinished, _Reboots(api).down(unfinished))
+
+
+def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
+    """What can be done about a rollout: of one that has only failed nodes left, once these are mended."""
+    if word is RunWord.RUNNING:
+        return FollowUp(sentence, "rollout status --watch", is_first=True)
+    failed = [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back]
+    if unfinished.blocks or not failed or is_of_fleetlock(unfinished):
+        by_hand = word is RunWord.INTERRUPTED and not (unfinished.record.operating or unfinished.record.problem)
+        return FollowUp(sentence, f"rollout {'resume' if by_hand else 'status --run'}", is_first=unfinished.blocks)
+    command = "rollout abort" if unfinished.record.problem else "rollout resume --retry-failed"
+    return FollowUp(sentence, command, once=f"{shortened(failed, 3)} {'are' if len(failed) > 1 else 'is'} mended")
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:

@@ -57,7 +57,7 @@ def release(cluster: Cluster, namespace: str, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    from rollout.execution.record.rewriting import change_slots
+    from rollout.execution.record.memory import change_slots
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 

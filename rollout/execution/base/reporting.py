@@ -25,6 +25,9 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
+EVENTS = "rollout.run"
+"""Whose logger they are written to."""
+
 
 class Observers:
     """Several observers as one, told in their order."""
@@ -36,6 +39,23 @@ class Observers:
         """Pass one event on to each."""
         for observer in self._observers:
             observer.notify(event)
+
+
+class Unfailing:
+    """Passes events on until the observer fails; from then on the run goes unwatched, and `failure` says why."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.failure: Exception | None = None
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event."""
+        if self.failure is not None:
+            return
+        try:
+            self._observer.notify(event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+            self.failure = error
 
 
 class Reporter:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.writer import EventWriter, NodeNote
+from rollout.execution.events import EventWriter, NodeNote
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 

@@ -19,7 +19,7 @@ from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import Moves
 

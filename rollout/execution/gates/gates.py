@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.gates.playbooks import NodePlaybooks
+from rollout.execution.gates.checks import NodePlaybooks
 from rollout.execution.node.context import NodeGates
 from rollout.model.plan import PlannedNode, Wave
 

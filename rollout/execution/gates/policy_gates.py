@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.checks import check_after, check_before
+from rollout.execution.gates.checks import check_after, check_before, run_after_reboot, run_before_reboot
 from rollout.execution.gates.gates import (
     OPEN,
     AlertSource,
@@ -19,7 +19,6 @@ from rollout.execution.gates.gates import (
     Later,
     Remembered,
 )
-from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_selected_pods
@@ -30,7 +29,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.away import ControlPlane
+from rollout.planning.control_plane import ControlPlane
 from rollout.planning.eligibility import is_control_plane
 from rollout.planning.schedule import Schedule
 from rollout.ports import ClusterApi

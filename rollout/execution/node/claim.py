@@ -4,6 +4,11 @@ Between admission and cordon there is one write, and nothing slow: what is slow 
 server has all of it asked again. The mark comes before the look, so that of two rollouts that do not know each other
 the later one to mark sees both. Whoever sees more nodes away than may be does not cordon: of nodes that are only marked
 the last by name give way, and the first wait until they have. So never both go, and never neither.
+
+A node that an earlier process has begun is taken up where that left it. The mark on the Node says which act was about
+to begin, not whether it happened; the host's boot id says whether it has rebooted. Whatever had happened, the node
+enters the state machine at a phase from which every proof is still made, and no host is asked to reboot in a boot that
+is not the one from before.
 """
 
 from collections.abc import Mapping
@@ -12,15 +17,18 @@ from functools import partial
 from typing import Any
 
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.context import NodeContext, NodeTask, Progress
 from rollout.execution.node.failures import NodeFailure, RefusedError
+from rollout.execution.node.host import NodeHost, in_boot_before, look_once
 from rollout.execution.node.marking import is_excluded, labels_of_turn, lasting_labels, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
-from rollout.gather.cluster.snapshot import read_nodes
+from rollout.execution.node.transitions import AFTER_REBOOT
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import read_targets
 from rollout.model.host import HostFacts, HostObservation
-from rollout.model.node_marks import misunderstanding
+from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding
 from rollout.model.own_pods import ready_before, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Selection
@@ -125,12 +133,12 @@ def _admitted(context: NodeContext, facts: HostFacts, patience: Deadline, api: C
             message = "not started: its Node was deleted since it was planned"
             raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING)
         check_eligible(context, nodes[name], facts)
-        room = context.admission.room(nodes.values())
+        limit = context.admission.limit(nodes.values())
         away = {node.name for node in nodes.values() if is_away(node)}
         giving_way = {other for other in away if other > name and is_claimed(nodes[other])}
-        if why := room.why_full(name, away - giving_way):
+        if why := limit.why_full(name, away - giving_way):
             raise RefusedError(why)
-        if not (why := room.why_full(name, away)):
+        if not (why := limit.why_full(name, away)):
             return nodes[name]
         if patience.expired:
             raise RefusedError(why)
@@ -190,3 +198,36 @@ def _check_cordon(before: Node, node: Node) -> None:
 def _cordoned_meanwhile() -> NodeFailure:
     message = "not started: it was cordoned outside this rollout after it was planned"
     return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
+
+
+def take_up(context: NodeContext) -> Progress:
+    """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
+    context.guard.check()
+    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    if node.annotations.get(marks.RUN) != context.task.rollout:
+        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
+    if why := misunderstanding(node):
+        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))
+    marked = Progress(
+        staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
+        marked=True,
+        targets=read_targets(node.annotations.get(marks.DETECTED, "{}")) or {},
+    )
+    phase = Phase(node.annotations[marks.PHASE])
+    if context.own is not None and phase in AFTER_REBOOT and node.boot_id == context.planned.boot_id:
+        message = f"its reboot may have been requested, and {context.own.presence}: its cordon and its marks stay"
+        raise NodeFailure(Outcome.STRANDED, message, hint="Go on from another node: rollout resume.")
+    if phase in AFTER_REBOOT:
+        return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
+    return replace(marked, phase=_by_boot(context.host, node, phase))
+
+
+def _by_boot(host: NodeHost, node: Node, phase: Phase) -> Phase:
+    """Before the reboot, or after one that nobody has asked for: a host that has rebooted needs no other."""
+    facts = look_once(host)
+    rebooted = facts is not None and not in_boot_before(host, facts)
+    if rebooted or (facts is None and phase is Phase.FAILED):
+        return Phase.REBOOTING
+    if phase is Phase.PENDING or (phase is Phase.FAILED and not node.unschedulable):
+        return Phase.PENDING
+    return Phase.CORDONED

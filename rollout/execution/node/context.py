@@ -8,7 +8,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import DrainTask, MovedPods, Precedence
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, advance
@@ -56,7 +56,7 @@ class NodeAdmission(Protocol):
         """Why it may not be begun now, empty where it may; the slow questions come first. May raise `ApiError`."""
         ...
 
-    def room(self, nodes: Iterable[Node]) -> AwayLimit:
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
         """How many of these, all there are, may be away."""
         ...
 

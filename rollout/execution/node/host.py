@@ -92,12 +92,12 @@ def look(host: NodeHost, deadline: Deadline) -> tuple[BootFacts | None, str]:
     except HostKeyError as error:
         raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
     except SshError as error:
-        return None, f"waiting for the host: {error}"
+        return None, str(error)
     facts = parse_boot(result)
     if facts is None:
-        return None, "waiting for the host: no boot id in its answer"
+        return None, "no boot id in its answer"
     if not facts.machine_id:
-        return None, "waiting for the host: no machine id in its answer"
+        return None, "no machine id in its answer"
     if why := other_machine(host, facts):
         raise NodeFailure(Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now.")
     return facts, "still up with the boot id from before"
@@ -132,6 +132,6 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
         return NodeFailure(Outcome.NOT_BACK, why, hint=host.shell.hint)
     return NodeFailure(
         Outcome.NOT_BACK,
-        f"the host is not back within --reboot-timeout {timeout} ({last})",
+        f"not back within --reboot-timeout {timeout}: {last}",
         hint="See its console: firmware, boot loader, a disk or a network that it waits for.",
     )

@@ -7,11 +7,10 @@ from dataclasses import replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
-from rollout.execution.node.claim import check_eligible, claim
+from rollout.execution.node.claim import check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
 from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot, report_replaced
 from rollout.execution.node.failures import NodeFailure, RefusedError, blamed, may_be_given_back, outcome_of
-from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
     MarksGoneError,
     give_back,
@@ -23,8 +22,7 @@ from rollout.execution.node.marking import (
     why_lost,
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
-from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.resume import take_up
+from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node

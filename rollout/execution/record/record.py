@@ -21,8 +21,8 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.patience import PatientApi
-from rollout.execution.record.rewriting import swapped
-from rollout.execution.record.standing import (
+from rollout.execution.record.memory import swapped
+from rollout.execution.record.stored import (
     HEALTH_KEY,
     PACKED_KEY,
     PLAN_KEY,

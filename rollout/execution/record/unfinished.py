@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rollout.execution.record.standing import StandingRecord, read_record
+from rollout.execution.record.stored import StoredRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -46,7 +46,7 @@ class Unfinished:
     `tainted` are all nodes with our soft taint. Where the record is gone, one that the marks imply stands for it.
     """
 
-    record: StandingRecord
+    record: StoredRecord
     begun: tuple[Begun, ...] = ()
     failed: tuple[Begun, ...] = ()
     given_back: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinish
     return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
-def assess(record: StandingRecord | None, nodes: Iterable[Node], *, deferred: bool = False) -> Unfinished | None:
+def assess(record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool = False) -> Unfinished | None:
     """Return what a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
 
     The soft taint of a node that was deferred stays for the next run: it is nothing left over, unless these are asked
@@ -154,12 +154,12 @@ def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
     return tuple(node.name for node in nodes if has_soft_taint(node) and not is_deferred(node))
 
 
-def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
+def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StoredRecord:
     """Return the record of the run that has nodes under way; else of one with failed ones or none, as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
-    return StandingRecord(run, "", "", ended=ended, plan=None, problem=_GONE, is_missing=True)
+    return StoredRecord(run, "", "", ended=ended, plan=None, problem=_GONE, is_missing=True)
 
 
 def _outcome(node: Node, run: str) -> str:

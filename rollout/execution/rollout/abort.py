@@ -14,16 +14,14 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, patient_api
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events.phases import undone_events, undone_note
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter, undone_events, undone_note
 from rollout.execution.node.context import NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.memory import change_memory
+from rollout.execution.record.memory import change_memory, change_slots
 from rollout.execution.record.record import RunRecord
-from rollout.execution.record.rewriting import change_slots
 from rollout.execution.record.unfinished import Begun, Unfinished, look, stranded
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock

@@ -102,7 +102,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
 def has_failed_enough(unfinished: Unfinished) -> bool:
     """Whether as many nodes of it have failed as its rules allow."""
     plan = unfinished.record.plan
-    limit = plan.policy.max_failures.of(_planned_for(plan)) if plan else 1
+    limit = plan.policy.failures_allowed(_planned_for(plan)) if plan else 1
     return bool(_failures(unfinished)) and _failures(unfinished) >= limit
 
 
@@ -138,7 +138,7 @@ def continuation(
     own = frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear})
     fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
-    limit = rules_of(unfinished).max_failures.of(selected)
+    limit = rules_of(unfinished).failures_allowed(selected)
     back_again = _retried(unfinished, begun)
     inherited = Inheritance(
         begun={item.node.name: item.run for item in begun},

@@ -1,26 +1,41 @@
-"""A whole rollout: take the Lease, begin the record, run the waves, tell the end."""
+"""A whole rollout: take the Lease, begin the record, run the waves, tell the end; or the rehearsal of one.
 
-from collections.abc import Iterator, Mapping
+In a dry run the API server is asked about every write of the plan, and changes nothing. Its answers are about now, one
+by one: evictions that are each allowed may not all be allowed together, which is what the plan's waves are for. Reboots
+cannot be rehearsed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
-from rollout.errors import ApiError
+from rollout.errors import ApiError, DrainError
 from rollout.execution.base.patience import PatientApi, patient_api
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.drain import must_go
+from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.execution.drain.task import MovedPods
-from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.events import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
-from rollout.execution.record.standing import has_begun
-from rollout.execution.rollout.ledger import Inheritance, Ledger
+from rollout.execution.record.stored import has_begun
+from rollout.execution.rollout.ledger import Inheritance, Ledger, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.run import Run
-from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods, read_nodes
+from rollout.model.cluster import DaemonSet
 from rollout.model.host import Host
-from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
+from rollout.model.policy import Policy
 from rollout.model.progress import RunResult, excluded_by_trouble
+from rollout.planning.verdicts import DrainRules
+from rollout.ports import ClusterApi
+
+_AT_ONCE = 8
+_DRY = {"dryRun": "All"}
 
 
 def run_plan(
@@ -103,7 +118,7 @@ def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | N
 
 def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
     policy = plan.policy
-    limit = max(1, policy.max_failures.of(options.selected))
+    limit = policy.failures_allowed(options.selected)
     retried = inherited.retried if inherited else frozenset()
     return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
@@ -158,3 +173,22 @@ def _result(run: Run) -> RunResult:
         inherited.left_over,
         run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
     )
+
+
+def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
+    """Ask about every planned node, in the plan's order."""
+    owners = read_daemon_sets(api)
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rehearse") as pool:
+        return tuple(pool.map(lambda node: _rehearse_node(api, node, plan.policy, owners), plan.nodes))
+
+
+def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:
+    try:
+        api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, _DRY)
+        pods = must_go(read_node_pods(api, node.name).pods, DrainRules.of(policy.drain, owners))
+    except (ApiError, DrainError) as error:
+        return Rehearsal(node.name, 0, (error.message,))
+    attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating]
+    refused = [attempt for attempt in attempts if attempt.answer not in (Answer.ACCEPTED, Answer.GONE)]
+    objections = tuple(f"{attempt.pod.key}: {attempt.message}" for attempt in refused)
+    return Rehearsal(node.name, len(attempts) - len(refused), objections)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome
 
@@ -100,3 +100,12 @@ class Aborted:
     left_tainted: Mapping[str, str] = field(default_factory=dict)
     stopped: bool = False
     operating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the server would do with one node: evictions it would allow now, and what it objects to."""
+
+    node: str
+    evictions: int
+    objections: tuple[str, ...]

@@ -6,8 +6,8 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import GatePorts
+from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.lock_holder import LeaseWatch
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model import marks

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.record.standing import Health
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
 from rollout.model.plan import PlannedNode, Rolling, Wave

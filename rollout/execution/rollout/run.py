@@ -1,6 +1,6 @@
 """One rollout under way: its waves in turn, the cluster settling between them, and what each node is given."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rollout.errors import ApiError, RolloutError
@@ -8,7 +8,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import MovedPods, Precedence
-from rollout.execution.events.writer import EventWriter
+from rollout.execution.events import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
 from rollout.execution.node.failures import blamed
@@ -17,8 +17,7 @@ from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import Record
-from rollout.execution.record.standing import Health
-from rollout.execution.rollout.admission import Away, RunAdmission
+from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rolling import RollingAdmission
@@ -26,11 +25,62 @@ from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
+from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.away import AwayLimit
+from rollout.planning.away import AwayLimit, is_away
 from rollout.planning.pools import pools_of
+
+
+class Away:
+    """Those that count as away, in the hands of whatever rollout.
+
+    `runs` are this rollout's own, with those that it goes on with: another that has nodes in flight holds a lock that
+    this one cannot see.
+    """
+
+    def __init__(self, cluster: PatientApi, runs: Container[str], report: Reporter) -> None:
+        self._cluster = cluster
+        self._runs = runs
+        self._report = report
+        self._told: set[str] = set()
+
+    def __call__(self) -> frozenset[str]:
+        """Their names; of each other rollout is told once."""
+        nodes = self._cluster.ask(read_nodes)
+        others = {node.name: node.annotations[marks.RUN] for node in nodes if self._is_anothers(node)}
+        for name, run in others.items():
+            if run not in self._told:
+                self._told.add(run)
+                self._report.notice(
+                    f"warning: the rollout {run} has {name} in flight, under a lock in another lock.namespace: its "
+                    "nodes count as unavailable here. Give every command the same lock.namespace"
+                )
+        return frozenset(node.name for node in nodes if is_away(node))
+
+    def _is_anothers(self, node: Node) -> bool:
+        run = node.annotations.get(marks.RUN)
+        return bool(run) and run not in self._runs and node.annotations.get(marks.PHASE) != Phase.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class RunAdmission:
+    """The gates, the reasons why no further node may begin, and the limit; percentages are of `selected` nodes."""
+
+    plan: RolloutPlan
+    selected: int
+    gates: Gates
+    reason_to_stop: Callable[[], str]
+
+    def refusal(self, planned: PlannedNode) -> str:
+        """Why a node may not be begun now; the gates first, which may be slow."""
+        return self.gates.refusal(planned) or self.reason_to_stop()
+
+    def limit(self, nodes: Iterable[Node]) -> AwayLimit:
+        """How many of these may be away."""
+        return AwayLimit.of(self.plan, self.selected, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +206,8 @@ class Run:
             unavailable=Away(self.cluster, {self.plan.plan_id, *self.inherited.begun.values()}, self.report),
             clock=self.ports.clock,
             stop=self.stop,
-            allowance=Allowance(max(1, policy.max_failures.of(selected)), policy.settle_timeout),
-            room=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
+            allowance=Allowance(policy.failures_allowed(selected), policy.settle_timeout),
+            limit=AwayLimit.of(self.plan, selected, self.cluster.ask(read_nodes) if policy.pools else ()),
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),

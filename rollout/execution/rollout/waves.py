@@ -110,7 +110,7 @@ class WaveRunner:
     clock: Clock
     stop: StopRequest
     allowance: Allowance
-    room: AwayLimit
+    limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
     gates: Gates
@@ -205,7 +205,7 @@ class WaveRunner:
         """Return the next that may begin, has room while those are away, and was not asked about yet."""
         left = [node for node in waiting if node.name not in in_flight]
         unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
-        return next((node for node in unasked if not self.room.why_full(node.name, away)), None)
+        return next((node for node in unasked if not self.limit.why_full(node.name, away)), None)
 
     def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
         self.ledger.give_up(waiting, why)
@@ -226,7 +226,7 @@ class WaveRunner:
     def _report_limit(self, waiting: Sequence[PlannedNode]) -> bool:
         """Say who uses up the limit; what gates hold is told by them."""
         with suppress(ApiError):
-            for why in self.room.full(waiting, self.unavailable()):
+            for why in self.limit.full(waiting, self.unavailable()):
                 self.notice(f"waiting for nodes to be back: {why}")
         return True
 
@@ -235,7 +235,7 @@ class WaveRunner:
         if not patience.expired:
             self.clock.wait(self.stop, min(_LOOK_AGAIN, patience.remaining))
             return
-        full = self.room.full(waiting, self.unavailable())
+        full = self.limit.full(waiting, self.unavailable())
         for why, nodes in full.items():
             self.ledger.give_up(nodes, why)
             waiting[:] = [node for node in waiting if node not in nodes]

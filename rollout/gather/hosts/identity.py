@@ -101,10 +101,10 @@ def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
     return ProbeFailure(
         facts.host,
         ProbeFailureKind.WRONG_HOST,
-        f"{facts.host.name} at {facts.host.address}: {why}",
+        f"{why} (at {facts.host.address})",
         "See where the Node's address, the inventory or ~/.ssh/config lead: kubectl get node -o wide, ssh -G HOST",
     )
 
 
 def _unreported(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
-    return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, f"{facts.host.name}: {why}", hint)
+    return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, why, hint)

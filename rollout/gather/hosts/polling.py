@@ -79,11 +79,10 @@ def _answers(
 
 
 def _no_address(host: Host) -> ProbeFailure:
-    message = f"{host.name}: no address is known for it"
     return ProbeFailure(
         host,
         ProbeFailureKind.NO_ADDRESS,
-        message,
+        "no address is known for it",
         "Its Node reports none that can be used: name the host in an inventory.",
     )
 

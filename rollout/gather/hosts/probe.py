@@ -101,14 +101,14 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
         return ProbeFailure(
             host,
             ProbeFailureKind.UNREACHABLE,
-            f"{host.name}: the connection ended in the middle of the answer",
+            "the connection ended in the middle of the answer",
             "The host may be going down; try again.",
         )
     if answers:
-        message = f"{host.name}: the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
+        message = f"the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
-        message = f"{host.name}: the host did not run the command; it said: {output}"
+        message = f"the host did not run the command; it said: {output}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.port, host.user, host.address))
 
 
@@ -118,6 +118,6 @@ def _no_boot_id(host: Host, complaints: Mapping[str, str]) -> ProbeFailure:
     return ProbeFailure(
         host,
         ProbeFailureKind.GARBLED,
-        f"{host.name}: the boot id cannot be read: {cause}",
+        f"the boot id cannot be read: {cause}",
         "/proc/sys/kernel/random/boot_id must be readable for the SSH user.",
     )

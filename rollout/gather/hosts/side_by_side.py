@@ -49,7 +49,7 @@ def _answer(host: Host, ask: Callable[[Host], CommandResult]) -> Answer:
     except SshError as error:
         return error
     except Exception as error:  # noqa: BLE001 - one host's surprise must not end the others' questions
-        return SshUnreachableError(f"{host.name}: asking it failed: {error!r}", hint="Please report this.")
+        return SshUnreachableError(f"asking it failed: {error!r}", hint="Please report this.")
 
 
 def _next(todo: _Todo) -> tuple[str, Host] | None:

@@ -1,18 +1,17 @@
 """What events make of the metrics: the instruments of Prometheus' library, and the text that is exposed."""
 
 import threading
-from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 
 from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rollout import __version__
-from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
     NodeStep,
@@ -20,13 +19,12 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
-    PodReleased,
     RunFinished,
     StepEvent,
     VersionHeld,
-    WaveStarted,
 )
 from rollout.report.metrics import families as of
+from rollout.report.run_view import NodeView, RunView
 
 
 class PassResult(StrEnum):
@@ -42,8 +40,7 @@ class PassResult(StrEnum):
     SKIPPED = "skipped"
 
 
-# Not begun, or given back because somebody wished so: no failure of the node's.
-NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
+_REBOOT_BEGINS = (Phase.DRAINED, Phase.REBOOTING)
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 # Budgets come and go with namespaces; what is above shares one series.
 _MOST_BUDGETS = 100
@@ -76,9 +73,6 @@ class _Instruments:
 
     def move(self, family: of.Family, by: int, *labels: str) -> None:
         self._gauges[family].labels(self._cluster, *labels).inc(by)
-
-    def remove(self, family: of.Family, *labels: str) -> None:
-        self._gauges[family].remove(self._cluster, *labels)
 
     def count(self, family: of.Family, by: int, *labels: str) -> None:
         """What is counted by 0 is exposed from then on."""
@@ -114,13 +108,9 @@ class Metrics(Collector):
         self._is_skipped = False
         self._last_pass: PassResult | None = None
         self._held_is_known = False
-        # of planned nodes
+        self._view = RunView()
+        # of planned nodes, and of budgets those with a series of their own
         self._pools: dict[str, str] = {}
-        self._phases: dict[str, tuple[Phase, datetime]] = {}
-        self._outcomes: dict[str, Outcome] = {}
-        # since when hosts have been told to reboot; the budgets of held pods, by node and pod
-        self._rebooting: dict[str, datetime] = {}
-        self._held: dict[tuple[str, str], str] = {}
         self._budgets: set[str] = set()
         self.is_whole = False
         self.generation = 0
@@ -169,7 +159,7 @@ class Metrics(Collector):
         with self._changing() as shown:
             skipped, self._is_skipped = self._is_skipped, False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
-            self._let_go()
+            self._let_go(at)
             shown.set(of.RUNNING, 0)
             shown.set(of.PASS_START, 0)
             shown.count(of.PASSES, 1, self._last_pass)
@@ -184,133 +174,114 @@ class Metrics(Collector):
         with self._changing() as shown:
             match event:
                 case PlanReady():
-                    self._plan(event.plan, event.at)
-                case WaveStarted():
-                    shown.set(of.WAVE, event.index)
-                    shown.set(of.WAVES, event.waves)
+                    self._plan(event)
                 case NodeStep():
-                    self._step(event.node, event.phase, event.at)
+                    self._step(event)
                 case PodBlocked():
                     self._blocked(event)
-                case PodReleased():
-                    self._held.pop((event.node, event.pod), None)
-                    self._show_held()
                 case NodeFinished():
                     self._finished(event)
                 case VersionHeld():
                     self._held_is_known = True
                     shown.set(of.VERSION_HELD, 1, event.version)
                 case RunFinished():
+                    # plans that stand side by side have nodes under way still
                     shown.set(of.RUNNING, 0)
-                    self._let_go()
+                    self._let_go(event.at)
                 case _:
-                    return
+                    self._view.take(event)
 
-    def _plan(self, plan: RolloutPlan, at: datetime) -> None:
-        shown, self.is_whole = self._shown, True
-        beside = self._still_in_flight()
-        self._pools = {name: self._pools.get(name, "") for name in beside} | {
-            node.name: node.pool for node in plan.nodes
-        }
-        self._phases, self._outcomes = {}, {}
-        self._let_go()
-        shown.forget(of.CLUSTER, of.NODES, of.FINISHED, of.EXCLUDED, of.PHASE_START)
+    def _plan(self, event: PlanReady) -> None:
+        """Begin anew, but for nodes of other plans that are under way beside this one, as where hosts ask to reboot.
+
+        Of an operating process there are none: what an earlier pass has left, the new plan takes up.
+        """
+        shown, plan, self.is_whole = self._shown, event.plan, True
+        pools = {node.name: node.pool for node in plan.nodes}
+        in_flight = self._view.in_flight if self._last_pass is None else ()
+        beside = {node.name: node for node in in_flight if node.name not in pools}
+        self._view = RunView(nodes=beside)
+        self._view.take(event)
+        self._pools = {name: self._pools.get(name, "") for name in beside} | pools
+        shown.forget(of.CLUSTER, of.EXCLUDED)
         shown.set(of.CLUSTER, 1, plan.cluster.server, plan.cluster.uid, plan.cluster.version)
         shown.set(of.RUNNING, 1)
-        shown.set(of.WAVE, 0)
-        shown.set(of.WAVES, len(plan.waves))
-        for pool in sorted(set(self._pools.values())) or [""]:
-            self._show_pool(pool)
-        for name, (phase, since) in beside.items():
-            self._enter(name, phase, since)
+        for pool in self._all_pools:
+            for phase in Phase:
+                if phase is not Phase.DONE:
+                    shown.count(of.FAILURES, 0, phase, pool)
+            shown.observe(of.DRAIN, None, pool)
+            shown.observe(of.REBOOT, None, pool)
         for node in plan.nodes:
-            self._enter(node.name, Phase.PENDING, at)
             if node.staged:
                 shown.set(of.REBOOT_REQUIRED, 1, node.name)
         for exclusion in plan.excluded:
             shown.move(of.EXCLUDED, 1, exclusion.reason, exclusion.pool)
 
-    def _show_pool(self, pool: str) -> None:
-        """Zeros are said, for what is absent cannot be compared."""
-        for phase in Phase:
-            self._shown.set(of.NODES, 0, phase, pool)
-            if phase is not Phase.DONE:
-                self._shown.count(of.FAILURES, 0, phase, pool)
-        for outcome in Outcome:
-            self._shown.set(of.FINISHED, 0, outcome, pool)
-        self._shown.observe(of.DRAIN, None, pool)
-        self._shown.observe(of.REBOOT, None, pool)
+    @property
+    def _all_pools(self) -> Sequence[str]:
+        return sorted(set(self._pools.values())) or [""]
 
-    def _still_in_flight(self) -> dict[str, tuple[Phase, datetime]]:
-        """Nodes of other plans that are under way beside this one, as where hosts ask for their reboots.
-
-        Of an operating process there are none: what an earlier pass has left, the new plan takes up.
-        """
-        if self._last_pass is not None:
-            return {}
-        return {name: state for name, state in self._phases.items() if state[0] not in _NOT_IN_FLIGHT}
-
-    def _enter(self, node: str, phase: Phase, at: datetime) -> None:
-        before, _since = self._phases.get(node, (None, at))
-        pool = self._pools.get(node, "")
-        if before is not None:
-            self._shown.move(of.NODES, -1, before, pool)
-            if before not in _NOT_IN_FLIGHT:
-                self._shown.remove(of.PHASE_START, node, before)
-        self._phases[node] = (phase, at)
-        self._shown.move(of.NODES, 1, phase, pool)
-        if phase not in _NOT_IN_FLIGHT:
-            self._shown.set(of.PHASE_START, at.timestamp(), node, phase)
-
-    def _step(self, node: str, phase: Phase, at: datetime) -> None:
-        before, since = self._phases.get(node, (None, at))
-        if before is phase:
+    def _step(self, event: NodeStep) -> None:
+        """Measure what a new phase ends: a drain that emptied its node, or a reboot that this process began."""
+        before = self._view.nodes.get(event.node, NodeView(event.node)).phase
+        self._view.take(event)
+        if event.phase is before:
             return
-        self._enter(node, phase, at)
-        pool = self._pools.get(node, "")
-        match before, phase:
-            case Phase.DRAINING, Phase.DRAINED:
-                self._shown.observe(of.DRAIN, _seconds(since, at), pool)
-            case Phase.DRAINED, Phase.REBOOTING:
-                self._rebooting[node] = at
-            case _, Phase.READY if node in self._rebooting:
-                self._shown.observe(of.REBOOT, _seconds(self._rebooting.pop(node), at), pool)
-            case _:
-                return
+        pool, phases = self._pools.get(event.node, ""), self._view.nodes[event.node].phases
+        if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
+            self._shown.observe(of.DRAIN, _seconds(phases[-1].begin, event.at), pool)
+        asked = [then.begin for last, then in pairwise(phases) if (last.phase, then.phase) == _REBOOT_BEGINS]
+        if event.phase is Phase.READY and asked:
+            self._shown.observe(of.REBOOT, _seconds(asked[-1], event.at), pool)
 
     def _blocked(self, event: PodBlocked) -> None:
-        budget = event.budget
-        if budget not in self._budgets and len(self._budgets) >= _MOST_BUDGETS:
-            budget = OTHER_BUDGETS
-        if (event.node, event.pod) not in self._held:
-            self._budgets.add(budget)
-            self._shown.count(of.HOLDS, 1, budget)
-        self._held[event.node, event.pod] = budget
-        self._show_held()
+        node = self._view.nodes.get(event.node)
+        if not (node and event.pod in node.held):
+            if len(self._budgets) < _MOST_BUDGETS:
+                self._budgets.add(event.budget)
+            self._shown.count(of.HOLDS, 1, self._series(event.budget))
+        self._view.take(event)
 
-    def _finished(self, result: NodeFinished) -> None:
-        node, pool = result.node, self._pools.get(result.node, "")
-        if node in self._outcomes:
-            self._shown.move(of.FINISHED, -1, self._outcomes[node], pool)
-        self._outcomes[node] = result.outcome
-        self._shown.move(of.FINISHED, 1, result.outcome, pool)
-        self._enter(node, _last_phase(result), result.at)
-        self._rebooting.pop(node, None)
-        if result.succeeded:
-            self._shown.set(of.REBOOT_REQUIRED, 0, node)
-        elif result.outcome not in NO_FAILURES:
-            self._shown.count(of.FAILURES, 1, result.phase, pool)
-        self._held = {key: budget for key, budget in self._held.items() if key[0] != node}
-        self._show_held()
+    def _series(self, budget: str) -> str:
+        return budget if budget in self._budgets else OTHER_BUDGETS
 
-    def _let_go(self) -> None:
-        self._held.clear()
-        self._show_held()
+    def _finished(self, event: NodeFinished) -> None:
+        self._view.take(event)
+        if event.succeeded:
+            self._shown.set(of.REBOOT_REQUIRED, 0, event.node)
+        elif event.outcome.is_failure:
+            self._shown.count(of.FAILURES, 1, event.phase, self._pools.get(event.node, ""))
 
-    def _show_held(self) -> None:
-        self._shown.forget(of.HELD_EVICTIONS)
-        for budget, number in Tally(self._held.values()).items():
-            self._shown.set(of.HELD_EVICTIONS, number, budget)
+    def _let_go(self, at: datetime) -> None:
+        for node in self._view.nodes.values():
+            node.let_go(at)
+
+    def _show_run(self) -> None:
+        """How the rollout stands; zeros are said, for what is absent cannot be compared."""
+        shown, view = self._shown, self._view
+        if not view.plans:
+            return
+        shown.forget(of.NODES, of.FINISHED, of.PHASE_START, of.HELD_EVICTIONS)
+        shown.set(of.WAVE, view.waves[-1].index if view.waves else 0)
+        shown.set(of.WAVES, view.waves[-1].of if view.waves else len(view.plans[-1].waves))
+        for pool in self._all_pools:
+            for phase in Phase:
+                shown.set(of.NODES, 0, phase, pool)
+            for outcome in Outcome:
+                shown.set(of.FINISHED, 0, outcome, pool)
+        for name in {**self._pools, **view.nodes}:
+            self._show_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
+
+    def _show_node(self, node: NodeView, pool: str) -> None:
+        phase = _phase(node)
+        self._shown.move(of.NODES, 1, phase, pool)
+        if node.end:
+            self._shown.move(of.FINISHED, 1, node.end.outcome, pool)
+        elif node.since and phase not in _NOT_IN_FLIGHT:
+            self._shown.set(of.PHASE_START, node.since.timestamp(), node.name, phase)
+        for hold in node.held.values():
+            self._shown.move(of.HELD_EVICTIONS, 1, self._series(hold.event.budget))
 
     @property
     def is_ready(self) -> bool:
@@ -343,6 +314,7 @@ class Metrics(Collector):
     def collect(self) -> list[Metric]:
         """What the library asks for at each exposition: one moment's metrics."""
         with self._lock:
+            self._show_run()
             return [self._or_before(metric) for metric in self._shown.collect()]
 
     def describe(self) -> list[Metric]:
@@ -362,8 +334,10 @@ def _seconds(since: datetime, until: datetime) -> float:
     return max(0.0, (until - since).total_seconds())
 
 
-def _last_phase(result: NodeFinished) -> Phase:
-    """Where a node stands that has ended: one that was given back untouched waits as before."""
-    if result.succeeded:
-        return Phase.DONE
-    return Phase.PENDING if result.outcome in NO_FAILURES else Phase.FAILED
+def _phase(node: NodeView) -> Phase:
+    """Where a node stands: one that was given back untouched waits as before."""
+    if node.phase:
+        return node.phase
+    if node.end and node.end.outcome.is_failure:
+        return Phase.FAILED
+    return Phase.DONE if node.end and node.end.succeeded else Phase.PENDING

@@ -4,11 +4,10 @@ A long stretch in which no node is in flight is drawn short: a run that waited a
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed
@@ -16,7 +15,7 @@ from rollout.report.runs.model import PART_OF, HoldReport, NodeReport, Part, Run
 from rollout.report.runs.tables import said_outcome
 
 MOST_ROWS = 60
-_IN_GROUP, _BINS = 50, 120
+_IN_GROUP = 50
 # Of the whole: from which part on a pause is cut short, and to how much.
 _LONG, _SHORT = 0.2, 0.03
 _LEAST = 0.25
@@ -75,14 +74,6 @@ class Chart:
     shades: tuple[Bar, ...]
     cuts: tuple[Bar, ...]
     sections: tuple[Section, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The whole: where there are many nodes, `groups` are rows of the first chart, and `charts` their nodes."""
-
-    charts: tuple[Chart, ...]
-    overview: Chart | None = None
 
 
 class Scale:
@@ -157,20 +148,18 @@ def _apart(ticks: Iterable[Tick]) -> Iterator[Tick]:
             yield tick
 
 
-def timeline(report: RunReport) -> Timeline:
-    """A row a node where they are few; else a row a group of nodes, and a chart for each group."""
+def timeline(report: RunReport) -> Sequence[Chart]:
+    """A row a node: in one chart where they are few, else in one for each wave, or for several small ones."""
     begun = [node for node in report.nodes if node.phases]
     whole = Stretch(report.begun_at, report.heard_at)
-    scale = Scale(whole, _pauses(whole, begun))
     holds: dict[str, list[HoldReport]] = {}
     for hold in report.holds:
         holds.setdefault(hold.node, []).append(hold)
-    if len(begun) <= MOST_ROWS:
-        sections = [Section(title, _rows(scale, nodes, holds)) for title, nodes in _by_wave(report, begun)]
-        return Timeline((_framed(report, scale, counted(len(begun), "node"), sections),))
-    groups = _groups(report, begun)
-    overview = _framed(report, scale, "All", [Section("", tuple(_group_row(scale, *group) for group in groups))])
-    return Timeline(tuple(_chart(report, bundle, holds) for bundle in _bundles(groups)), overview)
+    if len(begun) > MOST_ROWS:
+        return [_chart(report, bundle, holds) for bundle in _bundles(_groups(report, begun))]
+    scale = Scale(whole, _pauses(whole, begun))
+    sections = [Section(title, _rows(scale, nodes, holds)) for title, nodes in _by_wave(report, begun)]
+    return [_framed(report, scale, counted(len(begun), "node"), sections)]
 
 
 def _pauses(whole: Stretch, nodes: Iterable[NodeReport]) -> Iterator[Stretch]:
@@ -291,34 +280,3 @@ def _held(holds: Iterable[HoldReport]) -> Iterator[Stretch]:
         last = Stretch(hold.since, max(hold.since, hold.until))
     if last:
         yield last
-
-
-def _group_row(scale: Scale, title: str, nodes: Sequence[NodeReport]) -> Row:
-    """What most of its nodes were doing, from its first to its last moment."""
-    span = _span(nodes)
-    failed = [node for node in nodes if node.outcome and node.outcome != Outcome.SUCCEEDED]
-    return Row(
-        label=title if title.startswith("Nodes") else f"{title} ({len(nodes)})",
-        remark=f"{len(failed)} not succeeded" if failed else "",
-        took=elapsed(span.seconds),
-        bars=tuple(_most_common(scale, span, nodes)),
-        mark=round(scale.at(failed[0].phases[-1].end), 2) if failed else None,
-    )
-
-
-def _most_common(scale: Scale, span: Stretch, nodes: Sequence[NodeReport]) -> Iterator[Bar]:
-    step = span.seconds / _BINS
-    edges = [span.begin + timedelta(seconds=step * place) for place in range(_BINS + 1)]
-    bins: list[Counter[Part]] = [Counter() for _edge in edges[1:]]
-    for phase in (phase for node in nodes for phase in node.phases):
-        first, last = (int((at - span.begin).total_seconds() / step) if step else 0 for at in (phase.begin, phase.end))
-        for place in range(min(first, _BINS - 1), min(last, _BINS - 1) + 1):
-            bins[place][PART_OF[phase.phase]] += 1
-    doing = [
-        (counts.most_common(1)[0][0] if counts else None, stretch)
-        for counts, stretch in zip(bins, pairwise(edges), strict=True)
-    ]
-    for part, run in groupby(doing, key=lambda pair: pair[0]):
-        stretches = [stretch for _part, stretch in run]
-        if part:
-            yield scale.bar(Stretch(stretches[0][0], stretches[-1][1]), part)

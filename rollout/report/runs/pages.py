@@ -19,7 +19,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.findings import blocked_line, lists_of_findings
 from rollout.report.rules import rules, written_rules
 from rollout.report.runs import tables
-from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, Timeline, round_step, timeline
+from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, round_step, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.tables import PART_NAMES, Table, clock, share
 from rollout.report.tables import left_out_rows, plan_sum, wave_rows
@@ -87,9 +87,9 @@ def run_page(report: RunReport) -> str:
         parts=tables.part_table(report),
         sum=tuple(_sum(report)),
         sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
-        timeline=drawn,
+        charts=drawn,
         chart_legend=tuple(_legend(report)),
-        cut=_is_cut(drawn),
+        cut=any(chart.cuts for chart in drawn),
         zone=_zone(report),
         tables=tuple(_figures(report)),
         rules=tuple(written_rules(report.policy or {})),
@@ -132,11 +132,6 @@ def _zone(report: RunReport) -> str:
     """The reader's timezone, by name and distance."""
     begun = report.begun_at.astimezone()
     return f"{begun:%Z} (UTC{begun.isoformat()[-6:]})"
-
-
-def _is_cut(drawn: Timeline) -> bool:
-    first = drawn.overview or next(iter(drawn.charts), None)
-    return bool(first and first.cuts)
 
 
 _SOAK = "soak"

@@ -53,7 +53,7 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
         policy=policy,
         gaps=tuple(_gaps(view, unreadable)),
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
-        failed=sum(_has_failed(node) for node in nodes),
+        failed=view.failed,
         forecast=_forecast(view),
         parts=part_reports(cut, nodes),
         waves=tuple(view.waves),
@@ -87,10 +87,6 @@ def _windows(policy: Mapping[str, object] | None) -> object:
     for name in ("gates", "windows"):
         value = value.get(name) if isinstance(value, dict) else None
     return value
-
-
-def _has_failed(node: NodeReport) -> bool:
-    return node.outcome not in ("", Outcome.SUCCEEDED, Outcome.SKIPPED)
 
 
 def _ending(view: RunView, nodes: Iterable[NodeReport]) -> Ending:

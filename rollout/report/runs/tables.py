@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, elapsed, shortened, version_ste
 from rollout.report.history import named_cluster
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
-from rollout.report.sentences import demand
+from rollout.report.sentences import why_held
 from rollout.report.summary import moves_text, tallied
 
 MOST_FAILURES = 50
@@ -185,13 +185,12 @@ def hold_table(report: RunReport) -> Table:
 
 def _hold_row(name: str, holds: Sequence[HoldReport]) -> tuple[str, ...]:
     left, longest = sum(not hold.released for hold in holds), holds[0]
-    known = longest.needs is not None and longest.has is not None
     return (
         name,
         shortened(list(dict.fromkeys(hold.pod for hold in holds)), 3),
         shortened(list(dict.fromkeys(hold.node for hold in holds)), 3),
         elapsed(longest.seconds),
-        demand(longest.needs or 0, longest.has or 0) if known else longest.message,
+        why_held(longest),
         elapsed(sum(hold.seconds for hold in holds)),
         str(left) if left else NOTHING,
     )

@@ -1,7 +1,7 @@
 """A run's record as it stands on the cluster, and as it is understood: as a whole, or not at all.
 
 What stands there may have been written by anybody who may write ConfigMaps, or by another version of this program.
-Reading it takes bounded memory; see `StandingRecord.problem`.
+Reading it takes bounded memory; see `StoredRecord.problem`.
 """
 
 import zlib
@@ -58,7 +58,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingRecord:
+class StoredRecord:
     """A run's record as it was read.
 
     `problem` says why it is not understood, and is empty where it is. By a record that is not understood nothing is
@@ -122,7 +122,7 @@ def record_path(namespace: str) -> str:
     return record_of(namespace).path
 
 
-def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
+def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
     """Return the record, or None where there is none; `ApiError` where the API server does not give it."""
     try:
         body = api.get(record_path(namespace))
@@ -132,7 +132,7 @@ def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
     try:
         return _standing(_config_map(body), origin)
     except _NotUnderstoodError as error:
-        return StandingRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
+        return StoredRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
 
 
 def _config_map(body: bytes) -> _ConfigMap:
@@ -144,7 +144,7 @@ def _config_map(body: bytes) -> _ConfigMap:
         raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
 
 
-def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
+def _standing(config_map: _ConfigMap, origin: str) -> StoredRecord:
     """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
     run, problem = config_map.annotations.get(marks.RUN, ""), ""
     plan: RolloutPlan | None = None
@@ -154,7 +154,7 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
         plan, health = _plan(config_map, run), _health(config_map)
     except _NotUnderstoodError as error:
         plan, problem = None, f"{origin}: {error}"
-    return StandingRecord(
+    return StoredRecord(
         run=run if is_run_id(run) else "",
         started_by=config_map.annotations.get(marks.STARTED_BY, ""),
         started_at=config_map.annotations.get(marks.STARTED_AT, ""),

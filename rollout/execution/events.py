@@ -1,0 +1,316 @@
+"""A node's way through a rollout, or its undoing, as Kubernetes Events on the Node: what `kubectl describe node` shows.
+
+Of a rollout it is an observer like any other: it hears of each node's phases and of its end. An abort's words are those
+of a rollout: a node is `GivenBack` by whoever stopped it. Events are written beside the work: nothing waits for them,
+and nothing fails by them. One thread writes one after another. While the API server is away they wait, for a while; a
+server that refuses them is asked no further, and that is told once. An Event that is told again is brought up to date
+and counted.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
+from rollout.execution.base.deadline import is_passing
+from rollout.execution.base.reporting import Reporter
+from rollout.gather.cluster.decoders import decoder_of
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
+from rollout.model.quantity import Duration
+from rollout.model.text import version_step
+from rollout.ports import Clock, ClusterApi
+
+# Events of objects without a namespace stand in this one.
+EVENTS = "/api/v1/namespaces/default/events"
+COMPONENT = "node-rollout"
+_LONGEST_MESSAGE = 1024
+_LONGEST_NAME = 253
+_MOST_WAITING = 2000
+_PATIENCE = 900.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.5, 10.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNote:
+    """What is told of a Node. Notes of one `run` (its writer's if empty) and `about` are one Event."""
+
+    node: str
+    node_uid: str
+    about: str
+    reason: str
+    message: str
+    at: datetime
+    since: datetime
+    warning: bool = False
+    run: str = ""
+
+
+class _Written(msgspec.Struct):
+    count: int | None = None
+
+
+class EventWriter:
+    """Writes the Events of one run. Enter it to begin; what is not written yet has `closing_seconds` at the end.
+
+    `refused` hears, once, why Events cannot be written.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        run: str,
+        clock: Clock,
+        *,
+        closing_seconds: float = 0.0,
+        refused: Callable[[RolloutError], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._closing_seconds = closing_seconds
+        self._run = run
+        self._refused = refused
+        self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
+        self._counts: dict[str, int] = {}
+        self._leaving = threading.Event()
+        self._last_moment = float("inf")
+        # a thread that no exit waits for: it may be in a request that nobody answers
+        self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._writer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._last_moment = self._clock.monotonic() + self._closing_seconds
+        self._leaving.set()
+        with suppress(queue.Full):
+            self._waiting.put_nowait(None)
+        self._writer.join(self._closing_seconds)
+
+    def tell(self, note: NodeNote) -> None:
+        """Have it written in the background; dropped where far too many wait already."""
+        with suppress(queue.Full):
+            self._waiting.put_nowait(note)
+
+    def _write_all(self) -> None:
+        while (note := self._waiting.get()) is not None:
+            try:
+                self._write_patiently(note)
+            except RolloutError as error:
+                if self._refused is not None:
+                    self._refused(error)
+                return
+
+    def _write_patiently(self, note: NodeNote) -> None:
+        """Try until the server takes it; given up after a while, or at the last moment. `ApiError` where refused."""
+        end, pause = self._clock.monotonic() + _PATIENCE, _FIRST_PAUSE
+        while True:
+            try:
+                self._write(note)
+            except ApiError as error:
+                if not is_passing(error):
+                    raise
+            else:
+                return
+            if self._clock.wait(self._leaving, pause):
+                self._clock.sleep(_LAST_PAUSE)
+            if self._clock.monotonic() > min(end, self._last_moment):
+                return
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def _write(self, note: NodeNote) -> None:
+        name = self._name(note)
+        if name not in self._counts:
+            with suppress(ApiConflictError):
+                self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
+                self._counts[name] = 1
+                return
+            # An earlier process of this run has told it, or a lost answer of this one. An empty patch reads it: to get
+            # Events would take one right more.
+            self._counts[name] = _count(self._api.patch(f"{EVENTS}/{name}", {}))
+        try:
+            self._api.patch(f"{EVENTS}/{name}", {**_news(note), "count": self._counts[name] + 1})
+            self._counts[name] += 1
+        except ApiNotFoundError:
+            # the server has let it expire
+            del self._counts[name]
+            self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
+
+    def _name(self, note: NodeNote) -> str:
+        """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
+        digest = sha256(f"{note.run or self._run}/{note.about}".encode()).hexdigest()[:16]
+        return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
+
+    def _identity(self, name: str, note: NodeNote) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.node_uid},
+            "reason": note.reason,
+            "type": "Warning" if note.warning else "Normal",
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": note.run or self._run,
+        }
+
+
+def _first(note: NodeNote) -> dict[str, Any]:
+    return {**_news(note), "firstTimestamp": _written(note.since), "count": 1}
+
+
+def _news(note: NodeNote) -> dict[str, Any]:
+    return {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": _written(note.at)}
+
+
+def _count(body: bytes) -> int:
+    try:
+        return decoder_of(_Written).decode(body).count or 1
+    except msgspec.MsgspecError:
+        return 1
+
+
+def _written(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+CLOSING_SECONDS = 3.0
+# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
+REASONS = {
+    Phase.CORDONED: "Cordoned",
+    Phase.DRAINING: "Draining",
+    Phase.DRAINED: "Drained",
+    Phase.REBOOTING: "Rebooting",
+    Phase.BOOTED: "Booted",
+    Phase.READY: "Ready",
+}
+ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
+FAILED = "RolloutFailed"
+
+
+class PhaseEvents:
+    """Tells the Nodes of one plan what happens to them. Enter it to begin, leave it to end.
+
+    Drains have the same `writer`: what they told last has a moment to be written at the end of the run.
+    """
+
+    def __init__(self, api: ClusterApi, plan: RolloutPlan, report: Reporter) -> None:
+        self._run = plan.plan_id
+        self._planned = {node.name: node for node in plan.nodes}
+        self._phases: dict[str, Phase] = {}
+        self._report = report
+        self.writer = EventWriter(api, self._run, report.clock, closing_seconds=CLOSING_SECONDS, refused=self._refused)
+
+    def __enter__(self) -> Self:
+        self.writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.writer.__exit__(kind, error, trace)
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event; what is told of a node comes from its own thread."""
+        match event:
+            case NodeFinished() if event.node not in self._planned:
+                return  # it was begun by another process, and this one does nothing to it
+            case NodeStep() if self._phases.get(event.node) is not event.phase:
+                self._phases[event.node] = event.phase
+                if event.phase in REASONS:
+                    self._tell(event.node, REASONS[event.phase], self._step(event), event.at)
+            case NodeFinished():
+                reason, warning = _end(event)
+                self._tell(event.node, reason, self._ended(event), event.at, warning=warning)
+            case _:
+                return
+
+    def _refused(self, error: RolloutError) -> None:
+        self._report.notice(f"Events about this rollout cannot be written: {error.message}")
+
+    def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
+        about = f"{node}/{reason}"
+        text = f"{message} (rollout {self._run})"
+        self.writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, text, at, at, warning))
+
+    def _step(self, event: NodeStep) -> str:
+        return _sentence(event.phase, self._planned[event.node])
+
+    def _ended(self, result: NodeFinished) -> str:
+        node = self._planned[result.node]
+        took = f"after {Duration(round(result.seconds))}"
+        if result.succeeded:
+            version = f", running {result.version}" if result.version else ""
+            return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
+        if result.outcome is Outcome.SKIPPED:
+            return f"Not touched: {result.message}"
+        remark = "; it is left cordoned" if result.left_cordoned else ""
+        return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
+
+
+def _end(result: NodeFinished) -> tuple[str, bool]:
+    """Return the reason, and whether it is a warning."""
+    return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
+
+
+def _sentence(phase: Phase, node: PlannedNode) -> str:
+    match phase:
+        case Phase.CORDONED:
+            return f"Cordoned, to be rebooted: {_versions(node)}{_kept(node)}"
+        case Phase.DRAINING:
+            return f"Evicting {node.evict} pod{'' if node.evict == 1 else 's'}"
+        case Phase.DRAINED:
+            return "All pods that had to leave are gone"
+        case Phase.REBOOTING:
+            return f"Asking the host to reboot: {_versions(node)}"
+        case Phase.BOOTED:
+            return "The host is up with a new boot id"
+        case _:
+            return "The kubelet of the new boot reports Ready"
+
+
+def _versions(node: PlannedNode) -> str:
+    if not node.staged:
+        return f"{node.running_version or 'an unknown version'}, nothing staged"
+    return version_step(node.running_version, node.staged_version, node.detected_by).replace("→", "->")
+
+
+def _kept(node: PlannedNode) -> str:
+    return "; it was cordoned before and stays cordoned" if node.cordoned else ""
+
+
+def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
+    """Return their writer, for the nodes of one run; that it cannot write is told once, and stops nothing."""
+
+    def refused(error: RolloutError) -> None:
+        report.notice(f"Events about this abort cannot be written: {error.message}")
+
+    return EventWriter(api, run, report.clock, closing_seconds=CLOSING_SECONDS, refused=refused)
+
+
+def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:
+    """Return the Event of one node: of a node that is left as it is, a warning."""
+    is_left = result.left_cordoned
+    reason = FAILED if is_left else ENDS[Outcome.ABORTED]
+    message = f"{_left(result) if is_left else _given_back(node, result)} (rollout {run})"
+    return NodeNote(node.name, node.node_uid, f"{node.name}/{reason}", reason, message, at, at, warning=is_left)
+
+
+def _left(result: NodeResult) -> str:
+    return f"Not undone by rollout abort in phase {result.phase}: {result.message}; it was left as it is"
+
+
+def _given_back(node: PlannedNode, result: NodeResult) -> str:
+    cordon = "it was cordoned before, and stays so" if node.cordoned else "it is uncordoned"
+    return f"Undone by rollout abort in phase {result.phase}; {cordon}"

@@ -1,1 +1,0 @@
-"""What becomes of a node, told on it as Kubernetes Events."""

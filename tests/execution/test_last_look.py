@@ -1,0 +1,140 @@
+"""The last look at a drained node, and the fence of every write on it: each thing that stands in the way, alone."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.errors import DrainError, FencedError
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.task import DrainTask
+from rollout.execution.node.context import NodeTask
+from rollout.execution.node.marking import mark_phase
+from rollout.execution.node.reboot import RefilledError, last_look
+from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
+from rollout.model import marks
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import DrainPolicy
+from rollout.model.progress import NodeStep, Phase
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
+from tests.execution.conftest import Recorder
+from tests.execution.drains import NODE, Json, add_daemon_set, add_pod, owner, put, task_of
+from tests.standalone_api import StandaloneApi
+
+pytestmark = pytest.mark.in_memory
+DRAINED = {marks.RUN: "run-1", marks.PHASE: Phase.DRAINED.value}
+
+
+@dataclass
+class Fence:
+    """A lock that is lost once it was asked for `good` times."""
+
+    good: int = 0
+
+    def check(self) -> None:
+        self.good -= 1
+        if self.good < 0:
+            raise FencedError("the Lease is held by somebody else now")
+
+
+@pytest.fixture
+def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> DrainTask:
+    """Of a node that is ours, cordoned, and empty but for a daemon's pod."""
+    metadata = {"name": NODE, "uid": f"uid-{NODE}", "annotations": DRAINED}
+    put(server, NODES, {"metadata": metadata, "spec": {"unschedulable": True}, "status": {}})
+    add_daemon_set(server, "agent")
+    add_pod(server, NODE, "agent-1", owned=owner("DaemonSet", "agent"))
+    return task_of(NODE, api, recorder, DrainPolicy(Duration(60)), speed=20)
+
+
+def change(server: StandaloneApi, alter: Callable[[Json], object]) -> None:
+    node = deepcopy(server.call(lambda: server.store.get(NODES, NODE)))
+    assert node is not None
+    alter(node)
+    server.call(lambda: server.store.put(NODES, node))
+
+
+def test_a_node_as_it_was_drained_may_be_rebooted(task: DrainTask) -> None:
+    last_look(task)
+
+
+def test_whatever_was_undone_stops_it(server: StandaloneApi, task: DrainTask) -> None:
+    change(server, lambda node: node["spec"].update(unschedulable=False))
+    with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
+        last_look(task)
+    change(server, lambda node: (node["spec"].update(unschedulable=True), node["metadata"].update(annotations={})))
+    with pytest.raises(DrainError, match="our marks on n1 were removed"):
+        last_look(task)
+    change(server, lambda node: node["metadata"].update(annotations={**DRAINED, marks.RUN: "run-2"}))
+    with pytest.raises(DrainError, match="our marks on n1 were removed"):
+        last_look(task)
+
+
+def test_a_pod_that_came_has_it_drained_again(server: StandaloneApi, task: DrainTask) -> None:
+    add_pod(server, NODE, "late", owned=owner("ReplicaSet"))
+    with pytest.raises(RefilledError, match="default/late arrived on n1"):
+        last_look(task)
+
+
+def test_a_lock_that_is_lost_meanwhile_stops_it_at_its_very_end(task: DrainTask) -> None:
+    with pytest.raises(FencedError):
+        last_look(replace(task, guard=Fence()))
+    with pytest.raises(FencedError):
+        last_look(replace(task, guard=Fence(good=1)))
+
+
+def test_volumes_are_waited_for_and_told_of(server: StandaloneApi, task: DrainTask, recorder: Recorder) -> None:
+    spec = {"attacher": "csi.example", "nodeName": NODE, "source": {"persistentVolumeName": "pv-1"}}
+    put(server, VOLUMEATTACHMENTS, {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}})
+    last_look(task)
+    told = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
+    assert "waiting for 1 volumes to detach" in told
+    assert task.cluster.clock.monotonic() >= 60, "its time-out, after which it goes on"
+    server.call(lambda: server.store.remove(VOLUMEATTACHMENTS, "attached"))
+    recorder.events.clear()
+    last_look(task)
+    assert recorder.events == []
+
+
+@dataclass
+class Stolen:
+    """A client of the API between whose read and write of the Node something happens."""
+
+    api: ClusterApi
+    happens: Callable[[], object]
+
+    def get(self, *arguments: Any, **options: Any) -> bytes:
+        answer = self.api.get(*arguments, **options)
+        self.happens()
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.api, name)
+
+
+def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_read(
+    server: StandaloneApi, api: ClusterApi, task: DrainTask
+) -> None:
+    fence = Fence(good=1000)
+    stolen = Stolen(api, lambda: setattr(fence, "good", 0))
+    planned = PlannedNode(NODE, "b", f"uid-{NODE}", "1", "2", 0, 0)
+    cluster = PatientApi(cast("ClusterApi", stolen), SystemClock())
+    writing = NodeTask(planned, "run-1", cluster, fence, Reporter(Recorder(), SystemClock()))
+    before = server.call(lambda: server.store.get(NODES, NODE))
+    with pytest.raises(FencedError):
+        mark_phase(writing, Phase.REBOOTING)
+    assert server.call(lambda: server.store.get(NODES, NODE)) == before
+
+    taken = {**DRAINED, marks.RUN: "run-2"}
+    stolen.happens = lambda: change(server, lambda node: node["metadata"].update(annotations=taken))
+    fence.good = 1000
+    with pytest.raises(FencedError, match="is marked by the rollout run-2"):
+        mark_phase(writing, Phase.REBOOTING)
+    after = server.call(lambda: server.store.get(NODES, NODE))
+    assert after is not None
+    assert after["metadata"]["annotations"] == taken

@@ -1,0 +1,211 @@
+"""One node's reboot: who is asked, what counts as another boot, and what its Node has to say before it is believed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.errors import DrainError, SshUnreachableError
+from rollout.execution.node.claim import take_up
+from rollout.execution.node.context import NodeContext, NodeTask
+from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.host import NodeHost, RememberingShell
+from rollout.execution.node.proof import await_ready, check_version
+from rollout.execution.node.reboot import ask_for_reboot, await_boot
+from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.probe_command import MARKER
+from rollout.lab.api.resources import NODES
+from rollout.model import marks
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi, CommandResult
+from tests.execution.conftest import Recorder
+from tests.execution.drains import NODE, Json, put, task_of
+from tests.execution.simulated import NoGates
+from tests.standalone_api import StandaloneApi
+
+pytestmark = pytest.mark.in_memory
+OLD, NEW = (f"{digit * 8}-1111-1111-1111-111111111111" for digit in "ab")
+MACHINE, OTHER = "c" * 32, "d" * 32
+PLANNED = PlannedNode(NODE, OLD, f"uid-{NODE}", "1.0.0", "2.0.0", 0, 0, machine_id=MACHINE)
+
+
+def said(boot_id: str, machine_id: str = MACHINE, version: str = "2.0.0") -> CommandResult:
+    parts = {"boot": boot_id, "machine": machine_id, "release": f"VERSION={version}"}
+    return CommandResult(0, "".join(f"\n{MARKER} {name}\n{value}\n" for name, value in parts.items()), "")
+
+
+class Quick(SystemClock):
+    """Passes while it is slept on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def sleep(self, seconds: float) -> None:
+        self.passed += seconds
+
+    def wait(self, waiting: Any, seconds: float) -> bool:
+        self.passed += seconds
+        return False
+
+
+@dataclass
+class Answers:
+    """A host that gives these answers, the last one for ever; None for one that cannot be reached."""
+
+    answers: Sequence[CommandResult | None]
+    meanwhile: Callable[[], object] = lambda: None
+    rebooted: int = 0
+    asked: int = field(default=0)
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if answer is None:
+            raise SshUnreachableError("the connection was refused")
+        return answer
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        answer = self.run(host, question, timeout=timeout)
+        self.meanwhile()
+        if not agreed(answer):
+            return None
+        self.rebooted += 1
+        return CommandResult(0, "", "")
+
+
+Asking = Callable[[Answers], NodeContext]
+
+
+@pytest.fixture
+def asking(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Asking:
+    """A node that is drained, with a host that answers so."""
+    annotations = {marks.RUN: "run-1", marks.PHASE: "drained", marks.BOOT_ID_BEFORE: OLD, marks.MACHINE_ID: MACHINE}
+    metadata = {"name": NODE, "uid": f"uid-{NODE}", "annotations": annotations}
+    put(server, NODES, {"metadata": metadata, "spec": {"unschedulable": True}, "status": status(OLD, ready=True)})
+
+    def made(answers: Answers) -> NodeContext:
+        draining = task_of(NODE, api, recorder, DrainPolicy())
+        cluster = replace(draining.cluster, clock=Quick())
+        task = NodeTask(PLANNED, "run-1", cluster, draining.guard, draining.report)
+        shell = RememberingShell(cast("Any", answers))
+        host = NodeHost(Host(NODE, "192.0.2.1"), PLANNED, shell, cluster.clock)
+        limits = Policy(reboot_timeout=Duration(60), ready_timeout=Duration(60))
+        return NodeContext(task, host, limits, NoGates(), cast("Any", None), cast("Any", None), is_taken_up=True)
+
+    return made
+
+
+def status(boot_id: str, *, ready: bool, machine_id: str = MACHINE) -> Json:
+    info = {"bootID": boot_id, "machineID": machine_id}
+    return {"conditions": [{"type": "Ready", "status": str(ready)}], "nodeInfo": info}
+
+
+def report(server: StandaloneApi, **changes: Any) -> None:
+    def change() -> None:
+        node = server.store.get(NODES, NODE)
+        assert node is not None
+        server.store.put(NODES, {**node, **changes})
+
+    server.call(change)
+
+
+def ended(act: Callable[[], object]) -> Outcome:
+    with pytest.raises(NodeFailure) as failed:
+        act()
+    return failed.value.outcome
+
+
+def test_only_another_boot_of_the_same_machine_counts(asking: Asking) -> None:
+    host = Answers([said(OLD), None, said("no id"), said(OLD), said(NEW)])
+    assert await_boot(asking(host)) == BootFacts(NEW, MACHINE, "2.0.0")
+    assert host.asked == 5
+    assert ended(lambda: await_boot(asking(Answers([None, said(NEW, OTHER)])))) is Outcome.NOT_BACK
+    assert ended(lambda: await_boot(asking(Answers([said(OLD)])))) is Outcome.NOT_REBOOTED
+    assert ended(lambda: await_boot(asking(Answers([said(OLD), None])))) is Outcome.NOT_BACK
+
+
+def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(asking: Asking, server: StandaloneApi) -> None:
+    ask_for_reboot(asking(host := Answers([None, said(OLD), said(OLD)])))
+    assert host.rebooted == 1
+    ask_for_reboot(asking(host := Answers([said(NEW)])))
+    assert host.rebooted == 0
+    host = Answers([said(OLD, OTHER)])
+    assert ended(lambda: ask_for_reboot(asking(host))) is Outcome.REBOOT_REFUSED
+    assert host.rebooted == 0
+    # with the connection open, the Node is looked at once more
+    host = Answers([said(OLD)], lambda: report(server, spec={}))
+    with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
+        ask_for_reboot(asking(host))
+    assert host.rebooted == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "phase", "goes_on"),
+    [
+        (said(OLD), Phase.CORDONED, Phase.CORDONED),
+        (said(OLD), Phase.DRAINED, Phase.CORDONED),
+        (said(NEW), Phase.DRAINED, Phase.REBOOTING),
+        (said(NEW), Phase.CORDONED, Phase.REBOOTING),
+        (None, Phase.DRAINED, Phase.CORDONED),
+        (said(OLD), Phase.REBOOTING, Phase.REBOOTING),
+        (said(NEW), Phase.BOOTED, Phase.REBOOTING),
+        (None, Phase.FAILED, Phase.REBOOTING),
+    ],
+)
+def test_a_node_is_taken_up_where_its_boot_says(
+    answer: CommandResult | None, phase: Phase, goes_on: Phase, asking: Asking, server: StandaloneApi
+) -> None:
+    context = asking(Answers([answer]))
+    node = server.call(lambda: server.store.get(NODES, NODE))
+    assert node is not None
+    annotations = {**node["metadata"]["annotations"], marks.PHASE: phase.value}
+    report(server, metadata={**node["metadata"], "annotations": annotations})
+    taken = take_up(context)
+    assert (taken.phase, taken.in_doubt) == (goes_on, phase is Phase.REBOOTING)
+
+
+BOOT = BootFacts(NEW, MACHINE, "2.0.0")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        (status(OLD, ready=True), "waiting for its kubelet to report this boot"),
+        (status(NEW, ready=True, machine_id=OTHER), "another machine than the host"),
+        (status(NEW, ready=False), "waiting for Ready"),
+    ],
+)
+def test_its_node_has_to_report_that_boot_of_that_machine_and_be_ready(
+    told: Json, says: str, asking: Asking, server: StandaloneApi
+) -> None:
+    context = asking(Answers([None]))
+    report(server, status=told)
+    with pytest.raises(NodeFailure, match=says) as failed:
+        await_ready(context.task, BOOT, Duration(30))
+    assert failed.value.outcome is Outcome.NOT_READY
+    report(server, status=status(NEW, ready=True))
+    await_ready(context.task, BOOT, Duration(30))
+
+
+@pytest.mark.parametrize(
+    ("staged", "version", "proven"),
+    [("2.0.0", "2.0.0", True), ("2.0.0", "1.0.0", False), ("2.0.0", "3.0.0", False), ("", "1.0.0", False)],
+)
+def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, proven: bool) -> None:
+    boot = BootFacts(NEW, MACHINE, version)
+    if proven:
+        check_version(PLANNED, staged, boot)
+    else:
+        assert ended(lambda: check_version(PLANNED, staged, boot)) is Outcome.ROLLED_BACK
