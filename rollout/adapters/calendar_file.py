@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from rollout.errors import UsageError
-from rollout.planning.windows import Opening, checked_zone, join
+from rollout.planning.eligibility.windows import Opening, checked_zone, join
 
 if TYPE_CHECKING:
     from icalendar import Calendar, Event

@@ -18,6 +18,7 @@ import msgspec
 
 from rollout.adapters.local_files import open_output
 from rollout.model.json_text import json_line
+from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
@@ -126,6 +127,13 @@ def runs_directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return home / "rollout" / "runs"
+
+
+def journal_of(run: str) -> Path:
+    """Return the file of a run kept here; an id from elsewhere was checked where it was read, and is no path."""
+    if not is_run_id(run):
+        raise AssertionError(f"{run!r} is not a rollout id")
+    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def journals(directory: Path) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ import urllib3
 from rollout.adapters.foreign_http import Answer, Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.

@@ -22,7 +22,7 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.reporting import Reporter
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
 from rollout.model.quantity import Duration

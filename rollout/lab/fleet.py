@@ -14,7 +14,7 @@ from rollout.lab.credentials import InventoryHost, public_line
 from rollout.lab.hostplan import HostPlan
 from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
 from rollout.lab.hosts.faults import HEALTHY, HostKeyFault
-from rollout.lab.hosts.machine import UPDATE_ENGINE, HostTimings, Machine
+from rollout.lab.hosts.machine import HostTimings, Machine
 from rollout.lab.hosts.release import System
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
@@ -96,7 +96,7 @@ def _machine(
     plan: HostPlan, listening: socket.socket, *, clock: LabClock, rng: random.Random, timings: HostTimings
 ) -> Machine:
     settings = plan.settings
-    machine = Machine(
+    return Machine(
         plan.name,
         listening.getsockname()[0],
         version=settings.version or _VERSION,
@@ -113,10 +113,6 @@ def _machine(
         commands=settings.commands,
         zincati=settings.zincati is not None,
     )
-    engine_unit = machine.units.find(UPDATE_ENGINE)
-    if settings.engine_stopped and engine_unit is not None:
-        engine_unit.active = False
-    return machine
 
 
 def _engine(update: Update, now: datetime) -> UpdateEngine:

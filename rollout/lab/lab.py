@@ -13,17 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
-from rollout.lab.api.faults import ApiFault, FaultPlan
-from rollout.lab.api.requests import RequestLog
-from rollout.lab.api.server import ApiServer
-from rollout.lab.api.store import ObjectStore
+from rollout.lab.api.faults import ApiFault
 from rollout.lab.credentials import InventoryHost
-from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.zincati import Zincati
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import Scoreboard
 from rollout.lab.simulation import Simulation, simulation
-from rollout.lab.world.world import World
 
 T = TypeVar("T")
 
@@ -33,8 +27,9 @@ _CALL_SECONDS: Final = 60.0
 class Lab:
     """A running lab; a context manager that stops it.
 
-    `environment` are the variables that make clients use it. `store`, `world`, `api`, `machines`, `faults` and
-    `requests` belong to the lab's loop: touch them inside `call` or `run` only.
+    `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port that all hosts share,
+    None where each has its own. `store`, `world`, `api`, `machines`, `agents` (the hosts' Zincati, of those that have
+    it), `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run` only.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float) -> None:
@@ -44,6 +39,15 @@ class Lab:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, args=(directory, speed), name="rollout-lab", daemon=True)
+        self._thread.start()
+        running = self._simulation = self._ready.result()
+        files, self.ssh_port = running.files, running.fleet.shared_port
+        self.directory, self.kubeconfig, self.inventory = files.directory, files.kubeconfig, files.inventory
+        self.known_hosts, self.key = files.known_hosts, files.key
+        self.environment = files.environment(self.ssh_port)
+        self.store, self.world, self.api = running.store, running.world, running.api
+        self.faults, self.requests = running.api.faults, running.api.requests
+        self.machines, self.agents = running.fleet.machines, running.fleet.agents
 
     @classmethod
     def start(cls, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> Self:
@@ -57,10 +61,7 @@ class Lab:
         Raises:
             RolloutError: the lab cannot be set up.
         """
-        lab = cls(scenario, directory=directory, speed=speed)
-        lab._thread.start()
-        lab._ready.result()
-        return lab
+        return cls(scenario, directory=directory, speed=speed)
 
     def __enter__(self) -> Self:
         return self
@@ -77,45 +78,6 @@ class Lab:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-
-    # Files and variables.
-
-    @property
-    def directory(self) -> Path:
-        """Where the files are."""
-        return self._simulation.files.directory
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The kubeconfig."""
-        return self._simulation.files.kubeconfig
-
-    @property
-    def inventory(self) -> Path:
-        """The Ansible inventory."""
-        return self._simulation.files.inventory
-
-    @property
-    def known_hosts(self) -> Path:
-        """The hosts' public keys."""
-        return self._simulation.files.known_hosts
-
-    @property
-    def key(self) -> Path:
-        """The private key that logs in to the hosts."""
-        return self._simulation.files.key
-
-    @property
-    def ssh_port(self) -> int | None:
-        """The port that all hosts share; None where each has its own."""
-        return self._simulation.fleet.shared_port
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables that make `rollout` and kubectl use the lab."""
-        return self._simulation.files.environment(self.ssh_port)
-
-    # The simulation.
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function in the lab's loop and return its result."""
@@ -159,45 +121,6 @@ class Lab:
     def scoreboard(self) -> Scoreboard:
         """What the cluster has seen so far."""
         return self.call(self._simulation.keeper.scoreboard)
-
-    @property
-    def store(self) -> ObjectStore:
-        """The API's objects."""
-        return self._simulation.store
-
-    @property
-    def world(self) -> World:
-        """Control plane and kubelets."""
-        return self._simulation.world
-
-    @property
-    def api(self) -> ApiServer:
-        """The API server."""
-        return self._simulation.api
-
-    @property
-    def faults(self) -> FaultPlan:
-        """How the API server misbehaves."""
-        return self._simulation.api.faults
-
-    @property
-    def requests(self) -> RequestLog:
-        """What the API server was asked."""
-        return self._simulation.api.requests
-
-    @property
-    def machines(self) -> dict[str, Machine]:
-        """The hosts by name."""
-        return self._simulation.fleet.machines
-
-    @property
-    def agents(self) -> dict[str, Zincati]:
-        """The hosts' Zincati by host, of those that have it."""
-        return self._simulation.fleet.agents
-
-    @property
-    def _simulation(self) -> Simulation:
-        return self._ready.result(0)
 
     def _main(self, directory: Path, speed: float) -> None:
         try:

@@ -16,7 +16,6 @@ from rollout.lab.api.resources import (
     CLAIMS,
     DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     NODES,
     PODS,
     STATEFULSETS,
@@ -27,12 +26,12 @@ from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
 from rollout.lab.world.objects import LAB_PREFIX, MIRROR_ANNOTATION
+from rollout.lab.world.volumes import CSI_DRIVER
 
 _CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
     WorkloadKind.DEPLOYMENT: DEPLOYMENTS,
     WorkloadKind.STATEFUL_SET: STATEFULSETS,
     WorkloadKind.DAEMON_SET: DAEMONSETS,
-    WorkloadKind.JOB: JOBS,
 }
 _TOLERATE_ALL: Final = [{"operator": "Exists"}]
 _TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exists", "effect": "NoSchedule"}
@@ -63,10 +62,12 @@ def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
-    """The volume that attaches to certain nodes only, and the claim that is bound to it."""
+    """The volume that attaches to certain nodes only, where to more than one by a driver, and the claim bound to it."""
     labels = _volume_labels(workload)
     if not labels:
         return []
+    local = {"local": {"path": f"/mnt/{workload.name}"}}
+    source = local if workload.volume_on else {"csi": {"driver": CSI_DRIVER, "volumeHandle": workload.name}}
     storage: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
     where = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
     volume = {
@@ -75,7 +76,7 @@ def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
             **storage,
             "capacity": {"storage": "10Gi"},
             "claimRef": {"kind": CLAIMS.kind, "namespace": workload.namespace, "name": workload.name},
-            "local": {"path": f"/mnt/{workload.name}"},
+            **source,
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
         },
         "status": {"phase": "Bound"},
@@ -123,12 +124,7 @@ def _metadata(workload: Workload) -> Json:
 
 
 def _controller(workload: Workload, replicas: int) -> Json:
-    spec: Json = {"template": _template(workload)}
-    if workload.kind is WorkloadKind.JOB:
-        spec |= {"completions": replicas, "parallelism": replicas, "backoffLimit": 100}
-        spec["template"]["spec"]["restartPolicy"] = "Never"
-        return {"metadata": _metadata(workload), "spec": spec}
-    spec["selector"] = {"matchLabels": {"app": workload.name}}
+    spec: Json = {"template": _template(workload), "selector": {"matchLabels": {"app": workload.name}}}
     if workload.kind is WorkloadKind.STATEFUL_SET:
         spec |= {"serviceName": workload.name, "podManagementPolicy": "OrderedReady"}
     if workload.kind is not WorkloadKind.DAEMON_SET:

@@ -88,7 +88,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     update: Update | None = None
     group: str | None = None
     locksmithd: bool | None = None
-    engine_stopped: bool | None = None
     cordoned: bool | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
@@ -136,7 +135,6 @@ class WorkloadKind(StrEnum):
     DEPLOYMENT = "Deployment"
     STATEFUL_SET = "StatefulSet"
     DAEMON_SET = "DaemonSet"
-    JOB = "Job"
     POD = "Pod"
     STATIC_POD = "StaticPod"
 

@@ -129,7 +129,7 @@ class ScoreKeeper:
         self._down: set[str] = set()
         self._started = False
         self._tally = _Tally()
-        world.host_observers.append(self)
+        world.host_observers.append(self._follow)
         self._cluster.store.subscribe(self._observe)
 
     def begin(self) -> None:
@@ -189,12 +189,13 @@ class ScoreKeeper:
             ),
         )
 
-    def host_joined(self, host: HostState) -> None:
-        """A host was added."""
-        self._boot_ids[host.name] = host.boot_id
-        self._tally.versions[host.name] = host.os_version
+    def _follow(self, host: HostState) -> None:
+        if host.running:
+            self._host_came_up(host)
+        else:
+            self._host_went_down(host)
 
-    def host_went_down(self, host: HostState) -> None:
+    def _host_went_down(self, host: HostState) -> None:
         """A host is off: whatever ran on it is dead."""
         pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
         budgets = {_full_name(budget): budget for pod in pods for budget in self._budgets_of(pod)}
@@ -211,7 +212,7 @@ class ScoreKeeper:
             self._tally.undrained.setdefault(host.name)
         self._judge_named(host.name)
 
-    def host_came_up(self, host: HostState) -> None:
+    def _host_came_up(self, host: HostState) -> None:
         """A host has booted."""
         self._down.discard(host.name)
         if self._boot_ids.get(host.name) != host.boot_id:

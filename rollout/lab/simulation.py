@@ -27,7 +27,7 @@ from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
-from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import copies_of, workload_objects
@@ -42,31 +42,15 @@ _FILES_BESIDE: Final = 512
 _API_USER: Final = "lab-admin"
 
 
-@dataclass(frozen=True, slots=True)
 class LabFiles:
-    """Where a lab writes what its clients need."""
+    """Where a lab writes what its clients need; `key` is the private key that logs in to the hosts."""
 
-    directory: Path
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The kubeconfig."""
-        return self.directory / "kubeconfig"
-
-    @property
-    def inventory(self) -> Path:
-        """The Ansible inventory."""
-        return self.directory / "inventory.yaml"
-
-    @property
-    def known_hosts(self) -> Path:
-        """The hosts' public keys."""
-        return self.directory / "known_hosts"
-
-    @property
-    def key(self) -> Path:
-        """The private key that logs in to the hosts."""
-        return self.directory / "id_ed25519"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kubeconfig = directory / "kubeconfig"
+        self.inventory = directory / "inventory.yaml"
+        self.known_hosts = directory / "known_hosts"
+        self.key = directory / "id_ed25519"
 
     def environment(self, shared_port: int | None) -> dict[str, str]:
         """The variables that make clients use the lab; without a shared port they need the inventory."""
@@ -144,25 +128,16 @@ async def _serving(running: Simulation) -> AsyncIterator[None]:
         await passing
 
 
-class _KubeletPower:
-    """Tells the world when a host goes down and comes back."""
+def _keep_told(world: World, machine: Machine) -> None:
+    """Tell the world when the host goes down and comes back: its kubelet runs from a boot until it is off."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def tell(event: HostEvent) -> None:
+        if event is HostEvent.DOWN:
+            world.host_down(machine.name)
+        elif event is HostEvent.UP:
+            world.host_up(machine.name)
 
-    def machine_stopping(self, machine: Machine) -> None:
-        """A kubelet runs until its host is off."""
-
-    def machine_down(self, machine: Machine) -> None:
-        """Its kubelet and its containers are gone."""
-        self._world.host_down(machine.name)
-
-    def machine_up(self, machine: Machine) -> None:
-        """Its kubelet starts."""
-        self._world.host_up(machine.name)
-
-    def machine_changed(self, machine: Machine) -> None:
-        """Faults of a host are nothing to Kubernetes."""
+    machine.observers.append(tell)
 
 
 def _fleet(
@@ -177,10 +152,9 @@ def _fleet(
 
 def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]) -> None:
     """Fill the cluster and bring it to rest."""
-    power = _KubeletPower(running.world)
     for plan in plans:
         machine = running.fleet.machines[plan.name]
-        machine.observers.append(power)
+        _keep_told(running.world, machine)
         running.world.add_host(machine, _as_reported(plan, running.fleet))
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):

@@ -1,7 +1,10 @@
-"""The marks of a rollout on a Node, judged before anything is done by them.
+"""The marks of a rollout on a Node, judged before anything is done by them; and its pause.
 
 Whoever may change Nodes, a kubelet of its own included, can write there; so can another version of this program. What
 is not understood is neither a node that nobody has begun nor one that may be given back.
+
+`node-rollout.dev/paused: "true"` pauses a node, as other reboot coordinators have theirs. Who paused it, when, why and
+until when stands beside it, where `rollout pause` has set it.
 """
 
 import re
@@ -15,11 +18,11 @@ import msgspec
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
-from rollout.model.memory import moment
-from rollout.model.names import is_run_id
+from rollout.model.memory import Pause, moment
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
 from rollout.model.replaced import parse_replaced
+from rollout.model.text import is_run_id
 
 _LONGEST = 256
 # Characters of a mark that go into the sentence on what is wrong with it.
@@ -149,3 +152,28 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.READY_BEFORE: _is_ready_before,
     }
 )
+
+
+_LONGEST = 2000
+
+
+def pause_on(node: Node) -> Pause | None:
+    """The pause that our annotation on a Node is, over or not; None where there is none."""
+    if node.annotations.get(marks.PAUSED) != "true":
+        return None
+    written = node.annotations.get(marks.PAUSED_DETAILS, "{}")
+    try:
+        return msgspec.json.decode(written[:_LONGEST], type=Pause)
+    except (msgspec.MsgspecError, RecursionError):
+        return Pause()
+
+
+def why_paused(node: Node, now: datetime | None) -> str:
+    """Why no rollout may begin this node, by whose annotation; empty where it may. `now` by the API server's clock."""
+    pause = pause_on(node)
+    if pause is not None and not pause.is_over(now):
+        return f"paused by its annotation {marks.PAUSED}" if pause == Pause() else str(pause)
+    for annotation in marks.RIVAL_PAUSES:
+        if node.annotations.get(annotation) == "true":
+            return f"paused by its annotation {annotation}"
+    return ""

@@ -144,8 +144,8 @@ class RunResult:
 
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
     rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
-    one went on. `held` are the versions whose hold keeps nodes from being started. `moves` are those of this process.
-    `resumable`: its record stands, so that it can be gone on with.
+    one went on. `held` are the versions whose hold keeps nodes from being started, `newly_held` those that became so in
+    this process. `moves` are those of this process. `resumable`: its record stands, so that it can be gone on with.
     """
 
     finished: tuple[NodeResult, ...]
@@ -156,6 +156,7 @@ class RunResult:
     moves: Moves = Moves()
     left_over: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    newly_held: tuple[str, ...] = ()
     resumable: bool = True
 
     @property

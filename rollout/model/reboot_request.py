@@ -1,8 +1,14 @@
-"""The word on a Node that it needs a reboot: FLUO's and CLUO's agents write one, and a person may write any."""
+"""What asks for a reboot besides the update engine: the word on a Node, and sources that a host shows and nobody asked.
+
+FLUO's and CLUO's agents write one on the Node, and a person may write any.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Answer, Sign, Source
+from rollout.model.host import HostFacts
 
 
 def annotation_sign(node: Node) -> Sign:
@@ -19,3 +25,26 @@ def annotation_sign(node: Node) -> Sign:
 def requests(node: Node, names: tuple[str, ...]) -> tuple[str, ...]:
     """Which of these annotations ask for a reboot."""
     return tuple(name for name in names if node.annotations.get(name) == "true")
+
+
+_OTHERS = ", ".join(source for source in Source if source is not Source.UPDATE_ENGINE)
+
+
+def unasked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
+    """Those that host or Node show, and that were not asked."""
+    is_annotated = Source.ANNOTATION not in facts.sources and annotation_sign(node).is_needed
+    return (*((Source.ANNOTATION,) if is_annotated else ()), *facts.shows)
+
+
+def detect_flag(asked: Sequence[Source], shown: Iterable[Source]) -> str:
+    """The flag that asks by all of them: `--set detect.sources=update-engine,rpm-ostree`."""
+    return f"--set detect.sources={','.join(dict.fromkeys((*asked, *shown)))}"
+
+
+def way_to_judge(facts: HostFacts, shown: Sequence[Source]) -> str:
+    """By which flag a host could be judged that gave no answer; empty where none is known to help."""
+    if shown:
+        return f"it has {', '.join(shown)}: {detect_flag(facts.sources, shown)}"
+    if facts.lacks_engine:
+        return f"detect.sources names what else says that it needs a reboot: {_OTHERS}"
+    return ""

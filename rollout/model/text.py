@@ -1,7 +1,8 @@
-"""How foreign text, numbers and times are shown, and how long lists are cut short: the one place for all messages.
+"""How foreign text, names, numbers and times are shown, quoted and sorted, and how long lists are cut short.
 
 Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
-wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them.
+wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them. Names that
+end up in file names, request paths and Events have to look as such names do.
 """
 
 import re
@@ -131,3 +132,47 @@ def seconds_since(stamp: str, now: datetime | None) -> float:
     except ValueError:
         return 0.0
     return (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds()
+
+
+_SPLIT_AT = frozenset(" \t\"'\\")
+
+
+def ssh_path(path: str, *, tokens: bool = True) -> str:
+    """A path as an option takes it: quoted where it has to be. `tokens` is whether the option knows `%h` and such."""
+    if not _SPLIT_AT.intersection(path):
+        return path.replace("%", "%%") if tokens else path
+    return f'"{escaped(path, tokens=tokens)}"'
+
+
+def escaped(path: str, *, tokens: bool = True) -> str:
+    """The same as it stands between quotes."""
+    plain = path.replace("%", "%%") if tokens else path
+    return plain.replace("\\", "\\\\").replace('"', '\\"')
+
+
+_LONGEST_RUN = 63
+_LONGEST_OBJECT = 253
+_RUN = re.compile(r"[0-9a-z]+(?:-[0-9a-z]+)*")
+_VERSION = re.compile(r"[0-9A-Za-z][-+.:_~0-9A-Za-z]{0,127}")
+_NUMBER = re.compile(r"(\d+)")
+_OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
+
+
+def is_version(text: str) -> bool:
+    """Whether it can be the version of an operating system, and be part of a command that is shown."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def is_run_id(text: str) -> bool:
+    """Whether it can be the id of a rollout: lower-case letters, digits and single dashes, and never a path."""
+    return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether the API server would take it for the name of a Node, a workload or a namespace: a DNS subdomain."""
+    return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key in the order that people expect, runs of digits as numbers: worker-2 before worker-10."""
+    return tuple((0, int(part), part) if part.isdigit() else (1, 0, part) for part in _NUMBER.split(name) if part)

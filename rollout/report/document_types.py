@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from rollout.gather.updates import CheckOutcome
 from rollout.model.progress import Phase
-from rollout.planning.status import NodeStatus
+from rollout.planning.eligibility.status import NodeStatus
 
 _Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
 

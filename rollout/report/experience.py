@@ -8,7 +8,7 @@ from datetime import datetime
 from rollout.errors import UsageError
 from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, PodReleased, WaveStarted
 from rollout.model.quantity import Duration
-from rollout.planning.estimates import Past
+from rollout.planning.play.pace import Past
 from rollout.report.lines import AnyLine, Record, RunRecord, entries
 
 # A permit that is back sooner was not waited for.

@@ -7,10 +7,9 @@ from itertools import groupby
 from tabulate import tabulate
 
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.model.names import natural_key
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, TimeEstimate
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
-from rollout.planning.explanation import Explanation
+from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened
+from rollout.planning.plan.explanation import Explanation
 from rollout.report.columns import Column, table_text, wrapped
 
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)

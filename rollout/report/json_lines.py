@@ -11,7 +11,7 @@ from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import NodeResult, PlanReady, RunFinished, RunResult, StepEvent
-from rollout.planning.document import encode_plan
+from rollout.planning.plan.document import encode_plan
 from rollout.report.lines import (
     AnyLine,
     DryRunLine,

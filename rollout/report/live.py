@@ -25,6 +25,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import blocked, blocked_briefly, briefly, phases, sentence, wave_title
+from rollout.report.tables import usual_reboot
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -94,6 +95,7 @@ class LiveProgress:
         self._started = monotonic()
         self._doing = "starting"
         self._estimate = 0.0
+        self._usual_reboot = ""
         self._spinner = Spinner("dots")
         self._live = Live(
             get_renderable=self._render,
@@ -130,6 +132,7 @@ class LiveProgress:
         match event:
             case PlanReady():
                 self._estimate = event.plan.estimate.seconds
+                self._usual_reboot = usual_reboot(event.plan.estimate)
             case NodeFinished():
                 self._estimate = _at_this_pace(self._view, self._estimate)
                 mark, style = ("✔", "green") if event.succeeded else ("✘", "red")
@@ -171,7 +174,7 @@ class LiveProgress:
 
     def _add(self, table: Table, row: NodeView, room: int) -> None:
         """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
-        detail = printable(_detail(row))
+        detail = printable(self._detail(row))
         first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
         table.add_row(
             self._spinner,
@@ -184,6 +187,13 @@ class LiveProgress:
             table.add_row("", "", "", "", _in_a_line(further))
         for line in self._held(row):
             table.add_row("", "", "", "", line)
+
+    def _detail(self, row: NodeView) -> str:
+        """What a node waits for; that a host is silent while it reboots is as it should be."""
+        if row.phase is not Phase.REBOOTING or not any(word in row.detail for word in _SILENT):
+            return row.detail
+        usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""
+        return f"down for {elapsed(self._monotonic() - row.entered)}{usually}"
 
     def _fitting(self, rows: Sequence[NodeView]) -> list[NodeView]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
@@ -221,10 +231,10 @@ class LiveProgress:
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
         view = self._view
-        if view.told is None:
+        if view.told_at is None:
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {printable(self._doing)}", "dim")
         ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
-        took, is_over = self._monotonic() - view.told, ended >= view.planned
+        took, is_over = self._monotonic() - view.told_at, ended >= view.planned
         time_spent = elapsed(took) if is_over else _against(took, self._estimate)
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         room = min(self._console.width, _WIDEST) - cell_len(figures) - _GAP
@@ -260,9 +270,9 @@ def _at_this_pace(view: RunView, planned: float) -> float:
     shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in waves for node in wave.nodes}
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
-    if view.told is None or not (planned and done):
+    if view.told_at is None or not (planned and done):
         return planned
-    return (max(node.entered for node in ended) - view.told) * sum(shares.values()) / done
+    return (max(node.entered for node in ended) - view.told_at) * sum(shares.values()) / done
 
 
 def _against(took: float, estimate: float) -> str:
@@ -274,9 +284,3 @@ def _against(took: float, estimate: float) -> str:
         if took <= estimate
         else f"{elapsed(took)}, longer than estimated"
     )
-
-
-def _detail(row: NodeView) -> str:
-    """What a node waits for; that a host is silent while it reboots is as it should be."""
-    silent = any(word in row.detail for word in _SILENT)
-    return row.detail.partition(":")[0] if row.phase is Phase.REBOOTING and silent else row.detail

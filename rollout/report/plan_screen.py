@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from rollout.model.names import natural_key
 from rollout.model.plan import ExclusionKind, PlannedNode, RolloutPlan, Wave, kind_of
-from rollout.model.text import counted, printable, shortened
-from rollout.planning.rules import relaxed_rules
+from rollout.model.text import counted, natural_key, printable, shortened
+from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.findings import finding_lines
 from rollout.report.rules import rule_lines

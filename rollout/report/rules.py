@@ -7,9 +7,9 @@ from datetime import datetime
 from rollout.model.gates import WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable, shortened
-from rollout.planning.document import policy_document
-from rollout.planning.rules import relaxed_rules
-from rollout.planning.schedule import Schedule
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.plan.document import policy_document
+from rollout.planning.plan.rules import relaxed_rules
 
 _WEAKER = "! weaker"
 

@@ -10,6 +10,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import FORMAT_VERSION, ExclusionReason
+from rollout.model.reboot_request import detect_flag
 from rollout.model.text import (
     NOTHING,
     counted,
@@ -21,9 +22,8 @@ from rollout.model.text import (
     shortened,
     version_step,
 )
-from rollout.model.unasked import detect_flag
-from rollout.planning.memory import trouble, why_aborted, why_held
-from rollout.planning.status import NodeStatus
+from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
+from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.document_types import StatusReport
 

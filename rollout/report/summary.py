@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, Moves, NodeCondition, NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
-from rollout.planning.memory import held_version
+from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
 from rollout.report.sentences import what_failed
 
@@ -76,13 +76,12 @@ def _parts(hint: str) -> Sequence[str]:
 
 
 def _not_done(not_done: Sequence[NotDone], width: int | None) -> Iterator[_Row]:
-    """A row for each node, or for all that one version's hold keeps back."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """A row a cause."""
+    groups: dict[str, list[str]] = {}
     for node in not_done:
-        own = "" if node.reason is ExclusionReason.VERSION_HELD else node.node
-        groups.setdefault((own, f"{node.reason}: {printable(node.message)}"), []).append(node.node)
+        groups.setdefault(f"{node.reason}: {printable(node.message)}", []).append(node.node)
     most = _MOST_NOT_DONE if width else len(groups)
-    yield from (_Row("!", shortened(names), why) for (_, why), names in list(groups.items())[:most])
+    yield from (_Row("!", shortened(names), why) for why, names in list(groups.items())[:most])
     if left := sum(map(len, list(groups.values())[most:])):
         yield _Row("!", f"and {left} more", "not done either", ("rollout status",))
 
@@ -117,13 +116,15 @@ def _fix_text(fix: str, width: int | None) -> str:
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:
     """Each command alone on its line, below what is to be known before it."""
+    before = ""
     for step in steps:
         if step.lead in ("see", "go on"):
-            yield "Next:"
+            yield from () if step.lead == before else ("Next:",)
         elif step.lead != "then":
             yield wrapped(_sentence(step.lead) + (":" if step.command else ""), width)
         if step.command:
             yield f"{_INDENT}{step.command}"
+        before = step.lead
 
 
 def _sentence(text: str) -> str:
@@ -175,7 +176,7 @@ def _next_pass(result: RunResult) -> Iterator[Step]:
     if release := _release(result):
         yield Step("once you know the cause", release)
     if result.not_started or result.deferred:
-        but = ", but for versions that are held" if result.failed else ""
+        but = ", but for held versions" if result.failed else ""
         yield Step(f"the next pass takes up what is left{but}.")
 
 
@@ -197,6 +198,8 @@ def _next_steps(result: RunResult) -> Iterator[Step]:
         yield from (Step("see", "rollout doctor"), Step("then", go_on))
     elif any(node.outcome is Outcome.DRAIN_FAILED for node in result.failed):
         yield Step("once its pods can leave", go_on)
+    elif result.newly_held:
+        yield Step(f"version {shortened(result.newly_held)} is held. Once it is mended", go_on)
     elif result.failed:
         yield Step("once it is mended", go_on)
     elif not result.complete:

@@ -1,9 +1,7 @@
 """A plan whole, every wave with every column and everybody who is left out: for `-o wide`, pages and Markdown."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollout.model.plan import PlannedNode, RolloutPlan, TimeEstimate, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
@@ -14,14 +12,15 @@ from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
+_RECORDED = re.compile(r"a reboot takes (\w+), ")
 _MINUTE, _HOUR = 60, 3600
 
 
 def wide_table(plan: RolloutPlan, zones: Mapping[str, str]) -> str:
     """Every wave; where no zone is known, the column is left out."""
-    columns, rows = _wave_table(plan, zones)
-    kept = [place for place, column in enumerate(columns) if zones or column.title != "ZONE"]
-    return table_text([columns[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    kept = [place for place, column in enumerate(_WAVE_COLUMNS) if zones or column.title != "ZONE"]
+    rows = wave_rows(plan, zones)[1]
+    return table_text([_WAVE_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
 def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
@@ -65,6 +64,12 @@ def _between(estimate: TimeEstimate) -> str:
     return f"{_in_words(estimate.at_least)} to {_in_words(estimate.at_most)}, by where the scheduler puts pods"
 
 
+def usual_reboot(estimate: TimeEstimate) -> str:
+    """How long a reboot took in past runs; empty where none is recorded."""
+    known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
+    return known[1] if known else ""
+
+
 def _assumption(estimate: TimeEstimate) -> str:
     assumed = next(filter(None, map(_ASSUMED.fullmatch, estimate.basis)), None)
     return f"no history yet: {assumed[1]} min a reboot assumed" if assumed else ""
@@ -94,7 +99,9 @@ def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
 
 
-_OF_NODES = (
+_WAVE_COLUMNS = (
+    Column("WAVE", right=True),
+    Column("TAKES", leaves=3, right=True),
     Column("NODES", wraps=True),
     Column("ZONE", leaves=1),
     Column("EVICT", leaves=4, right=True),
@@ -102,27 +109,12 @@ _OF_NODES = (
     Column("VERSION"),
     Column("WHY", note=True),
 )
-_WAVE_COLUMNS = (Column("WAVE", right=True), Column("TAKES", leaves=3, right=True), *_OF_NODES)
-_PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_NODES)
-# Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
-_MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
 _COUNTABLE = 8
 
 
 def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
-    """The headings, and a row a wave, or part of one; a cell may have several lines."""
-    columns, rows = _wave_table(plan, zones)
-    return [column.title for column in columns], rows
-
-
-def _wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
-    rows = [row for wave in plan.waves for row in (_part_rows if wave.rolling else _rows_of)(wave, zones)]
-    kinds = {wave.rolling is not None for wave in plan.waves}
-    return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
-
-
-def _rows_of(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    yield _wave_row(wave, zones)
+    """The headings, and a row a wave; a cell may have several lines."""
+    return [column.title for column in _WAVE_COLUMNS], [_wave_row(wave, zones) for wave in plan.waves]
 
 
 def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
@@ -138,18 +130,11 @@ def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """A row for the nodes that are likely to begin together, with when; why they follow one another, once."""
-    begins = wave.rolling.begins if wave.rolling else {}
-    for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
-        part = replace(wave, nodes=tuple(nodes), because="" if number else wave.because)
-        index, _, *rest = _wave_row(part, zones)
-        yield ("" if number else index, f"+{elapsed(at)}", *rest)
-
-
 def _names(wave: Wave) -> str:
-    """All of them, so that a plan can be searched for a node; how many, where they are too many to count."""
-    names = ", ".join(printable(node.name) for node in wave.nodes)
+    """All of them, so that a plan can be searched for a node, with when those begin that follow one another."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
+    names = ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes)
     return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
 
 

@@ -30,14 +30,14 @@ from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.policy import Policy, Selection
 from rollout.model.rivals import Coordinator
 from rollout.model.text import shortened, timestamp
-from rollout.planning.away import AwayLimit, is_away
-from rollout.planning.drainable import DrainForecaster
-from rollout.planning.eligibility import Candidate, exclusion, is_control_plane
-from rollout.planning.memory import Rules, why_maybe_held
-from rollout.planning.pools import pools_of
-from rollout.planning.rivals import rivals
-from rollout.planning.schedule import Schedule
-from rollout.planning.selector import parse_selector
+from rollout.planning.drain.forecast import DrainForecaster
+from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
+from rollout.planning.eligibility.memory import Rules, why_maybe_held
+from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.eligibility.rivals import rivals
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock, ClusterApi
 from rollout.server.nodes import Machines, by_id, facts_of, new_run, plan_of, planned, selected, the_one, version_of
 from rollout.server.protocol import Ask, Denied, Kind

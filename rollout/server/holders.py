@@ -25,7 +25,7 @@ from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
-from rollout.planning.pools import pools_of
+from rollout.planning.eligibility.pools import pools_of
 from rollout.server.nodes import Machines, by_id, planned, the_one, version_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import Leadership, ServerSettings, SlotBook, World

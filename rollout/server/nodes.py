@@ -17,21 +17,20 @@ from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import WatchEvent, decode_watch_line, read_list
 from rollout.gather.cluster.snapshot import NODES
-from rollout.gather.cluster.watch_events import WatchEvent, decode_watch_line
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.names import is_version
 from rollout.model.node_marks import last_result
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
-from rollout.planning.eligibility import excluded_by_name
-from rollout.planning.pools import pools_of
-from rollout.planning.selector import parse_selector
+from rollout.model.text import is_version
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.server.protocol import Denied, Kind
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")

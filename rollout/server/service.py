@@ -14,7 +14,7 @@ from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, UnaskedReboot
 from rollout.model.node_marks import unmoved_reboots
 from rollout.model.text import shortened, timestamp
-from rollout.planning.selector import parse_selector
+from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
 from rollout.server.holders import NOT_HELD, Grants, Releases

@@ -25,8 +25,8 @@ from rollout.model.fleetlock import Slot
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
-from rollout.planning.memory import Ended, noted
-from rollout.planning.pools import pools_of
+from rollout.planning.eligibility.memory import Ended, noted
+from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.admission import Limits, SlotAdmission
 from rollout.server.holders import is_given_back

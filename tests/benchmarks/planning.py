@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from rollout.model.cluster import ZONE_LABEL, OwnerRef
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.random_clusters import random_cluster
 
 HALF, ALL = Count(50, percent=True), Count(100, percent=True)

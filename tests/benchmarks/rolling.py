@@ -27,7 +27,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.marks import LAST_RESULT
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
-from rollout.planning.rolling import slow_first
+from rollout.planning.layout.rolling import slow_first
 from tests.ended import end_of, start
 from tests.execution.simulated import World
 

@@ -16,7 +16,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
 from tests.planning.random_clusters import random_cluster
 
 CLUSTERS = 40

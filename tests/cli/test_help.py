@@ -98,7 +98,7 @@ def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
     asked = {"COMP_WORDS": f"rollout {line}", "COMP_CWORD": count, "_ROLLOUT_COMPLETE": "complete_bash"}
     modules = loaded(tmp_path / "modules", **asked)
     assert commands_among(modules) == COMPLETED[line]
-    heavy = {*CLIENTS, "asyncio", "rollout.planning.plan", "rollout.execution", "rollout.lab.scenario"}
+    heavy = {*CLIENTS, "asyncio", "rollout.planning.plan.build", "rollout.execution", "rollout.lab.scenario"}
     assert modules & heavy == set()
 
 

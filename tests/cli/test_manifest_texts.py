@@ -1,6 +1,5 @@
-"""Settings and known_hosts are in the ConfigMap byte for byte, by whichever tool; or they are refused."""
+"""Settings and known_hosts are in the ConfigMap byte for byte, or they are refused."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,9 @@ import yaml
 
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
-from tests.cli.test_manifests import IMAGE, KEY
+from tests.cli.test_manifests import IMAGE, KEY, kustomized
 
 HOST = f"10.0.0.1 ssh-ed25519 {KEY}\n"
-FORMS = ("yaml", "kustomize")
 CARRIED = {
     "umlauts": "# ü€\U0001f600\nwaves.canary = 1\n",
     "a line separator": "# a\u2028b\u2029c\nwaves.canary = 1\n",
@@ -29,56 +27,42 @@ REFUSED = {
 }
 
 
-def carried(form: str, command: Command, home: Path, settings: str, known_hosts: str) -> dict[str, str]:
-    """The ConfigMap's texts, as the tool that this form is for makes them; the refusal else."""
+def carried(command: Command, home: Path, settings: str, known_hosts: str) -> dict[str, str]:
+    """The ConfigMap's texts, as Python and Go read them; the refusal else."""
     (home / "cluster.toml").write_bytes(settings.encode())
     (home / "hosts").write_bytes(known_hosts.encode())
-    files = () if form == "yaml" else ("--format", form, "--out", form)
-    ended = command("manifests", *IMAGE, "--known-hosts", "hosts", "--config", "cluster.toml", *files)
+    ended = command("manifests", *IMAGE, "--known-hosts", "hosts", "--config", "cluster.toml")
     if ended.code:
         assert (ended.code, ended.stdout) == (ExitCode.ERROR, "")
         return {"refused": ended.stderr}
-    text = ended.stdout
-    if form == "kustomize":
-        text = subprocess.run(
-            ["kubectl", "kustomize", home / form], capture_output=True, encoding="utf-8", check=True
-        ).stdout
-    data: dict[str, str] = next(item["data"] for item in yaml.safe_load_all(text) if item["kind"] == "ConfigMap")
-    return data
+    data, as_go_reads = (
+        next(document["data"] for document in documents if document["kind"] == "ConfigMap")
+        for documents in (yaml.safe_load_all(ended.stdout), kustomized(home, ended.stdout))
+    )
+    assert data == as_go_reads
+    read: dict[str, str] = data
+    return read
 
 
 @pytest.mark.kubectl
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("settings", CARRIED.values(), ids=CARRIED)
-def test_a_text_comes_through_byte_for_byte(form: str, settings: str, command: Command, home: Path) -> None:
+def test_a_text_comes_through_byte_for_byte(settings: str, command: Command, home: Path) -> None:
     known_hosts = HOST + settings.replace("waves.canary", "# ")
-    data = carried(form, command, home, settings, known_hosts)
+    data = carried(command, home, settings, known_hosts)
     assert data == {"rollout.toml": settings, "known_hosts": known_hosts}
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("text", "why"), REFUSED.items())
 def test_what_cannot_be_carried_is_refused_by_line_and_character(
-    form: str, text: str, why: str, command: Command, home: Path
+    text: str, why: str, command: Command, home: Path
 ) -> None:
-    assert f"cluster.toml:{why}, which" in carried(form, command, home, text, HOST)["refused"]
-    assert (
-        f"hosts:{why}, which"
-        in carried(form, command, home, "", text.replace("waves.canary = 1", HOST[:-1]))["refused"]
-    )
+    assert f"cluster.toml:{why}, which" in carried(command, home, text, HOST)["refused"]
+    assert f"hosts:{why}, which" in carried(command, home, "", text.replace("waves.canary = 1", HOST[:-1]))["refused"]
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("character", "named"), [("\x7f", "U+007F"), ("\r", "U+000D"), ("\x1b", "U+001B")])
 def test_known_hosts_are_no_toml_that_would_refuse_the_rest(
-    form: str, character: str, named: str, command: Command, home: Path
+    character: str, named: str, command: Command, home: Path
 ) -> None:
-    said = carried(form, command, home, "", f"{HOST}# a{character}b\n")["refused"]
+    said = carried(command, home, "", f"{HOST}# a{character}b\n")["refused"]
     assert f"hosts:2:4 has the character {named}" in said
-
-
-@pytest.mark.kubectl
-def test_a_tab_as_first_character_is_refused_where_kustomize_would_fail(command: Command, home: Path) -> None:
-    settings = "\twaves.canary = 1\n"
-    assert "cluster.toml:1:1 has the character U+0009" in carried("kustomize", command, home, settings, HOST)["refused"]
-    assert carried("yaml", command, home, settings, HOST)["rollout.toml"] == settings

@@ -21,7 +21,7 @@ from rollout.lab.api.resources import BUDGETS, PODS, Resource
 from rollout.lab.clock import LabClock
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
-from rollout.lab.hosts.machine import HostTimings, Machine
+from rollout.lab.hosts.machine import HostEvent, HostTimings, Machine
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import workload_objects
@@ -53,18 +53,13 @@ class Kubelet:
         # pods by uid; a boot starts them all again
         self._running: set[str] = set()
 
-    def machine_stopping(self, machine: Machine) -> None:
-        """A kubelet runs until its host is off."""
-
-    def machine_down(self, machine: Machine) -> None:
-        self._up_at = None
-
-    def machine_up(self, machine: Machine) -> None:
-        self._up_at, self._booted = time.monotonic() + _KUBELET_START, True
-        self._running.clear()
-
-    def machine_changed(self, machine: Machine) -> None:
-        """Faults of a host are nothing to Kubernetes."""
+    def follow(self, event: HostEvent) -> None:
+        """A kubelet runs from a boot until its host is off."""
+        if event is HostEvent.DOWN:
+            self._up_at = None
+        elif event is HostEvent.UP:
+            self._up_at, self._booted = time.monotonic() + _KUBELET_START, True
+            self._running.clear()
 
     def tick(self, pods: Sequence[Json]) -> None:
         """What a kubelet does now and then, as long as its host is up and it is not silenced."""
@@ -181,7 +176,7 @@ class Played:
         credentials.write_inventory(self.files.inventory, fleet.inventory, user=USER, key=self.files.key)
         for plan in self.plans:
             kubelet = self.kubelets[plan.name] = Kubelet(self.cluster, fleet.machines[plan.name], plan)
-            kubelet.machine.observers.append(kubelet)
+            kubelet.machine.observers.append(kubelet.follow)
             kubelet.register()
             self.cluster.remember(f"/api/v1/nodes/{plan.name}")
             self.cluster.remember(f"{_LEASES}/{plan.name}")

@@ -112,14 +112,8 @@ class Trigger:
             if phase != before:
                 self.fire(phase or "done")
 
-    def host_joined(self, host: HostState) -> None:
-        """Nothing to kill for."""
-
-    def host_went_down(self, host: HostState) -> None:
-        self.fire("down")
-
-    def host_came_up(self, host: HostState) -> None:
-        self.fire("up")
+    def followed(self, host: HostState) -> None:
+        self.fire("up" if host.running else "down")
 
 
 @dataclass
@@ -285,11 +279,11 @@ def told_to_others(running: Lab) -> list[str]:
 @contextmanager
 def watching(running: Lab, trigger: Trigger) -> Iterator[Trigger]:
     def begin() -> None:
-        running.world.host_observers.append(trigger)
+        running.world.host_observers.append(trigger.followed)
         running.store.subscribe(trigger.changed)
 
     def end() -> None:
-        running.world.host_observers.remove(trigger)
+        running.world.host_observers.remove(trigger.followed)
         running.store.unsubscribe(trigger.changed)
 
     running.call(begin)

@@ -168,7 +168,7 @@ def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
     for path, command in _commands("", program()):
         for parameter in command.params:
-            if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
+            if parameter.param_type_name == "option" and "--help" not in parameter.opts:
                 yield path, parameter
 
 

@@ -11,7 +11,7 @@ from rollout.cli.settings.schema import settings
 from rollout.model.cluster import Node
 from rollout.model.placement import Taint
 from rollout.model.policy import Policy
-from rollout.planning.eligibility import is_control_plane
+from rollout.planning.eligibility.candidates import is_control_plane
 from tests.docs.pages import DOCS
 from tests.planning.builders import node
 

@@ -23,7 +23,7 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 
 LONGEST = 10_000_000.0
 

@@ -24,7 +24,7 @@ from rollout.model.cluster import Node
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
 from tests.execution.drains import Json, put
 from tests.execution.simulated import NoGates

@@ -11,9 +11,9 @@ from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
-from rollout.planning.continuation import remaining_ramp
-from rollout.planning.estimates import NO_PAST
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
+from rollout.planning.plan.continuation import remaining_ramp
+from rollout.planning.play.pace import NO_PAST
 from tests.planning.builders import NOW, facts, inputs, node
 
 

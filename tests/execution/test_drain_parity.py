@@ -21,7 +21,7 @@ from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node_pods
 from rollout.lab.api.resources import PODS
-from rollout.planning.verdicts import Action, DrainRules, PodVerdict, judge_all
+from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, judge_all
 from tests.execution.conftest import Recorder
 from tests.execution.drains import (
     add_daemon_set,

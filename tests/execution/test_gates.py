@@ -23,7 +23,7 @@ from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import Notice, Outcome, StepEvent
 from rollout.model.quantity import Count, Duration
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import inputs, node
 
 

@@ -11,7 +11,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.rolling import slow_first
+from rollout.planning.layout.rolling import slow_first
 from tests.execution.simulated import World
 from tests.planning.builders import may_begin
 

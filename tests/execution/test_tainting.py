@@ -14,9 +14,9 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.marking import labels_when_proven, lasting_labels
 from rollout.execution.node.tainting import Tainting
 from rollout.lab.api.resources import NODES
-from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Notice
-from rollout.planning.selector import is_label_value, node_labels
+from rollout.planning.eligibility.selector import is_label_value, node_labels
 from rollout.ports import Query
 from tests.execution.conftest import Recorder
 from tests.execution.drains import Unfenced, add_node

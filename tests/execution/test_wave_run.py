@@ -19,7 +19,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 from tests.execution.simulated import NoGates
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")

@@ -9,7 +9,7 @@ import pytest
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
+from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
     LabelSelector,
@@ -359,7 +359,7 @@ def test_a_garbled_line_is_an_error(body: bytes) -> None:
 RACE = """
 import sys, threading
 import msgspec
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 sys.setswitchinterval(1e-6)
 BODY = b'{"f0": {"g0": 1, "g9": {"a": 2}}, "f9": {"g0": 3}}'

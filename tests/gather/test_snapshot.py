@@ -11,7 +11,7 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
 from rollout.gather.cluster import snapshot
-from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
+from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.cluster import ClusterIdentity, DaemonSet, Node, VolumeAttachment

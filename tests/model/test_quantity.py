@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rollout.errors import UsageError
 from rollout.model.json_text import json_document, json_line
 from rollout.model.quantity import Count, Duration
-from rollout.model.ssh_path import ssh_path
-from rollout.model.text import UNSAFE_CATEGORIES, printable, shell_word
+from rollout.model.text import UNSAFE_CATEGORIES, printable, shell_word, ssh_path
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 from dataclasses import fields, replace
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count, Duration
-from rollout.planning.continuation import is_regrouped, stricter
+from rollout.planning.plan.continuation import is_regrouped, stricter
 
 LOOSE = Policy(
     max_unavailable=Count(50, percent=True),

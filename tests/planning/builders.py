@@ -22,8 +22,8 @@ from rollout.model.cluster import (
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy, Selection
-from rollout.planning.plan import PlanInputs
-from rollout.planning.rolling import candidates
+from rollout.planning.layout.rolling import candidates
+from rollout.planning.plan.build import PlanInputs
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IDENTITY = ClusterIdentity("cluster-uid", "https://127.0.0.1:6443", "v1.36.2")

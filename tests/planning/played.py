@@ -32,10 +32,10 @@ from rollout.model.host import HostObservation
 from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
-from rollout.planning.estimates import NO_PAST, Past
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.pools import pools_of
-from rollout.planning.rolling import candidates
+from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.layout.rolling import candidates
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.play.pace import NO_PAST, Past
 from rollout.report.experience import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts

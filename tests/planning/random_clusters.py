@@ -16,7 +16,7 @@ from rollout.model.cluster import (
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
-from rollout.planning.plan import PlanInputs
+from rollout.planning.plan.build import PlanInputs
 from tests.planning.builders import budget, inputs, node, pod
 
 ZONES = ("a", "b", "c")

@@ -9,7 +9,7 @@ from rollout.model.cluster import CONTROL_PLANE_LABELS
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import ControlPlaneOrder, Policy, Strategy
 from rollout.model.quantity import Count
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import inputs, node, pod
 from tests.planning.test_remedies import control_plane
 

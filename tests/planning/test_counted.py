@@ -7,7 +7,7 @@ import pytest
 
 from rollout.model.cluster import Node, Pod, Resources
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME
 

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import GatePolicy, HookPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Duration
-from rollout.planning.estimates import slowest_node_seconds
+from rollout.planning.play.pace import slowest_node_seconds
 
 POLICY = Policy(drain=DrainPolicy(timeout=Duration(100)), reboot_timeout=Duration(200), ready_timeout=Duration(30))
 

@@ -15,7 +15,7 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.memory import (
+from rollout.planning.eligibility.memory import (
     Ended,
     Rules,
     noted,

@@ -14,11 +14,11 @@ from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Pool, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.away import AwayLimit
-from rollout.planning.document import _identity_as_written, decode_plan, encode_plan, sealed
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.pools import DEFAULT, ordered, pools_of, predecessors
-from rollout.planning.staleness import changes
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, predecessors
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.document import _identity_as_written, decode_plan, encode_plan, sealed
+from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, inputs, may_begin, node
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))

@@ -14,8 +14,8 @@ from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
-from rollout.planning.memory import Ended, noted
-from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.eligibility.memory import Ended, noted
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.docs.reference import TABLES
 from tests.planning.builders import NOW, budget, facts, inputs, node, pod
 

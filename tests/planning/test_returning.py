@@ -6,7 +6,7 @@ from rollout.model.cluster import Node, Pod
 from rollout.model.placement import Placement, Toleration
 from rollout.model.plan import RolloutPlan, WarningKind
 from rollout.model.policy import Selection
-from rollout.planning.plan import build_plan
+from rollout.planning.plan.build import build_plan
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME
 

@@ -9,8 +9,8 @@ from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.rivals import Coordinator, SelfReboot
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.rivals import RIVALS
+from rollout.planning.eligibility.rivals import RIVALS
+from rollout.planning.plan.build import PlanInputs, build_plan
 from tests.planning.builders import facts, inputs, node, pod
 
 FLUO, CLUO = "flatcar-linux-update.v1.flatcar-linux.net/", "container-linux-update.v1.coreos.com/"

@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.planning.days import WEEKDAYS as DAYS
-from rollout.planning.schedule import Schedule
-from rollout.planning.windows import Window
+from rollout.planning.eligibility.days import WEEKDAYS as DAYS
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import Window
 
 MINUTE = timedelta(minutes=1)
 EVERY_DAY = {day[:3] for day in DAYS}

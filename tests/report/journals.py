@@ -13,7 +13,7 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.plan import FORMAT_VERSION, Estimate, PlannedNode, PlanSummary, RolloutPlan, TimeEstimate, Wave
 from rollout.model.policy import Policy, Selection
-from rollout.planning.document import encode_plan, policy_document
+from rollout.planning.plan.document import encode_plan, policy_document
 from rollout.report.lines import Record
 
 NIGHT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)

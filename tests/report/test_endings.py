@@ -2,10 +2,15 @@
 
 import io
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.execution.lease import Glance
+from rollout.execution.record.stored import StoredRecord
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
@@ -13,15 +18,28 @@ from rollout.report.lines import record_of
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.tables import plan_sum
+from rollout.report.unfinished import abort_text, resume_text
 from tests.docs import reference
-from tests.report.builders import AT, plan
+from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
+
+
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
+
+
 ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
+
+
 STUCK = NodeResult("node-1", Outcome.DRAIN_FAILED, Phase.DRAINING, 30.0, "1 pod left")
+
+
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
+
+
 HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
+
+
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
@@ -58,10 +76,29 @@ def test_each_node_that_is_not_done_has_its_cause_and_its_fix_and_last_stands_wh
     ]
 
 
-def test_nodes_of_a_held_version_are_named_together() -> None:
+@pytest.mark.parametrize("operating", [False, True])
+@pytest.mark.parametrize("width", [60, 100])
+def test_beside_its_rows_an_end_has_at_most_eight_lines(width: int, *, operating: bool) -> None:
+    """Whatever went wrong, and however many nodes there were."""
+    failed = tuple(replace(ROLLED_BACK, node=f"node-{number}", message="old") for number in range(30))
+    stuck, stopped = replace(STUCK, node="node-90"), NotStarted("node-91", "stopped")
+    fenced = replace(STUCK, node="node-92", outcome=Outcome.FENCED)
+    before = NotDone("node-93", Outcome.NOT_BACK, "failed before")
+    for held, troubled, ended in product(
+        ((), ("4.1",)), ((), (AWAY, HELD, PAUSED)), (failed, (stuck,), (fenced, DONE))
+    ):
+        result = RunResult(ended, (), (stopped,), troubled, (before,), held=held, newly_held=("4.1",), left_over=("n",))
+        told = summary_text(result, took=1450, width=width, operating=operating).splitlines()
+        first_row = next(number for number, line in enumerate(told) if line[0] in "✘!·")
+        last_row = max(number for number, line in enumerate(told) if line[0] in "✘!·")
+        wrapped = next(n for n, line in enumerate(told[last_row + 1 :]) if not line.startswith("    "))
+        assert first_row + len(told) - last_row - 1 - wrapped <= 8
+
+
+def test_nodes_that_are_left_out_for_one_cause_are_named_together() -> None:
     held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
-    assert lines_of(RunResult((), excluded=(AWAY, *held)), None)[1:3] == [
-        "! node-7  unreachable: the connection was refused\\x1b[2J",
+    assert lines_of(RunResult((), excluded=(AWAY, replace(AWAY, node="node-8"), *held)), None)[1:3] == [
+        "! node-7, node-8  unreachable: the connection was refused\\x1b[2J",
         f"! node-0, node-1, node-2, node-3, node-4 and 2 more  version-held: {HELD.message}",
     ]
 
@@ -80,6 +117,10 @@ def test_nodes_of_a_held_version_are_named_together() -> None:
             "Once its pods can leave: rollout resume --retry-failed",
         ),
         (RunResult((ROLLED_BACK,)), "rollout resume --retry-failed"),
+        (
+            RunResult((DONE, ROLLED_BACK), newly_held=("4.1",)),
+            "Version 4.1 is held. Once it is mended: rollout resume --retry-failed",
+        ),
         (
             RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
             "See: rollout doctor; then: rollout resume",
@@ -117,7 +158,7 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
         (
             RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
-            "See: rollout status --run; the next pass takes up what is left, but for versions that are held.",
+            "See: rollout status --run; the next pass takes up what is left, but for held versions.",
         ),
         (
             RunResult((), excluded=(HELD,)),
@@ -200,6 +241,8 @@ NOT_DONE = {
     "own-node",
     "version-held",
 }
+
+
 LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently"}
 
 
@@ -231,3 +274,30 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
         "    rollout resume --retry-failed",
     ]
     assert "worker-200" in lines_of(result, None)[-3]
+
+
+# What resume and abort say that they are about to do, in a small fleet and in a large one.
+
+
+NOBODY = Glance("")
+
+
+def left_by(*counts: int) -> Unfinished:
+    """So many nodes in each of two phases."""
+    phases = (Phase.DRAINING, Phase.REBOOTING)
+    begun = tuple(
+        Begun(planned(f"{phase}-{number}"), phase, "this", cordoned=False)
+        for phase, count in zip(phases, counts, strict=True)
+        for number in range(count)
+    )
+    return Unfinished(StoredRecord("this", "", "", ended=False, plan=None), begun)
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 1), (5, 5), (6, 1), (600, 1)])
+def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: int) -> None:
+    unfinished = left_by(1, count)
+    for text in (abort_text(unfinished, NOBODY, wait=120), resume_text(unfinished, NOBODY, (), Inheritance())):
+        assert sum("rebooting-" in line for line in text.splitlines()) == lines
+        assert sum("draining-0: " in line for line in text.splitlines()) == 1
+        assert (f"  {count} nodes, rebooting-0, rebooting-1, " in text) is (count > 5)
+        assert ("and 595 more: rebooting" in text) is (count == 600)

@@ -15,7 +15,7 @@ from rollout.model.progress import (
     PodReleased,
 )
 from rollout.model.quantity import Count, Duration
-from rollout.planning.document import policy_document
+from rollout.planning.plan.document import policy_document
 from rollout.report.history import history_text, replay, timeline_text
 from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of

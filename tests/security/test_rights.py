@@ -25,7 +25,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.manifests.installation import Access
-from rollout.manifests.roles import roles
+from rollout.manifests.objects import roles
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.conftest import StartLab

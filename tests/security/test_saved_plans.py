@@ -29,8 +29,8 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.gates import AlertPolicy
 from rollout.model.policy import Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.planning.document import _identity_as_written
-from rollout.planning.rules import relaxed_rules
+from rollout.planning.plan.document import _identity_as_written
+from rollout.planning.plan.rules import relaxed_rules
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.resources import NODES
+from rollout.lab.hosts.machine import HostEvent
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 from tests.conftest import StartLab
@@ -179,17 +180,11 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(lab: Lab, roll
 def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollout) -> None:
     """The machine id never changes over a reboot: whoever answers with another one is not the host that went down."""
 
-    class Exchange:
-        def machine_stopping(self, machine: object) -> None: ...
-
-        def machine_down(self, machine: object) -> None:
+    def exchange(event: HostEvent) -> None:
+        if event is HostEvent.DOWN:
             lab.machines["worker-1"].machine_id = "e" * 32
 
-        def machine_up(self, machine: object) -> None: ...
-
-        def machine_changed(self, machine: object) -> None: ...
-
-    lab.call(lambda: lab.machines["worker-1"].observers.append(Exchange()))
+    lab.call(lambda: lab.machines["worker-1"].observers.append(exchange))
     ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1")
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
     assert "another machine answers" in ended.failures["worker-1"]["message"]

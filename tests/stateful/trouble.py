@@ -17,7 +17,7 @@ from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
 from rollout.model.memory import Pause
-from rollout.planning.memory import with_pause
+from rollout.planning.eligibility.memory import with_pause
 from tests.security.hands import refill, set_well
 from tests.stateful.witness import CORDONED_BY_US, PATIENTLY, PAUSED, PHASE, PREFIX, RUN, Witness
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ from rollout.lab.api.resources import BUDGETS, CONFIGMAPS, NODES, PODS
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL
-from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
 from rollout.lab.world.host import HostState
 from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
@@ -78,9 +79,9 @@ class Witness:
             if RUN in marks
         }
         self.lab.store.subscribe(self._changed)
-        self.lab.world.host_observers.append(self)
+        self.lab.world.host_observers.append(self._followed)
         for machine in self.lab.machines.values():
-            machine.observers.append(self)
+            machine.observers.append(partial(self._told, machine))
 
     @contextmanager
     def others(self) -> Iterator[None]:
@@ -207,23 +208,17 @@ class Witness:
 
     # What hosts go through.
 
-    def machine_stopping(self, machine: Machine) -> None:
-        """It has taken a command to reboot."""
-        self._stopping[machine.name] = time.monotonic()
+    def _told(self, machine: Machine, event: HostEvent) -> None:
+        if event is HostEvent.STOPPING:  # it has taken a command to reboot
+            self._stopping[machine.name] = time.monotonic()
 
-    def machine_down(self, machine: Machine) -> None:
-        """Its kubelet is told of."""
+    def _followed(self, host: HostState) -> None:
+        if host.running:
+            self._host_came_up(host)
+        else:
+            self._host_went_down(host)
 
-    def machine_up(self, machine: Machine) -> None:
-        """The same."""
-
-    def machine_changed(self, machine: Machine) -> None:
-        """Faults are no acts."""
-
-    def host_joined(self, host: HostState) -> None:
-        """None does."""
-
-    def host_went_down(self, host: HostState) -> None:
+    def _host_went_down(self, host: HostState) -> None:
         """A host is off: by whose doing, and what died with it."""
         pods = [pod for pod in self.lab.store.pods_on(host.name) if phase(pod) == "Running"]
         if self._others or host.name in self.rebooting_by_others:
@@ -242,7 +237,7 @@ class Witness:
         if lost and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted with {lost} on it")
 
-    def host_came_up(self, host: HostState) -> None:
+    def _host_came_up(self, host: HostState) -> None:
         """A host has booted: after a reboot of ours, on another version or on the one before."""
         self.boots[host.name] += 1
         if (before := self._versions.pop(host.name, None)) is not None:

@@ -20,8 +20,7 @@ from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
-from rollout.model.ssh_path import escaped, ssh_path
-from rollout.model.text import printable
+from rollout.model.text import escaped, printable, ssh_path
 
 _MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"

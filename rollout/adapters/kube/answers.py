@@ -17,7 +17,7 @@ import urllib3.exceptions as http
 
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.decode import NO_JSON, garbled
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'

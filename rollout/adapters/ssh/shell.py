@@ -174,18 +174,19 @@ class ParamikoShell:
     def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
         """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
         known_hosts = self._known_hosts_of(attempt.host)
-        for pause in _TURNED_AWAY:
+        for pause in (*_TURNED_AWAY, None):
             try:
                 attempt.connect(many_keys=many_keys)
-                return attempt.check_host_key(known_hosts)
+                shown = attempt.handshake(known_hosts.algorithms(attempt.host))
+                known_hosts.verify(attempt.host, shown)
             except (OSError, EOFError, paramiko.SSHException):
                 attempt.close()
-                if not attempt.was_turned_away or attempt.seconds_left <= pause:
+                if pause is None or not attempt.was_turned_away or attempt.seconds_left <= pause:
                     raise
                 # Not all of those that were turned away at the same moment.
-                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody is to guess nothing
-        attempt.connect(many_keys=many_keys)
-        return attempt.check_host_key(known_hosts)
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
+            else:
+                return
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """Return the file named by flag before those of the host's configuration, as everywhere."""

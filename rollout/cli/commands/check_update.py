@@ -14,9 +14,8 @@ from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Targets
+    from rollout.cli.stages.session import Session, Targets
     from rollout.gather.updates import CheckResult
-    from rollout.ports import HostExecutor
 
 _MOST_NAMES = 5
 
@@ -41,36 +40,29 @@ def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOpti
       rollout check-update -l pool=web
       rollout check-update --wait && rollout plan
     """
-    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show_bytes, show_lines
+    from rollout.cli.stages.gather import ask_hosts, read_nodes
+    from rollout.cli.stages.session import connect
 
-    selection = selection_of(settings)
-    connections = connect(settings, selection)
-    targets = ask_hosts(read_nodes(connections), connections, selection, settings.ssh)
-    results = _results(targets, connections.shell, settings, timeout, wait=wait)
-    if settings.output.as_json:
-        show_bytes(_document(results))
-    else:
-        show_lines(_text(results))
+    session = connect(settings, selection_of(settings))
+    results = _results(session, ask_hosts(session, read_nodes(session)), timeout, wait=wait)
+    settings.output.show(_document(results), lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _results(
-    targets: "Targets", shell: "HostExecutor", settings: Given, timeout: Duration, *, wait: bool
-) -> "list[CheckResult]":
-    """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
+def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait: bool) -> "list[CheckResult]":
+    """Return the ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
     from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
-    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
 
-    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))
-    ssh = settings.ssh
+    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, session.selection))
+    ssh = session.settings.ssh
     patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
     results: list[CheckResult] = []
     with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
-        for result in check_hosts(chosen, targets.observations, shell, patience, wait=wait):
+        for result in check_hosts(chosen, targets.observations, session.shell, patience, wait=wait):
             advance(result.node, result)
             results.append(result)
     return sorted(results, key=lambda result: chosen.index(result.node))
@@ -95,7 +87,7 @@ def _document(results: "list[CheckResult]") -> bytes:
 
 
 def _text(results: "list[CheckResult]") -> str:
-    """The whole in a sentence, and a line for the hosts of which the same is to be said."""
+    """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
     from rollout.gather.updates import CheckOutcome
     from rollout.model.text import counted, printable, shortened
 

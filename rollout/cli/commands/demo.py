@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options import NodesOption, ScenarioOption, SpeedOption
 from rollout.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def demo(
       rollout demo --scenario never-returns
     """
     from rollout.cli.failures import PROGRAM
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
+    from rollout.cli.simulated import own_path, scoreboard_text
     from rollout.cli.terminal import show
 
     program = call.find_root().command
@@ -72,7 +71,7 @@ def demo(
 
 
 def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The flags of the scenario's plan, with a limit that shows waves, and those of them by which hosts are asked."""
+    """Return the flags of the scenario's plan, with a limit that shows waves, and those by which hosts are asked."""
     from rollout.lab.scenario import flags_of, load_scenario
 
     flags = list(flags_of(load_scenario(scenario), "plan"))
@@ -106,7 +105,7 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
 
 
 def _write_earlier_run(lab: "Lab", speed: float) -> None:
-    """A journal by which plans are estimated: one node, as long as the lab's take at this speed."""
+    """Write a journal by which plans are estimated: one node, as long as the lab's take at this speed."""
     from datetime import timedelta
 
     from rollout.adapters.journal import SUFFIX, JournalFile
@@ -140,7 +139,7 @@ def _state(lab: "Lab") -> "Path":
 
 
 def _timeouts(speed: float) -> Sequence[str]:
-    """The time-outs of a plan, as much shorter as the lab is faster."""
+    """Return the time-outs of a plan, as much shorter as the lab is faster."""
     from rollout.model.policy import Policy
 
     rules = Policy()
@@ -154,7 +153,7 @@ def _timeouts(speed: float) -> Sequence[str]:
 
 def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
     """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
-    from rollout.cli.invocation import invoke
+    from rollout.cli.failures import invoke
 
     _heading(f"$ rollout {' '.join(words)}")
     with _no_settings_of_the_user(_state(lab)):
@@ -162,7 +161,7 @@ def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], 
 
 
 def _flags(lab: "Lab") -> Sequence[str]:
-    """What stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
+    """Return what stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
     hosts = ["--inventory", str(lab.inventory)] if lab.ssh_port is None else ["--ssh-port", str(lab.ssh_port)]
     keys = ["--ssh-key", str(lab.key), "--known-hosts", str(lab.known_hosts), "--ssh-config", "none"]
     return ["--kubeconfig", str(lab.kubeconfig), *hosts, *keys, "--config", os.devnull]
@@ -170,7 +169,10 @@ def _flags(lab: "Lab") -> Sequence[str]:
 
 @contextmanager
 def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
-    """A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own."""
+    """Hide the user's own settings.
+
+    A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own.
+    """
     hidden = {name: value for name, value in os.environ.items() if name.startswith(("ROLLOUT_", _STATE_HOME))}
     for name in hidden:
         del os.environ[name]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
-from rollout.model.ssh_path import ssh_path
+from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
     from rollout.lab.credentials import InventoryHost
@@ -33,7 +33,7 @@ Addresses and ports of all are in {inventory}
 
 @lab_app.callback(invoke_without_command=True)
 def lab(call: typer.Context) -> None:
-    """A simulated cluster to rehearse on.
+    """Rehearse on a simulated cluster.
 
     \b
     Examples:
@@ -67,8 +67,7 @@ def up(
       rollout lab up --scenario never-returns
     """
     from rollout.adapters.local_files import scratch_for
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
+    from rollout.cli.simulated import own_path, scoreboard_text
     from rollout.cli.terminal import say, show
 
     with scratch_for("the lab"):
@@ -98,7 +97,7 @@ def up(
 
 
 def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str:
-    """What to type in another terminal, and how to log in to one of the hosts."""
+    """Return what to type in another terminal, and how to log in to one of the hosts."""
     return _NEXT.format(
         env=shlex.quote(str(files / "env")),
         steps="\n".join(f"    {step}" for step in steps),

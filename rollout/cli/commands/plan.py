@@ -1,20 +1,21 @@
 """`rollout plan`."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Allow, Output
+from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
 from rollout.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Gathered
-    from rollout.cli.stages.plan import Intent
+    from rollout.cli.stages.session import Gathered, Session
     from rollout.model.plan import RolloutPlan
 
 PAGES = (".html", ".htm")
@@ -59,7 +60,8 @@ def plan(
     """
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.plan import Intent, decide
+    from rollout.cli.stages.plan import decide, where_of, zones
+    from rollout.cli.stages.session import connect
     from rollout.report.findings import blocked_line
 
     output = settings.output
@@ -72,108 +74,120 @@ def plan(
     if explain is not None and output.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection_of(settings), policy_of(settings))
+    selection, policy = selection_of(settings), policy_of(settings)
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(settings, intent.selection, probe_of(settings, intent.policy.detect))
+    session = connect(settings, selection, policy)
+    gathered = gather.gather(session)
     if explain is not None:
-        _show_explanation(explain, intent, gathered, output)
+        _show_explanation(explain, session, gathered)
         return
-    planned = decide(intent, gathered.snapshot, gathered.targets)
-    beside = _beside(gathered, settings.lock.namespace)
-    blockers = refusals.refused(planned, only_rivals=Allow.BLOCKED in settings.nodes.allow)
+    planned = decide(session, gathered)
+    beside = _beside(session, gathered)
+    blockers = refusals.refused(session, planned)
     next_step = "" if blockers or beside else _next(planned, settings, out)
-    _show(planned, gathered, settings, (blocked_line(blockers), beside), next_step)
+    of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
+    _show(planned, output, of_nodes, where=where, blocked=blocked_line(blockers), beside=beside, next_step=next_step)
     if settings.nodes.require_all:
-        refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown)
+        refusals.refuse_excluded(session, planned)
+    _write(planned, of_nodes, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
 
 
 def _show_saved(file: Path, output: Output) -> None:
-    """The plan as it was made."""
-    from rollout.cli import terminal, wiring
-    from rollout.cli.stages.plan import load_plan
-    from rollout.planning.document import encode_plan
+    """Show the plan as it was made."""
+    from rollout.cli.stages.plan import load_saved
     from rollout.report.findings import blocked_line
-    from rollout.report.plan_screen import plan_text
 
-    plan = load_plan(file)
+    plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
-    if output.is_document:
-        terminal.show_bytes(output.document(encode_plan(plan)))
-    elif output.as_names:
-        terminal.show_names(node.name for node in plan.nodes)
-    else:
-        terminal.show(
-            plan_text(
-                plan,
-                zones={},
-                width=output.width,
-                now=wiring.system_clock().now(),
-                where=f"{plan.cluster.server}, made {plan.created_at}",
-                blocked=blocked,
-                next_step=_apply(file) if plan.waves and not blocked else "",
-            )
-        )
+    next_step = _apply(file) if plan.waves and not blocked else ""
+    where = f"{plan.cluster.server}, made {plan.created_at}"
+    _show(plan, output, {}, where=where, blocked=blocked, next_step=next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
 
 
-def _beside(gathered: "Gathered", namespace: str) -> str:
-    """The rollout for which `apply` would refuse this plan; empty where there is none, or this user may not see it."""
+def _show(
+    plan: "RolloutPlan",
+    output: Output,
+    zones: Mapping[str, str],
+    *,
+    where: str,
+    next_step: str,
+    blocked: str,
+    beside: str = "",
+) -> None:
+    """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
+    from rollout.cli import wiring
+    from rollout.cli.terminal import say
+    from rollout.planning.plan.document import encode_plan
+    from rollout.report.plan_screen import plan_text
+
+    if beside and (output.is_document or output.as_names):
+        say(beside)
+    text = partial(
+        plan_text,
+        plan,
+        zones=zones,
+        width=output.width,
+        now=wiring.system_clock().now(),
+        where=where,
+        blocked=blocked,
+        beside=beside,
+        next_step=next_step,
+    )
+    output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
+
+
+def _beside(session: "Session", gathered: "Gathered") -> str:
+    """Return the rollout for which `apply` would refuse this plan; empty where there is none that can be seen."""
     from rollout.cli.stages.gather import find_unfinished_among
     from rollout.cli.stages.lock import glance_at_lock
     from rollout.errors import ApiError
     from rollout.execution.record.unfinished import word_of
     from rollout.report.unfinished import beside_text
 
-    api = gathered.connections.api
     with suppress(ApiError):
-        unfinished = find_unfinished_among(gathered.connections, gathered.snapshot.nodes, namespace)
+        unfinished = find_unfinished_among(session, gathered.snapshot.nodes)
         if unfinished is not None and unfinished.blocks:
-            return beside_text(unfinished, word_of(unfinished, alive=glance_at_lock(api, namespace).alive))
+            alive = glance_at_lock(session.api, session.namespace).alive
+            return beside_text(unfinished, word_of(unfinished, alive=alive))
     return ""
 
 
-def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
-    """The files that are asked for."""
+def _write(planned: "RolloutPlan", zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
+    """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
+    from rollout.cli import wiring
     from rollout.cli.files import write_whole
-    from rollout.cli.stages.plan import note_saved, zones
+    from rollout.cli.stages.plan import note_saved
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
-    if out is not None:
-        document = _document(out, planned, gathered)
+    if out is not None and _is_page(out):
+        from rollout.report.runs.pages import plan_page
+
+        write_whole(out, plan_page(planned, zones=zones, now=wiring.system_clock().now()).encode())
+    elif out is not None:
+        document = encode_plan(planned)
         write_whole(out, document)
         note_saved(document)
     if markdown is not None:
-        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+        write_whole(markdown, plan_markdown(planned, zones=zones).encode())
 
 
-def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
-    """The plan as the file's ending has it: a page, or what apply takes."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
-
-    if out.suffix.lower() not in PAGES:
-        return encode_plan(planned)
-    from rollout.report.runs.pages import plan_page
-
-    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+def _is_page(out: Path) -> bool:
+    return out.suffix.lower() in PAGES
 
 
 def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
-    """The command that runs this plan, or one by the same rules; or that tells why there is none."""
+    """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
     from rollout.model.progress import excluded_by_trouble
 
     if not planned.waves:
-        return (
-            settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS)
-            if excluded_by_trouble(planned.excluded)
-            else ""
-        )
-    if out is not None and out.suffix.lower() not in PAGES:
+        is_troubled = bool(excluded_by_trouble(planned.excluded))
+        return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
+    if out and not _is_page(out):
         return _apply(out)
     return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS)
 
@@ -185,61 +199,26 @@ def _apply(file: Path) -> str:
     return f"rollout apply {shell_word(str(file))}"
 
 
-def _show(
-    planned: "RolloutPlan", gathered: "Gathered", settings: Given, hindrances: tuple[str, str], next_step: str
-) -> None:
-    """`hindrances` are that blockers keep apply from starting, and a rollout beside it that does."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import where, zones
-    from rollout.cli.terminal import say, show, show_bytes, show_names
-    from rollout.planning.document import encode_plan
-    from rollout.report.plan_screen import plan_text
-
-    output, (blocked, beside) = settings.output, hindrances
-    if beside and (output.is_document or output.as_names):
-        say(beside)
-    if output.is_document:
-        show_bytes(output.document(encode_plan(planned)))
-    elif output.as_names:
-        show_names(node.name for node in planned.nodes)
-    else:
-        text = plan_text(
-            planned,
-            zones=zones(gathered.snapshot),
-            width=output.width,
-            now=wiring.system_clock().now(),
-            where=where(planned, settings.cluster),
-            blocked=blocked,
-            beside=beside,
-            next_step=next_step,
-        )
-        show(text)
-
-
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output: Output) -> None:
+def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
-    from rollout.planning.explanation import explain
-    from rollout.planning.plan import assemble, decide
+    from rollout.planning.plan.build import assemble, decide
+    from rollout.planning.plan.explanation import explain
     from rollout.report.findings import explanation_text
 
     name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
-    decisions = decide(inputs_of(intent, gathered.snapshot, gathered.targets))
+    decisions = decide(inputs_of(session, gathered))
     explanation = explain(decisions, name)
-    if output.is_document:
-        show_bytes(output.document(json_document(explanation)))
-    else:
-        show_lines(explanation_text(explanation, assemble(decisions).estimate))
+    text = partial(explanation_text, explanation, assemble(decisions).estimate)
+    session.settings.output.show(explanation, text, is_prose=True)
 
 
 def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:
-    """That nothing waits is said where any host has answered; `detailed`: where every node could be judged."""
+    """Return how it ends: with nothing waiting where any host answered; `detailed`: where every node was judged."""
     from rollout.model.plan import ExclusionReason
     from rollout.model.progress import excluded_by_trouble
 

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
 from rollout.cli.settings.schema import settings as settings_by_name
+from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
 
 # Of these tables a plan holds the rules, but for what is of each process alone.
@@ -106,7 +106,7 @@ def freezes_of(settings: Settings) -> tuple[str, ...]:
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
-    from rollout.planning.selector import node_labels as node_labels_of
+    from rollout.planning.eligibility.selector import node_labels as node_labels_of
 
     reboot, labels = settings.reboot, settings.labels
     for written in (labels.pre_reboot, labels.post_reboot):
@@ -123,7 +123,7 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
 
 
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
-    from rollout.planning.pools import ordered
+    from rollout.planning.eligibility.pools import ordered
 
     pools = tuple(Pool(**vars(table)) for table in tables)
     try:
@@ -134,7 +134,7 @@ def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
 
 
 def detected_by(settings: Settings) -> tuple[Source, ...]:
-    """What hosts are asked; `UsageError` where that is a command, and there is none."""
+    """Return what hosts are asked; `UsageError` where that is a command, and there is none."""
     sources, command = settings.detect.sources, settings.detect.command
     if Source.COMMAND in sources and not command:
         raise UsageError(
@@ -146,7 +146,7 @@ def detected_by(settings: Settings) -> tuple[Source, ...]:
 
 
 def probe_of(settings: Settings, sources: Sequence[Source]) -> Probe:
-    """What hosts are asked by these sources."""
+    """Return what hosts are asked by these sources."""
     return Probe(tuple(sources), settings.detect.command)
 
 
@@ -156,12 +156,12 @@ def is_own_reboot(settings: Settings) -> bool:
 
 
 def reboot_command(settings: Settings) -> str:
-    """What a host is asked to run."""
+    """Return what a host is asked to run."""
     return settings.reboot.command or REBOOT_COMMAND
 
 
 def wall_command_of(settings: Settings) -> str:
-    """What a host is asked to run for its users to be told."""
+    """Return what a host runs for its users to be told."""
     return wall_command(settings.reboot.wall_message or WALL_MESSAGE)
 
 
@@ -206,7 +206,7 @@ def _by_group(written: Sequence[str]) -> dict[str, str]:
 
 
 def server_policy(settings: Settings) -> Policy:
-    """The rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
+    """Return the rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
     policy, server = policy_of(settings), settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy

@@ -15,9 +15,8 @@ from typing import Generic, Protocol, Self, TypeVar
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
-from rollout.gather.cluster.listing import Listing
+from rollout.gather.cluster.listing import Listing, WatchEvent, WatchEventType, decode_watch_line
 from rollout.gather.cluster.snapshot import NODES, PODS, read_node, read_node_pods
-from rollout.gather.cluster.watch_events import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import Node, Pod
 
 T_co = TypeVar("T_co", covariant=True)

@@ -18,11 +18,10 @@ from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
-from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.listing import WatchEventType, read_list
 from rollout.gather.cluster.snapshot import BUDGETS
-from rollout.gather.cluster.watch_events import WatchEventType
 from rollout.model.cluster import Budget, Pod, PodPhase
-from rollout.planning.budgets import BudgetIndex, bypasses
+from rollout.planning.drain.budgets import BudgetIndex, bypasses
 
 _POLICY, _, _PLURAL = BUDGETS.rpartition("/")
 _FORBIDDEN, _NOT_FOUND = 403, 404

@@ -24,7 +24,7 @@ from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_no
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase
 from rollout.model.text import listed
-from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
+from rollout.planning.drain.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
 # A hundred pods that end one by one are no hundred lines in a log.

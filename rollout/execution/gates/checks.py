@@ -27,7 +27,7 @@ from rollout.model.cluster import Node
 from rollout.model.gates import HookPolicy
 from rollout.model.host import Host
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.eligibility import is_control_plane
+from rollout.planning.eligibility.candidates import is_control_plane
 
 BEFORE = "before-reboot"
 AFTER = "after-reboot"

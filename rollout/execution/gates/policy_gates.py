@@ -29,9 +29,9 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.control_plane import ControlPlane
-from rollout.planning.eligibility import is_control_plane
-from rollout.planning.schedule import Schedule
+from rollout.planning.eligibility.candidates import is_control_plane
+from rollout.planning.eligibility.control_plane import ControlPlane
+from rollout.planning.eligibility.schedule import Schedule
 from rollout.ports import ClusterApi
 
 _FRESH_SECONDS = 5.0

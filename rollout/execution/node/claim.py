@@ -34,9 +34,9 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
 from rollout.model.replaced import replacing
-from rollout.planning.away import is_away, is_claimed
-from rollout.planning.eligibility import Candidate, exclusion
-from rollout.planning.memory import Rules
+from rollout.planning.eligibility.away import is_away, is_claimed
+from rollout.planning.eligibility.candidates import Candidate, exclusion
+from rollout.planning.eligibility.memory import Rules
 from rollout.ports import ClusterApi
 
 # Seconds that others who have only marked their nodes are given to withdraw, and between two looks at them.

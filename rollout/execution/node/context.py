@@ -14,13 +14,12 @@ from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, advance
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.cluster import Node
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
-from rollout.model.policy import Policy
+from rollout.model.policy import CourtesyPolicy, Policy
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import replaced_on
 from rollout.model.text import shortened
-from rollout.planning.selector import node_labels
+from rollout.planning.eligibility.selector import node_labels
 
 _TICK = 0.5
 _LOOK_SECONDS = 5.0

@@ -15,17 +15,17 @@ from rollout.execution.node.context import NodeTask
 from rollout.gather.cluster.snapshot import node_path, read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import Source, read_targets
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from rollout.model.plan import ExclusionReason
+from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.selector import is_label_value, node_labels
+from rollout.planning.eligibility.selector import is_label_value, node_labels
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.

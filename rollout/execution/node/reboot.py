@@ -22,7 +22,7 @@ from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.model import marks
 from rollout.model.cluster import VolumeAttachment
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.verdicts import DrainRules
+from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import CommandResult
 
 _PAUSE = 0.5

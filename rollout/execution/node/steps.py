@@ -36,7 +36,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
-from rollout.planning.memory import MOST_UNMOVED
+from rollout.planning.eligibility.memory import MOST_UNMOVED
 
 Step = Callable[[NodeContext, Progress], Progress]
 

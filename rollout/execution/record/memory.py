@@ -25,7 +25,7 @@ from rollout.model.fleetlock import Slots
 from rollout.model.memory import NO_MEMORY, Memory, Pause
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.memory import Ended, begun_by_hand, noted, why_held
+from rollout.planning.eligibility.memory import Ended, begun_by_hand, noted, why_held
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
@@ -136,7 +136,10 @@ class Terms:
 
 
 class RunMemory:
-    """What one run asks of the memory, and what it leaves there. For many threads."""
+    """What one run asks of the memory, and what it leaves there. For many threads.
+
+    `newly_held` are the versions of which it was told that they have become held.
+    """
 
     def __init__(self, cluster: PatientApi, guard: Guard, report: Reporter, terms: Terms) -> None:
         self._cluster = cluster
@@ -150,6 +153,7 @@ class RunMemory:
         self._is_expired = False
         self._warned: set[str] = set()
         self._newly_held: dict[str, str] = {}
+        self.newly_held: tuple[str, ...] = ()
         self._unwritable = "" if not terms.needs_memory else None
 
     def expire(self) -> None:
@@ -206,6 +210,7 @@ class RunMemory:
         """Tell of versions that have become held, once, after the ends of the nodes that made them so."""
         with self._lock:
             held, self._newly_held = self._newly_held, {}
+            self.newly_held += tuple(held)
         for version, why in held.items():
             message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
             self._report.version_held(version, self._seen.versions[version].nodes, message)

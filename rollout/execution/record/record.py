@@ -36,7 +36,7 @@ from rollout.execution.record.stored import (
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.plan import RolloutPlan
-from rollout.planning.document import encode_plan, sealed
+from rollout.planning.plan.document import encode_plan, sealed
 from rollout.ports import ClusterApi
 
 # A ConfigMap holds a mebibyte in all.

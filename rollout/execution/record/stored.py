@@ -20,10 +20,10 @@ from rollout.gather.cluster.documents import Document
 from rollout.gather.cluster.workloads import Workload
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.names import is_run_id
 from rollout.model.node_marks import is_begun, last_result
 from rollout.model.plan import RolloutPlan
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
+from rollout.model.text import is_run_id
+from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.ports import ClusterApi
 
 PLAN_KEY = "plan.json"

@@ -27,12 +27,12 @@ from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
-from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.fleetlock import Slots
 from rollout.model.host import Host
 from rollout.model.memory import Pause
+from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.memory import with_abort
+from rollout.planning.eligibility.memory import with_abort
 
 _AT_ONCE = 8
 _PAUSE = 1.0

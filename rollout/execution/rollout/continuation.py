@@ -18,7 +18,10 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
-from rollout.planning.continuation import (
+from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
+from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
+from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.continuation import (
     is_labelled_otherwise,
     is_regrouped,
     joined,
@@ -27,10 +30,7 @@ from rollout.planning.continuation import (
     timed_as,
     with_earlier_exclusions,
 )
-from rollout.planning.eligibility import excluded_by_name, is_control_plane
-from rollout.planning.estimates import Past
-from rollout.planning.plan import PlanInputs, build_plan
-from rollout.planning.pools import DEFAULT, Pools, pools_of
+from rollout.planning.play.pace import Past
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))

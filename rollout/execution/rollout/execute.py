@@ -31,7 +31,7 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult, excluded_by_trouble
-from rollout.planning.verdicts import DrainRules
+from rollout.planning.drain.verdicts import DrainRules
 from rollout.ports import ClusterApi
 
 _AT_ONCE = 8
@@ -172,6 +172,7 @@ def _result(run: Run) -> RunResult:
         run.moved.of(run.plan.summary.pods_to_move),
         inherited.left_over,
         run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
+        run.memory.newly_held,
     )
 
 

@@ -15,7 +15,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.progress import NodeResult
-from rollout.planning.rolling import candidates
+from rollout.planning.layout.rolling import candidates
 
 _PAUSE = 1.0
 

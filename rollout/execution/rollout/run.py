@@ -30,8 +30,8 @@ from rollout.model.cluster import Node
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
-from rollout.planning.away import AwayLimit, is_away
-from rollout.planning.pools import pools_of
+from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.pools import pools_of
 
 
 class Away:

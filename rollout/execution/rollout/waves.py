@@ -18,7 +18,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import Admission, SideBySide
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
-from rollout.planning.away import AwayLimit
+from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0

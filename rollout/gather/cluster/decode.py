@@ -14,9 +14,9 @@ import msgspec
 
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.placement import label_selector, node_terms, read_placement
 from rollout.gather.cluster.requests import amounts, pod_requests
+from rollout.gather.cluster.wire import decoder_of
 from rollout.model.cluster import (
     ANYWHERE,
     Budget,

@@ -6,7 +6,7 @@ memory; whatever else stands in the ConfigMap stays.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,10 @@ from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnav
 from rollout.model.text import excerpt
 from rollout.ports import ClusterApi
 
-NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+T = TypeVar("T")
+
+_FORMAT = "1.0"
+_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
 DRY = {"dryRun": "All"}
@@ -24,6 +27,18 @@ _UNASKED = "does not support dry run"
 
 class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
+
+
+class _Header(msgspec.Struct):
+    format_version: str
+
+
+class NotUnderstoodError(ApiError):
+    """What stands there is no such document, or (`is_newer`) one of another version of this program."""
+
+    def __init__(self, message: str, *, is_newer: bool = False) -> None:
+        super().__init__(message)
+        self.is_newer = is_newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +78,28 @@ class Document:
         try:
             whole = msgspec.json.decode(body, type=dict[str, Any])
             return (msgspec.convert(whole, type=_ConfigMap).data or {}).get(self.key), whole
-        except NOT_READ as error:
+        except _NOT_READ as error:
             raise ApiError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+
+    def parsed(self, text: str, shape: type[T], impossible: Callable[[T], str]) -> T:
+        """Return a text as this shape, which `impossible` finds no fault with; `NotUnderstoodError`."""
+        try:
+            version = msgspec.json.decode(text, type=_Header).format_version
+            if version.partition(".")[0] != _FORMAT.partition(".")[0]:
+                message = f"{self.origin} has the format {excerpt(version, 20)}, of another version of rollout"
+                raise NotUnderstoodError(message, is_newer=True)
+            content = msgspec.json.decode(text, type=shape)
+            wrong = impossible(content)
+        except _NOT_READ as error:
+            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+        if wrong:
+            raise NotUnderstoodError(f"{self.origin} is not understood: {excerpt(wrong)}")
+        return content
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with this content, a dataclass, in the version that was read."""
-        return self._with(msgspec.json.encode(content).decode(), whole)
+        document = {"format_version": _FORMAT, **msgspec.to_builtins(content)}
+        return self._with(msgspec.json.encode(document).decode(), whole)
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Why nothing could be written, by the API server's answer to a dry run; None where something could.

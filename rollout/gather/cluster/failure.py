@@ -17,7 +17,7 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401

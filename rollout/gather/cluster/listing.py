@@ -1,4 +1,4 @@
-"""Whole lists out of pages.
+"""Whole lists out of pages, and lines of a watch as values.
 
 A continue token lives for a few minutes only. When one expires in the middle (410), what was read so far is of no use
 beside a later list: a page mix could hold an object twice or not at all. So a list is collected before any
@@ -7,15 +7,22 @@ of it is used, and begun afresh when it breaks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from enum import StrEnum
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
-from rollout.errors import ApiGoneError
+import msgspec
+
+from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import decode, garbled
+from rollout.gather.cluster.decode import Shared, decode, garbled, node, one, pod
+from rollout.gather.cluster.failure import Status, status_failure
+from rollout.model.cluster import Node, Pod
 from rollout.ports import ClusterApi, Query
 
 W = TypeVar("W")
 T = TypeVar("T")
+Watched = TypeVar("Watched", Node, Pod)
 
 PAGE_SIZE = 500
 # Twice in pages; then in one piece, which costs the server more and cannot expire.
@@ -59,3 +66,52 @@ def read_page(body: bytes, shape: type[W], project: Callable[[W], T], origin: st
         return Listing(tuple(project(item) for item in read.items or ()), read.metadata.resource_version or "")
     except ValueError as error:
         raise garbled(origin, error) from error
+
+
+class WatchEventType(StrEnum):
+    """What a line tells."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[Watched]):
+    """One line of a watch.
+
+    `object` is None for a bookmark, which only moves `resource_version` on, and for an error. `error` is set
+    for an ERROR only; an `ApiGoneError` there means: list afresh.
+    """
+
+    type: WatchEventType
+    object: Watched | None
+    resource_version: str
+    error: ApiError | None = None
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    type: WatchEventType
+    object: msgspec.Raw
+
+
+_DECODERS: dict[type[Any], Callable[[bytes, str], Any]] = {
+    Node: lambda body, origin: one(body, wire.WireNode, node, origin),
+    Pod: lambda body, origin: one(body, wire.WirePod, partial(pod, shared=Shared()), origin),
+}
+
+
+def decode_watch_line(line: bytes, kind: type[Watched]) -> WatchEvent[Watched]:
+    """Read one line of a watch over Nodes or pods; `ApiError` where it is garbled."""
+    origin = f"a watch of {kind.__name__.lower()}s"
+    read = decode(line, _Line, origin)
+    body = bytes(read.object)
+    if read.type is WatchEventType.ERROR:
+        error = status_failure(decode(body, Status, origin))
+        return WatchEvent(read.type, None, "", error)
+    version = decode(body, wire.Named, origin).metadata.resource_version or ""
+    if read.type is WatchEventType.BOOKMARK:
+        return WatchEvent(read.type, None, version)
+    return WatchEvent(read.type, cast("Watched", _DECODERS[kind](body, origin)), version)

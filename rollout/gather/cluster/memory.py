@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rollout.errors import ApiError
-from rollout.gather.cluster.documents import NOT_READ, Document
+from rollout.gather.cluster.documents import Document, NotUnderstoodError
 from rollout.model import marks
 from rollout.model.memory import (
     MOST_NODES,
@@ -23,11 +21,9 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
-from rollout.model.names import is_object_name, is_version
-from rollout.model.text import excerpt
+from rollout.model.text import is_object_name, is_version
 from rollout.ports import ClusterApi
 
-_FORMAT = "1.0"
 _KEY = "memory.json"
 _FORBIDDEN = 403
 
@@ -39,15 +35,10 @@ class StandingMemory(NamedTuple):
     body: dict[str, Any] | None
 
 
-class _Header(msgspec.Struct):
-    format_version: str
-
-
 @dataclass(frozen=True, slots=True)
 class _Document:
     """As it is written."""
 
-    format_version: str
     nodes: dict[str, NodeFailures] = field(default_factory=dict)
     versions: dict[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
@@ -75,28 +66,22 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
     """Return the memory with what it stands in; `ApiError` where the API server does not give it."""
     text, whole = memory_of(namespace).read(api)
-    return StandingMemory(NO_MEMORY if text is None else _memory(text, memory_of(namespace).origin), whole)
+    return StandingMemory(NO_MEMORY if text is None else _memory(text, memory_of(namespace)), whole)
 
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
     """Return the ConfigMap with this memory, in the version that was read."""
     standing = (memory.pause, memory.aborted, memory.waited_for)
-    document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), *standing)
+    document = _Document(dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
 
 
-def _memory(text: str, origin: str) -> Memory:
+def _memory(text: str, document: Document) -> Memory:
     try:
-        version = msgspec.json.decode(text, type=_Header).format_version
-        if version.partition(".")[0] != _FORMAT.partition(".")[0]:
-            problem = f"{origin} has the format {excerpt(version, 20)}, of another version of rollout"
-            return replace(NO_MEMORY, problem=problem, is_newer=True)
-        document = msgspec.json.decode(text, type=_Document)
-    except NOT_READ as error:
-        return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(str(error))}")
-    if wrong := next(_impossible(document), ""):
-        return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(wrong)}")
-    return Memory(document.nodes, document.versions, document.pause, document.aborted, document.waited_for)
+        content = document.parsed(text, _Document, lambda content: next(_impossible(content), ""))
+    except NotUnderstoodError as error:
+        return replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
+    return Memory(content.nodes, content.versions, content.pause, content.aborted, content.waited_for)
 
 
 def _impossible(document: _Document) -> Iterator[str]:

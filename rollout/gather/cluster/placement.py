@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.wire import decoder_of
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.placement import (
     ANYWHERE,

@@ -10,8 +10,8 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.listing import read_list
+from rollout.gather.cluster.wire import decoder_of
 from rollout.model.rivals import Coordinator
 from rollout.ports import ClusterApi
 

@@ -6,17 +6,12 @@ What is not understood is no free slot: nothing is granted by it.
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
-
-from rollout.errors import ApiError
-from rollout.gather.cluster.documents import NOT_READ, Document
+from rollout.gather.cluster.documents import Document
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slot, Slots, UnaskedReboot, is_fleetlock_run, is_group
-from rollout.model.names import is_object_name, is_run_id
-from rollout.model.text import excerpt
+from rollout.model.text import is_object_name, is_run_id
 from rollout.ports import ClusterApi
 
-_FORMAT = "1.0"
 _KEY = "slots.json"
 
 
@@ -29,13 +24,8 @@ class StandingSlots(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    format_version: str
     held: tuple[Slot, ...] = ()
     unasked: tuple[UnaskedReboot, ...] = ()
-
-
-class _Header(msgspec.Struct):
-    format_version: str = _FORMAT
 
 
 def slots_of(namespace: str) -> Document:
@@ -45,23 +35,11 @@ def slots_of(namespace: str) -> Document:
 
 def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     """Return the slots; `ApiError` where they cannot be read, or are not understood."""
-    origin = slots_of(namespace).origin
     text, whole = slots_of(namespace).read(api)
     if text is None:
         return StandingSlots(NO_SLOTS, whole)
-    try:
-        if not _is_known(version := msgspec.json.decode(text, type=_Header).format_version):
-            raise ApiError(f"{origin} has the format {excerpt(version, 20)}, of another version of rollout")
-        document = msgspec.json.decode(text, type=_Document)
-    except NOT_READ as error:
-        raise ApiError(f"{origin} is not understood: {excerpt(str(error))}") from error
-    if wrong := _impossible(document):
-        raise ApiError(f"{origin} is not understood: {excerpt(wrong)}")
+    document = slots_of(namespace).parsed(text, _Document, _impossible)
     return StandingSlots(Slots(document.held, document.unasked), whole)
-
-
-def _is_known(version: str) -> bool:
-    return version.partition(".")[0] == _FORMAT.partition(".")[0]
 
 
 def _impossible(document: _Document) -> str:
@@ -76,4 +54,4 @@ def _impossible(document: _Document) -> str:
 
 def written_slots(namespace: str, slots: Slots, whole: dict[str, Any] | None) -> dict[str, Any]:
     """Return the ConfigMap with these slots, in the version that was read."""
-    return slots_of(namespace).written(_Document(_FORMAT, slots.held, slots.unasked), whole)
+    return slots_of(namespace).written(_Document(slots.held, slots.unasked), whole)

@@ -3,11 +3,17 @@
 Fields that are not named here are skipped by the decoder without becoming objects, which is what keeps a read of
 30,000 pods small. Every field may be absent or null: old servers and hand-made objects leave out more than
 the published schema allows.
+
+Each decoder is made by one thread alone. What msgspec needs to know of a struct it finds out when it first meets it,
+and keeps with the struct, half-finished until it is done: another thread that decodes the same struct meanwhile crashes
+the whole process. Several lists are read side by side as the first thing a command does.
 """
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Hashable, Iterable
 from datetime import datetime
-from typing import Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -18,6 +24,19 @@ Quantity = str | int | float
 T = TypeVar("T")
 
 _ABSENT = msgspec.Raw()
+_TURN = threading.Lock()
+
+
+def decoder_of(shape: type[T]) -> msgspec.json.Decoder[T]:
+    """Return the decoder of a shape; safe to use from many threads at once."""
+    with _TURN:
+        decoder: msgspec.json.Decoder[T] = _made(shape)  # type: ignore[arg-type]
+    return decoder
+
+
+@cache
+def _made(shape: Hashable) -> Any:
+    return msgspec.json.Decoder(shape)
 
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -9,7 +9,7 @@ import msgspec
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
-from rollout.model.names import is_object_name
+from rollout.model.text import is_object_name
 from rollout.ports import ClusterApi
 
 _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}

@@ -11,7 +11,7 @@ from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.memory import Memory, Pause
-from rollout.model.pause import pause_on
+from rollout.model.node_marks import pause_on
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation, is_address
-from rollout.model.ssh_path import ssh_path
+from rollout.model.text import ssh_path
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)

@@ -14,14 +14,7 @@ from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.listing import list_page
-from rollout.lab.api.representation import (
-    JSON,
-    TableOptions,
-    encoded,
-    list_body,
-    object_body,
-    wants_table,
-)
+from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, resource_list
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
@@ -68,10 +61,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """A watch that is to be streamed, as tables where there are options for them."""
+    """A watch that is to be streamed; `include` is what tables have of the objects, empty where none are wanted."""
 
     request: WatchRequest
-    options: TableOptions | None
+    include: str
 
 
 class Endpoints:
@@ -118,12 +111,12 @@ class Endpoints:
 
     def _list(self, call: Call, resource: Resource) -> Answer:
         page = list_page(self._store, call.target, resource, call.query)
-        body = list_body(resource, page, self._store.now(), _table_options(call))
+        body = list_body(resource, page, self._store.now(), _included(call))
         return Answer(_OK, encoded(body))
 
     def _watch(self, call: Call, resource: Resource) -> Streaming:
         request = watch_request(call.target, resource, call.query)
-        return Streaming(request, _table_options(call))
+        return Streaming(request, _included(call))
 
     def _create(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
@@ -152,7 +145,7 @@ class Endpoints:
         return Answer(_CREATED, encoded(done))
 
     def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
-        body = object_body(resource, obj, self._store.now(), _table_options(call))
+        body = object_body(resource, obj, self._store.now(), _included(call))
         return Answer(status, encoded(body))
 
     def _plain(self, call: Call) -> Answer:
@@ -183,11 +176,9 @@ def _write(call: Call, resource: Resource) -> Write:
     return Write(call.target, resource, dry_run_asked(call.query), call.manager)
 
 
-def _table_options(call: Call) -> TableOptions | None:
-    """None where objects are wanted, no table."""
-    if not wants_table(call.accept):
-        return None
-    return TableOptions(include=call.query.get("includeObject", "Metadata"))
+def _included(call: Call) -> str:
+    """What a table is to have of its objects; empty where objects are wanted, no table."""
+    return call.query.get("includeObject", "Metadata") if wants_table(call.accept) else ""
 
 
 def _decoded(payload: bytes) -> Any:

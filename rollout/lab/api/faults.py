@@ -25,7 +25,6 @@ class FaultAnswer(StrEnum):
     DENIED = "denied"  # 429 of an admission webhook: a Status without Retry-After
     DENIED_ERROR = "denied-error"  # the same as a 500
     FORBIDDEN = "forbidden"  # 403 of an admission webhook: a Status without causes
-    NO_DRY_RUN = "no-dry-run"  # 400 of an admission webhook with side effects, to requests that are to change nothing
     BUDGET_CONFLICT = "budget-conflict"  # 504 of an eviction whose budget could not be updated: with Retry-After
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer

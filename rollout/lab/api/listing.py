@@ -8,14 +8,13 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 import msgspec
 
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import Selection, parse_fields, parse_labels
-from rollout.lab.api.statuses import StatusError, bad_request, expired, future_version
+from rollout.lab.api.statuses import bad_request, expired, future_version
 from rollout.lab.api.store import CompactedError, Json, ObjectStore, object_key
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the format of a continue token, not a secret
@@ -74,76 +73,42 @@ def whole_number(query: Mapping[str, str], name: str) -> int:
 
 def list_page(store: ObjectStore, target: Target, resource: Resource, query: Mapping[str, str]) -> Page:
     """Answer a list request."""
-    selection = selection_of(query, resource)
-    start = _start(store, query)
+    selection, start = selection_of(query, resource), _start(store, query)
     limit = max(0, whole_number(query, "limit"))
     whole_number(query, "timeoutSeconds")
     if query.get("resourceVersion") == "0" and not query.get("continue"):
         # Served from the watch cache, which knows no pages.
         limit = 0
-    revision = start.revision if start.revision is not None else store.revision
-    if limit and selection.everything:
-        return _whole_page(store, target, resource, start, limit)
-    candidates = _candidates(store, target, resource, selection, start)
-    if not limit:
-        return Page(selection.of(candidates), revision)
-    return _cut(candidates, selection, revision, limit)
-
-
-def _whole_page(store: ObjectStore, target: Target, resource: Resource, start: _Start, limit: int) -> Page:
-    """A page without selectors: the common case, and the one that must be fast."""
-    revision = start.revision if start.revision is not None else store.revision
-    namespace, after = target.namespace, start.after
-    try:
-        items = store.items_at(resource, revision, namespace, after=after, limit=limit)
-        remaining = store.count_at(resource, revision, namespace, after=after) - len(items)
-    except CompactedError as error:
-        raise _forgotten(start) from error
-    if not remaining:
-        return Page(items, revision)
-    return Page(items, revision, _token(revision, object_key(items[-1])), remaining)
-
-
-def _cut(candidates: list[Json], selection: Selection, revision: int, limit: int) -> Page:
-    """The first `limit` selected objects, and a token for the rest, which nobody has counted."""
-    matching = (index for index, obj in enumerate(candidates) if selection.matches(obj))
-    chosen = list(islice(matching, limit + 1))
-    items = [candidates[index] for index in chosen[:limit]]
-    if len(chosen) <= limit:
-        return Page(items, revision)
-    return Page(items, revision, _token(revision, object_key(items[-1])))
+    revision = store.revision if start.revision is None else start.revision
+    # One more than the page has: whether anything is left.
+    wanted = limit + 1 if limit and selection.everything else None
+    selected = selection.of(_candidates(store, target, resource, selection, start.after, revision, wanted))
+    if not limit or len(selected) <= limit:
+        return Page(selected, revision)
+    last = object_key(selected[limit - 1])
+    # The rest is counted only where nothing is selected away.
+    remaining = store.count_at(resource, revision, target.namespace, after=last) if selection.everything else None
+    return Page(selected[:limit], revision, _token(revision, last), remaining)
 
 
 def _candidates(
-    store: ObjectStore, target: Target, resource: Resource, selection: Selection, start: _Start
+    store: ObjectStore,
+    target: Target,
+    resource: Resource,
+    selection: Selection,
+    after: str,
+    revision: int,
+    limit: int | None,
 ) -> list[Json]:
-    """Objects among which the selected ones are, in key order, from the start on."""
-    if start.revision is not None and start.revision != store.revision:
-        return _past(store, target, resource, start)
+    """Objects behind a key among which the selected ones are, in key order; 410 where that is forgotten."""
     node = selection.exact("spec.nodeName")
-    if resource is PODS and node:
-        return [pod for pod in store.pods_on(node) if _in_range(pod, target.namespace, start.after)]
-    name = selection.exact("metadata.name")
-    if name and (target.namespace or not resource.namespaced):
-        obj = store.get(resource, name, target.namespace)
-        return [obj] if obj is not None and _in_range(obj, "", start.after) else []
-    return list(store.items(resource, target.namespace, after=start.after))
-
-
-def _in_range(obj: Json, namespace: str, after: str) -> bool:
-    return (not namespace or obj["metadata"]["namespace"] == namespace) and object_key(obj) > after
-
-
-def _past(store: ObjectStore, target: Target, resource: Resource, start: _Start) -> list[Json]:
-    revision = start.revision if start.revision is not None else store.revision
+    if resource is PODS and node and revision == store.revision:
+        pods = (pod for pod in store.pods_on(node) if object_key(pod) > after)
+        return [pod for pod in pods if target.namespace in {"", pod["metadata"]["namespace"]}]
     try:
-        return store.items_at(resource, revision, target.namespace, after=start.after)
+        return store.items_at(resource, revision, target.namespace, after=after, limit=limit)
     except CompactedError as error:
-        raise _forgotten(start) from error
-
-
-def _forgotten(start: _Start) -> StatusError:
-    return expired(_EXPIRED, {"continue": _token(_INCONSISTENT, start.after)})
+        raise expired(_EXPIRED, {"continue": _token(_INCONSISTENT, after)}) from error
 
 
 def _start(store: ObjectStore, query: Mapping[str, str]) -> _Start:

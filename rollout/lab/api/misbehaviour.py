@@ -40,7 +40,6 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[int, str, str]]] = {
     ),
     FaultAnswer.INVALID: (422, "Invalid", "the object is invalid: an admission webhook says so"),
     FaultAnswer.FORBIDDEN: (403, "Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
-    FaultAnswer.NO_DRY_RUN: (400, "BadRequest", 'admission webhook "policy.lab" does not support dry run'),
     FaultAnswer.DENIED: (429, "TooManyRequests", _DENIED),
     FaultAnswer.DENIED_ERROR: (500, "InternalError", _DENIED),
     FaultAnswer.BUDGET_CONFLICT: (504, "Timeout", "Timeout: couldn't update PodDisruptionBudget due to conflicts"),

@@ -228,65 +228,39 @@ def wants_table(accept: str) -> bool:
     raise not_acceptable([JSON])
 
 
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """What a table request may say besides: which part of the objects its rows carry."""
-
-    include: str = "Metadata"
-    headers: bool = True
-
-
-def object_body(resource: Resource, obj: Json, now: datetime, options: TableOptions | None) -> Json:
-    """One object in the wanted form; a Status stays what it is."""
-    if obj.get("kind") == "Status":
-        return obj
-    if options is None:
+def object_body(resource: Resource, obj: Json, now: datetime, include: str, *, headers: bool = True) -> Json:
+    """One object as it is, or as a table that has this much of it beside its cells; a Status stays what it is."""
+    if not include or obj.get("kind") == "Status":
         return obj
     metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-    return table(resource, [obj], metadata, now, options)
+    return _table(resource, [obj], metadata, now, include, headers=headers)
 
 
-def list_body(resource: Resource, page: Page, now: datetime, options: TableOptions | None) -> Json:
+def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Json:
     """A page of a list in the wanted form."""
-    if options is not None:
-        return table(resource, page.items, page.metadata, now, options)
-    return {
-        "kind": f"{resource.kind}List",
-        "apiVersion": resource.api_version,
-        "metadata": page.metadata,
-        "items": [_untyped(obj) for obj in page.items],
-    }
+    if include:
+        return _table(resource, page.items, page.metadata, now, include)
+    # Items of a list do not repeat what the list says about them.
+    items = [{key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}} for obj in page.items]
+    typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+    return {**typed, "metadata": page.metadata, "items": items}
 
 
-def _untyped(obj: Json) -> Json:
-    """Items of a list do not repeat what the list says about them."""
-    return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}
-
-
-def partial(obj: Json) -> Json:
-    """An object's metadata as an object of its own."""
-    return {"kind": "PartialObjectMetadata", **_META, "metadata": obj["metadata"]}
-
-
-def table(resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, options: TableOptions) -> Json:
-    """Objects as the rows of a table."""
+def _table(
+    resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, headers: bool = True
+) -> Json:
     columns = columns_of(resource)
-    body: Json = {"kind": "Table", **_META, "metadata": metadata}
-    body["columnDefinitions"] = [column.definition() for column in columns] if options.headers else []
-    body["rows"] = [
-        {"cells": [column.cell(obj, now) for column in columns], **_carried(obj, options.include)} for obj in objects
+    rows: list[Json] = [
+        {
+            "cells": [column.cell(obj, now) for column in columns],
+            "object": obj
+            if include == "Object"
+            else {"kind": "PartialObjectMetadata", **_META, "metadata": obj["metadata"]},
+        }
+        for obj in objects
     ]
-    return body
-
-
-def _carried(obj: Json, include: str) -> Json:
-    match include:
-        case "None":
-            return {}
-        case "Object":
-            return {"object": obj}
-        case _:
-            return {"object": partial(obj)}
+    definitions = [column.definition() for column in columns] if headers else []
+    return {"kind": "Table", **_META, "metadata": metadata, "columnDefinitions": definitions, "rows": rows}
 
 
 def encoded(body: Any) -> bytes:

@@ -17,11 +17,11 @@ _TERM: Final = re.compile(
 )
 _SIGNS: Final = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 
-# Each term as an object's matchExpressions write it: key, operator, values.
-LabelSelector = tuple[Json, ...]
+# Each term as an object's matchExpressions write it: key (of fields a path), operator, values.
+Terms = tuple[Json, ...]
 
 
-def matches_labels(selector: LabelSelector, obj: Json) -> bool:
+def matches_labels(selector: Terms, obj: Json) -> bool:
     """Whether an object's labels satisfy all terms."""
     labels = obj["metadata"].get("labels") or {}
     return all(holds(term, labels) for term in selector)
@@ -64,7 +64,7 @@ _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
 }
 
 
-def parse_labels(text: str) -> LabelSelector:
+def parse_labels(text: str) -> Terms:
     """Parse `a=b,c!=d,e in (f,g),!h,i`; a 400 where a real server has one."""
     return tuple(_label_term(term.strip()) for term in _TERMS.split(text)) if text.strip() else ()
 
@@ -84,17 +84,6 @@ def _label_term(text: str) -> Json:
     return {"key": key, "operator": _SIGNS[sign], "values": values}
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTerm:
-    """One term of a field selector; the path is a supported one."""
-
-    path: str
-    value: str
-    negated: bool
-
-
-FieldSelector = tuple[FieldTerm, ...]
-
 _COMMON: Final = ("metadata.name", "metadata.namespace")
 _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
     NODES: ("spec.unschedulable",),
@@ -109,12 +98,12 @@ _FIELDS: Final[dict[Resource, tuple[str, ...]]] = {
 _FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(==|!=|=)\s*(.*?)\s*")
 
 
-def parse_fields(text: str, resource: Resource) -> FieldSelector:
+def parse_fields(text: str, resource: Resource) -> Terms:
     """Parse `spec.nodeName=a,status.phase!=Failed`; a 400 for a path that the resource does not support."""
     return tuple(_field_term(term, resource) for term in text.split(",") if term.strip())
 
 
-def _field_term(term: str, resource: Resource) -> FieldTerm:
+def _field_term(term: str, resource: Resource) -> Json:
     match = _FIELD_TERM.fullmatch(term)
     if match is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
@@ -122,12 +111,7 @@ def _field_term(term: str, resource: Resource) -> FieldTerm:
     common = path in _COMMON and (resource.namespaced or path == "metadata.name")
     if not common and path not in _FIELDS.get(resource, ()):
         raise bad_request(f"field label not supported: {path}")
-    return FieldTerm(path, value, negated=sign == "!=")
-
-
-def matches_fields(selector: FieldSelector, obj: Json) -> bool:
-    """Whether an object satisfies all terms."""
-    return all((field_value(obj, term.path) == term.value) is not term.negated for term in selector)
+    return {"key": path, "operator": _SIGNS[sign], "values": [value]}
 
 
 def field_value(obj: Json, path: str) -> str:
@@ -146,8 +130,8 @@ def field_value(obj: Json, path: str) -> str:
 class Selection:
     """What a list or a watch asks for."""
 
-    labels: LabelSelector = ()
-    fields: FieldSelector = ()
+    labels: Terms = ()
+    fields: Terms = ()
 
     @property
     def everything(self) -> bool:
@@ -156,7 +140,8 @@ class Selection:
 
     def matches(self, obj: Json) -> bool:
         """Whether the object is among those asked for."""
-        return matches_labels(self.labels, obj) and matches_fields(self.fields, obj)
+        fields = {term["key"]: field_value(obj, term["key"]) for term in self.fields}
+        return matches_labels(self.labels, obj) and all(holds(term, fields) for term in self.fields)
 
     def of(self, objects: Iterable[Json]) -> list[Json]:
         """Those of the objects that are asked for."""
@@ -166,5 +151,5 @@ class Selection:
 
     def exact(self, path: str) -> str | None:
         """The value that a field must have, where the selection fixes it."""
-        fixed = (term.value for term in self.fields if term.path == path and not term.negated)
+        fixed = (term["values"][0] for term in self.fields if term["key"] == path and term["operator"] == "In")
         return next(fixed, None)

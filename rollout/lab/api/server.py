@@ -22,10 +22,10 @@ from rollout.lab.api.defaulting import ensure_namespaces
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.misbehaviour import break_off, half_answer, is_half, stand_in
-from rollout.lab.api.representation import JSON, TableOptions, compressed, encoded, object_body
+from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
-from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.api.store import ObjectStore
 from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent
 from rollout.lab.clock import LabClock
 from rollout.lab.listener import Listener, kept_port
@@ -159,7 +159,7 @@ class ApiServer:
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
         fault = self.faults.strike(call.target)
-        if fault is None or (fault.answer is FaultAnswer.NO_DRY_RUN and "dryRun" not in call.query):
+        if fault is None:
             return self._computed(request, call)
         given = stand_in(fault)
         if given is not None:
@@ -293,17 +293,14 @@ class _Lines:
 
     def __init__(self, store: ObjectStore, streaming: Streaming) -> None:
         self._store = store
-        self._streaming = streaming
-        self._options = streaming.options
+        self._resource, self._include = streaming.request.resource, streaming.include
+        self._headers = True
 
     def line(self, event: WatchEvent) -> bytes:
-        return encoded({"type": event.type, "object": self._shown(event)})
-
-    def _shown(self, event: WatchEvent) -> Json:
-        if event.type == "ERROR" or self._options is None:
-            return event.obj
-        resource = self._streaming.request.resource
-        shown = object_body(resource, event.obj, self._store.now(), self._options)
-        self._options = TableOptions(include=self._options.include, headers=False)
-        # A bookmark is no object, so a table has no row for it.
-        return {**shown, "rows": []} if event.type == "BOOKMARK" else shown
+        shown = event.obj
+        if event.type != "ERROR" and self._include:
+            shown = object_body(self._resource, shown, self._store.now(), self._include, headers=self._headers)
+            self._headers = False
+            # A bookmark is no object, so a table has no row for it.
+            shown = {**shown, "rows": []} if event.type == "BOOKMARK" else shown
+        return encoded({"type": event.type, "object": shown})

@@ -94,7 +94,7 @@ class _Collection:
         del self.objects[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def range(self, namespace: str, after: str, limit: int | None = None) -> list[str]:
+    def range(self, namespace: str, after: str = "", limit: int | None = None) -> list[str]:
         """Keys of a namespace (of all: empty) that sort behind `after`, the first `limit` of them."""
         first, last = self._bounds(namespace, after)
         return self.keys[first : last if limit is None else min(last, first + limit)]
@@ -138,12 +138,10 @@ class ObjectStore:
         """The stored object, or None."""
         return self._of(resource).objects.get(key_of(name, namespace))
 
-    def items(
-        self, resource: Resource, namespace: str = "", *, after: str = "", limit: int | None = None
-    ) -> Iterable[Json]:
-        """Objects in key order, of one namespace or of all, the first `limit` behind the key `after`."""
+    def items(self, resource: Resource, namespace: str = "") -> Iterable[Json]:
+        """Objects in key order, of one namespace or of all."""
         collection = self._of(resource)
-        return [collection.objects[key] for key in collection.range(namespace, after, limit)]
+        return [collection.objects[key] for key in collection.range(namespace)]
 
     def items_at(
         self,
@@ -154,7 +152,10 @@ class ObjectStore:
         after: str = "",
         limit: int | None = None,
     ) -> list[Json]:
-        """The same, as it was at an older revision; raises CompactedError where that is forgotten."""
+        """The same, as it was at an older revision; raises CompactedError where that is forgotten.
+
+        Of those behind the key `after` the first `limit`.
+        """
         undone = self._undone(resource, revision, namespace, after)
         collection = self._of(resource)
         enough = None if limit is None else limit + len(undone)
@@ -169,7 +170,7 @@ class ObjectStore:
         undone = self._undone(resource, revision, namespace, after)
         current = self._of(resource).objects
         difference = sum((old is not None) - (key in current) for key, old in undone.items())
-        return self.count(resource, namespace, after=after) + difference
+        return self._of(resource).count(namespace, after) + difference
 
     def _undone(self, resource: Resource, revision: int, namespace: str, after: str) -> dict[str, Json | None]:
         """What the objects changed since a revision were then (None: absent), as far as in range."""
@@ -177,10 +178,6 @@ class ObjectStore:
         # Oldest change last, so that it is the one that stays.
         changed = ((object_key(change.obj), change) for change in self._changed_since(revision, resource))
         return {key: change.previous for key, change in changed if key > after and key.startswith(prefix)}
-
-    def count(self, resource: Resource, namespace: str = "", *, after: str = "") -> int:
-        """How many objects there are, of one namespace or of all, behind the key `after`."""
-        return self._of(resource).count(namespace, after)
 
     def pods_on(self, node: str) -> list[Json]:
         """The pods bound to a node, in key order."""

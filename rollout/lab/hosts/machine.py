@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -113,20 +113,17 @@ class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reboots: bool = False
 
 
-class MachineObserver(Protocol):
-    """Somebody who must act when a host goes down or comes up."""
+class HostEvent(StrEnum):
+    """What a machine tells its observers.
 
-    def machine_stopping(self, machine: "Machine") -> None:
-        """The host has begun to shut down: it accepts no new connection."""
+    Stopping: it has begun to shut down and accepts no new connection. Down: it is off, and everything on it is gone.
+    Up: it has booted. Changed: its faults are others now.
+    """
 
-    def machine_down(self, machine: "Machine") -> None:
-        """The host is off: everything on it is gone."""
-
-    def machine_up(self, machine: "Machine") -> None:
-        """The host has booted."""
-
-    def machine_changed(self, machine: "Machine") -> None:
-        """The host's faults are others now."""
+    STOPPING = "stopping"
+    DOWN = "down"
+    UP = "up"
+    CHANGED = "changed"
 
 
 class Machine:
@@ -165,7 +162,7 @@ class Machine:
         self.group = group
         self.power = Power.RUNNING
         self.reboots = 0
-        self.observers: list[MachineObserver] = []
+        self.observers: list[Callable[[HostEvent], None]] = []
         self.system = system
         self.files: dict[str, str] = {**files, **boot_files}
         self.boot_files = boot_files
@@ -214,8 +211,7 @@ class Machine:
     def inflict(self, faults: HostFaults) -> None:
         """Replace the host's faults."""
         self.faults = faults
-        for observer in self.observers:
-            observer.machine_changed(self)
+        self._tell(HostEvent.CHANGED)
         self.start()
 
     def start(self) -> None:
@@ -243,8 +239,7 @@ class Machine:
         if self.power is not Power.RUNNING:
             return
         self.power = Power.SHUTTING_DOWN
-        for observer in self.observers:
-            observer.machine_stopping(self)
+        self._tell(HostEvent.STOPPING)
         self._after(self.timings.shutdown, lambda: self.cut_power(then=then))
 
     def cut_power(self, *, then: Callable[[], None] | None = None) -> None:
@@ -253,8 +248,7 @@ class Machine:
             return
         self.stop()
         self.power = Power.OFF
-        for observer in self.observers:
-            observer.machine_down(self)
+        self._tell(HostEvent.DOWN)
         if then is not None:
             then()
 
@@ -275,8 +269,7 @@ class Machine:
         self.units.boot()
         kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
         self.files = {**kept, **self.boot_files}
-        for observer in self.observers:
-            observer.machine_up(self)
+        self._tell(HostEvent.UP)
 
     def attempt_update(self) -> None:
         """Check for an update and, if there is one, take it, a step at a time."""
@@ -298,6 +291,10 @@ class Machine:
         """Add a line to the host's journal."""
         stamp = self.clock.now().strftime("%b %d %H:%M:%S")
         self.journal.append(f"{stamp} {self.name} {unit}[1]: {message}")
+
+    def _tell(self, event: HostEvent) -> None:
+        for observer in self.observers:
+            observer(event)
 
     def _boot_later(self) -> None:
         if self.faults.reboot is not RebootFault.NEVER_RETURNS:

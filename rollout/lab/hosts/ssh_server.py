@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rollout.lab.hosts.commands import answer
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
-from rollout.lab.hosts.machine import Machine, Power
+from rollout.lab.hosts.machine import HostEvent, Machine, Power
 from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.session import Session
 from rollout.lab.listener import Listener, open_socket
@@ -46,7 +46,7 @@ class HostServer:
         self._listener = Listener(self._greet)
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
-        machine.observers.append(self)
+        machine.observers.append(self._follow)
 
     @property
     def sessions(self) -> int:
@@ -71,28 +71,19 @@ class HostServer:
         for connection in tuple(self._connections):
             await connection.wait_closed()
 
-    # What the machine tells.
-
-    def machine_stopping(self, _machine: Machine) -> None:
-        """No new connection; those that are open live until the end."""
-        self._stop_accepting()
-
-    def machine_down(self, _machine: Machine) -> None:
-        """What was open is gone."""
-        self._drop_connections()
-
-    def machine_up(self, machine: Machine) -> None:
-        """Serve again, perhaps with another key."""
-        if machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT:
-            self._host_key = new_host_key()
-        machine.spawn(self.start())
-
-    def machine_changed(self, machine: Machine) -> None:
-        """The faults are others now."""
-        if machine.faults.ssh is SshFault.CLOSED:
-            self._drop_connections()
-        else:
-            machine.spawn(self.start())
+    def _follow(self, event: HostEvent) -> None:
+        """Do as the machine does: no new connection while it stops, none at all once it is off."""
+        match event:
+            case HostEvent.STOPPING:
+                self._stop_accepting()
+            case HostEvent.DOWN:
+                self._drop_connections()
+            case HostEvent.CHANGED if self.machine.faults.ssh is SshFault.CLOSED:
+                self._drop_connections()
+            case _:
+                if event is HostEvent.UP and self.machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT:
+                    self._host_key = new_host_key()
+                self.machine.spawn(self.start())
 
     # What connections ask.
 

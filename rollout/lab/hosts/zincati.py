@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from rollout.lab.hosts.machine import ZINCATI, Machine
+from rollout.lab.hosts.machine import ZINCATI, HostEvent, Machine
 
 STEADY_STATE: Final = "v1/steady-state"
 PRE_REBOOT: Final = "v1/pre-reboot"
@@ -116,7 +116,7 @@ class Zincati:
         self._machine = machine
         self._rng = rng
         self._life: asyncio.Task[object] | None = None
-        machine.observers.append(self)
+        machine.observers.append(lambda event: self.start() if event is HostEvent.UP else None)
 
     def start(self) -> None:
         """Begin: report the steady state first, as after every start of the unit."""
@@ -127,19 +127,6 @@ class Zincati:
         if self._life is not None:
             self._life.cancel()
         self.start()
-
-    def machine_up(self, _machine: Machine) -> None:
-        """The host has booted."""
-        self.start()
-
-    def machine_stopping(self, _machine: Machine) -> None:
-        """A unit runs until its host is off."""
-
-    def machine_down(self, _machine: Machine) -> None:
-        """What ran on the host has been ended with it."""
-
-    def machine_changed(self, _machine: Machine) -> None:
-        """Faults of a host are nothing to its agent."""
 
     async def _live(self) -> None:
         timeout = aiohttp.ClientTimeout(total=self._machine.clock.scaled(_HTTP_SECONDS))

@@ -89,7 +89,6 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     termination_min: float = 1
     termination_max: float = 2.5
     kubelet_sync: float = 1
-    job_seconds: float = 20
     budget_lag: float = 0.2
     retry_unschedulable: float = 0.5
     volume_detach: float = 2

@@ -14,7 +14,6 @@ from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.objects import (
     Key,
-    controller_of,
     is_deleting,
     is_finished,
     is_mirror,
@@ -208,25 +207,6 @@ class Kubelet:
                 starting=timedelta(seconds=seconds),
             )
         )
-        self._plan_completion(pod)
-
-    def _plan_completion(self, pod: Json) -> None:
-        """A Job's pod ends by itself, and so does any that says how long it runs."""
-        wanted, owner = setting(pod, "run-seconds"), controller_of(pod)
-        if wanted is None and (owner is None or owner["kind"] != "Job"):
-            return
-        seconds = float(wanted) if wanted is not None else self._cluster.timings.job_seconds
-        code = int(setting(pod, "exit-code") or 0)
-        # A scenario is settled with its jobs still running, except for those that take no time.
-        self._after(seconds, self._complete, key(pod), uid(pod), code, settles=seconds == 0)
-
-    def _complete(self, where: Key, pod_uid: str, code: int) -> None:
-        pod = self._own(where, pod_uid)
-        if pod is None or pod_uid not in self.running or is_deleting(pod):
-            return
-        self.running.discard(pod_uid)
-        reason = "Error" if code else "Completed"
-        self._put_pod(reports.finished(pod, self._cluster.now(), code=code, reason=reason))
 
     def _end(self, pod: Json) -> None:
         """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""

@@ -1,7 +1,7 @@
-"""Volumes: a VolumeAttachment per node and volume, which outlives the last pod that used it by a moment.
+"""Volumes that attach to certain nodes only; those of a driver stay attached a moment longer than they are used.
 
-A pod names the volume to attach in an annotation; volumes that attach to certain nodes only, and the claims bound to
-them, are objects of their own, which the scheduler heeds.
+A VolumeAttachment stands for each node and volume, as long as a pod on the node claims the volume, and until it is
+detached.
 """
 
 import hashlib
@@ -9,9 +9,9 @@ import hashlib
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import is_finished, node_name, setting, spec_of, with_status
+from rollout.lab.world.objects import is_finished, node_name, spec_of, with_status
 
-_DRIVER = "csi.lab.node-rollout.dev"
+CSI_DRIVER = "csi.lab.node-rollout.dev"
 
 
 class AttachController:
@@ -22,28 +22,23 @@ class AttachController:
 
     def pod_changed(self, change: Change) -> None:
         """A pod came to a node, or left it."""
-        volume, node = setting(change.obj, "volume"), node_name(change.obj)
-        if not volume or not node:
-            return
-        if change.type is ChangeType.DELETED or is_finished(change.obj):
-            delay = self._cluster.timings.volume_detach
-            self._cluster.agenda.later(delay, self._detach, node, volume)
-        else:
-            self._cluster.agenda.soon(self._attach, node, volume)
+        node = node_name(change.obj)
+        for volume in self._attachable(change.obj) if node else ():
+            if change.type is ChangeType.DELETED or is_finished(change.obj):
+                delay = self._cluster.timings.volume_detach
+                self._cluster.agenda.later(delay, self._detach, node, volume)
+            else:
+                self._cluster.agenda.soon(self._attach, node, volume)
+
+    def _attachable(self, pod: Json) -> list[str]:
+        return [volume["metadata"]["name"] for volume in _claimed(self._cluster.store, pod) if "csi" in volume["spec"]]
 
     def _attach(self, node: str, volume: str) -> None:
         name = attachment_name(node, volume)
         if self._cluster.store.get(VOLUMEATTACHMENTS, name) is not None or not self._is_used(node, volume):
             return
-        attachment = {
-            "metadata": {"name": name},
-            "spec": {
-                "attacher": _DRIVER,
-                "nodeName": node,
-                "source": {"persistentVolumeName": volume},
-            },
-            "status": {"attached": True},
-        }
+        spec = {"attacher": CSI_DRIVER, "nodeName": node, "source": {"persistentVolumeName": volume}}
+        attachment = {"metadata": {"name": name}, "spec": spec, "status": {"attached": True}}
         self._cluster.store.create(VOLUMEATTACHMENTS, attachment)
         self._list_on_node(node)
 
@@ -56,7 +51,7 @@ class AttachController:
 
     def _is_used(self, node: str, volume: str) -> bool:
         pods = self._cluster.store.pods_on(node)
-        return any(setting(pod, "volume") == volume and not is_finished(pod) for pod in pods)
+        return any(volume in self._attachable(pod) and not is_finished(pod) for pod in pods)
 
     def _list_on_node(self, name: str) -> None:
         """Repeat the attachments in the Node's status, where a real kubelet and controller keep them."""
@@ -64,7 +59,7 @@ class AttachController:
         if node is None:
             return
         volumes = [
-            f"kubernetes.io/csi/{_DRIVER}^{item['spec']['source']['persistentVolumeName']}"
+            f"kubernetes.io/csi/{CSI_DRIVER}^{item['spec']['source']['persistentVolumeName']}"
             for item in self._cluster.store.items(VOLUMEATTACHMENTS)
             if item["spec"]["nodeName"] == name
         ]
@@ -74,26 +69,20 @@ class AttachController:
 
 def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
     """For each volume that the pod claims and that attaches to certain nodes only, the alternatives it names."""
-    claims = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in spec_of(pod).get("volumes") or ()
-        if volume.get("persistentVolumeClaim")
-    }
+    affinities = (spec_of(volume).get("nodeAffinity") or {} for volume in _claimed(store, pod))
+    return tuple(affinity["required"]["nodeSelectorTerms"] for affinity in affinities if affinity.get("required"))
+
+
+def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
+    """The volumes that the pod's claims are bound to."""
+    sources = (volume.get("persistentVolumeClaim") for volume in spec_of(pod).get("volumes") or ())
+    claims = {(pod["metadata"].get("namespace", ""), source["claimName"]) for source in sources if source}
     if not claims:
-        return ()
-    namespace = pod["metadata"].get("namespace", "")
-    bound = [
-        spec_of(volume)
-        for volume in store.items(VOLUMES)
-        if (ref := spec_of(volume).get("claimRef") or {}).get("name") in claims and ref.get("namespace") == namespace
-    ]
-    return tuple(
-        spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
-        for spec in bound
-        if (spec.get("nodeAffinity") or {}).get("required")
-    )
+        return []
+    refs = ((volume, spec_of(volume).get("claimRef") or {}) for volume in store.items(VOLUMES))
+    return [volume for volume, ref in refs if (ref.get("namespace"), ref.get("name")) in claims]
 
 
 def attachment_name(node: str, volume: str) -> str:
     """The name that a real attach controller gives: a digest of volume, driver and node."""
-    return "csi-" + hashlib.sha256(f"{volume}{_DRIVER}{node}".encode()).hexdigest()
+    return "csi-" + hashlib.sha256(f"{volume}{CSI_DRIVER}{node}".encode()).hexdigest()

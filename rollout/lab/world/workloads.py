@@ -1,6 +1,6 @@
 """Controllers that keep pods running: they differ in naming, in order, and in when they replace a pod.
 
-A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out.
+A Deployment keeps the ReplicaSet of its first template: nothing here rolls a new one out. And the garbage collector.
 """
 
 import hashlib
@@ -12,30 +12,31 @@ import msgspec
 from typing_extensions import override
 
 from rollout.lab.api.defaulting import admitted
+from rollout.lab.api.deletion import begin_deletion, settle
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     NAMESPACES,
     NODES,
     PODS,
     REPLICASETS,
     STATEFULSETS,
+    STORED,
     Resource,
 )
-from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.world.cluster import ALPHABET, Cluster
 from rollout.lab.world.objects import (
+    controller_of,
     is_active,
     is_deleting,
     is_finished,
     is_ready,
-    is_true,
     labels_of,
     node_name,
-    phase,
     spec_of,
     status_of,
+    uid,
     with_condition,
     with_spec,
 )
@@ -49,7 +50,6 @@ from rollout.lab.world.placement import (
 )
 
 _HASH_LENGTH = 10
-_BACKOFF_LIMIT = 6
 _HASH_LABEL = "pod-template-hash"
 
 
@@ -279,34 +279,6 @@ class StatefulSets(WorkloadController):
         return is_ready(pod) and not is_deleting(pod)
 
 
-class Jobs(WorkloadController):
-    """Keeps each Job's pods until so many have succeeded; one that fails is tried again, but not for ever."""
-
-    resource = JOBS
-
-    @override
-    def _act(self, obj: Json) -> None:
-        pods, now = self._pods(obj), self._cluster.now()
-        left = int(spec_of(obj).get("completions", 1)) - sum(phase(pod) == "Succeeded" for pod in pods)
-        if left <= 0 and not is_true(obj, "Complete"):
-            complete = {"type": "Complete", "status": "True", "reason": "CompletionsReached"}
-            self._cluster.store.put(JOBS, with_condition(obj, complete, now))
-        missing = min(int(spec_of(obj).get("parallelism", 1)), left) - sum(map(is_active, pods))
-        if sum(phase(pod) == "Failed" for pod in pods) > _BACKOFF_LIMIT:
-            return
-        for _ in range(missing):
-            labels = {"job-name": obj["metadata"]["name"]}
-            self._create(obj, labels=labels, spec=template_spec(obj))
-
-    @override
-    def _status(self, obj: Json) -> Json:
-        pods = self._pods(obj)
-        active = [pod for pod in pods if is_active(pod)]
-        started = status_of(obj).get("startTime") or timestamp(self._cluster.now())
-        succeeded = sum(phase(pod) == "Succeeded" for pod in pods)
-        return {"startTime": started, **without_zeros({"active": len(active), "succeeded": succeeded})}
-
-
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
 _TOLERATED = (
     *((taint, "NoExecute") for taint in (NOT_READY, UNREACHABLE)),
@@ -395,3 +367,62 @@ def _fits(spec: Json, node: Json, effects: tuple[str, ...] = ("NoSchedule", "NoE
     """Whether a pod may come to the node, or by `NoExecute` alone stay there."""
     held = node_affinity_holds({"spec": spec}, node["metadata"]["name"], labels_of(node))
     return held and untolerated(spec, spec_of(node).get("taints") or (), effects) is None
+
+
+OWNERS = (DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS)
+
+
+class GarbageCollector:
+    """Lets go what a deleted workload owned, and empties a deleted namespace.
+
+    Only owners that were seen to go count: a pod whose owner never existed is left alone, because clients of the lab
+    make such pods to try things.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def owner_changed(self, change: Change) -> None:
+        """An owner changed: collect what it owned where it is gone."""
+        if change.type is ChangeType.DELETED:
+            self._cluster.agenda.soon(self._collect, uid(change.obj))
+
+    def namespace_changed(self, change: Change) -> None:
+        """A namespace changed: empty it where it is being deleted."""
+        if change.type is not ChangeType.DELETED and is_deleting(change.obj):
+            self._cluster.agenda.soon(self._empty, change.obj["metadata"]["name"])
+
+    def content_removed(self, change: Change) -> None:
+        """Something in a namespace is gone: the last one lets a deleted namespace go."""
+        namespace = change.obj["metadata"].get("namespace", "")
+        standing = self._cluster.store.get(NAMESPACES, namespace) if namespace else None
+        if standing is not None and is_deleting(standing):
+            self._cluster.agenda.soon(self._empty, namespace)
+
+    def _collect(self, owner_uid: str) -> None:
+        for pod in self._cluster.pods.owned_by(owner_uid):
+            self._remove(PODS, pod)
+        for replica_set in list(self._cluster.store.items(REPLICASETS)):
+            if (controller_of(replica_set) or {}).get("uid") == owner_uid:
+                self._remove(REPLICASETS, replica_set)
+
+    def _empty(self, namespace: str) -> None:
+        standing = self._cluster.store.get(NAMESPACES, namespace)
+        if standing is None or not is_deleting(standing):
+            return
+        for resource, obj in self._content(namespace):
+            self._remove(resource, obj)
+        if not self._content(namespace):
+            settle(self._cluster.store, NAMESPACES, {**standing, "spec": {**spec_of(standing), "finalizers": []}})
+
+    def _remove(self, resource: Resource, obj: Json) -> None:
+        if is_deleting(obj) or self._cluster.current(resource, obj) is None:
+            return
+        if resource is PODS:
+            self._cluster.delete_pod(obj)
+        else:
+            begin_deletion(self._cluster.store, resource, obj)
+
+    def _content(self, namespace: str) -> list[tuple[Resource, Json]]:
+        kinds = (resource for resource in STORED if resource.namespaced)
+        return [(resource, obj) for resource in kinds for obj in self._cluster.store.items(resource, namespace)]

@@ -5,7 +5,7 @@ they act.
 """
 
 import random
-from typing import Protocol
+from collections.abc import Callable
 
 from rollout.lab.api.resources import (
     BUDGETS,
@@ -22,36 +22,31 @@ from rollout.lab.clock import LabClock
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.garbage import OWNERS, GarbageCollector
 from rollout.lab.world.host import HostState, NodeSetting, Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
 from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
 from rollout.lab.world.volumes import AttachController
-from rollout.lab.world.workloads import DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets, WorkloadController
+from rollout.lab.world.workloads import (
+    OWNERS,
+    DaemonSets,
+    Deployments,
+    GarbageCollector,
+    ReplicaSets,
+    StatefulSets,
+    WorkloadController,
+)
 
 _SCALED = (DEPLOYMENTS, REPLICASETS, STATEFULSETS)
-
-
-class HostObserver(Protocol):
-    """Somebody who must know when hosts join, go down and come back."""
-
-    def host_joined(self, host: HostState) -> None:
-        """A host was added to the cluster."""
-
-    def host_went_down(self, host: HostState) -> None:
-        """The host is off: told before its kubelet stops."""
-
-    def host_came_up(self, host: HostState) -> None:
-        """The host has booted: told before its kubelet starts."""
 
 
 class World:
     """Control plane and kubelets of the simulated cluster.
 
     All methods belong into the event loop that also serves the API. `settle` brings a seeded cluster to rest
-    at once; `run` then lets time pass until `stop`.
+    at once; `run` then lets time pass until `stop`. `host_observers` are told of each host that is off or has booted,
+    which it says itself, before its kubelet stops or starts.
     """
 
     def __init__(
@@ -66,7 +61,7 @@ class World:
         self.cluster = Cluster(store, self.agenda, clock, timings or Timings(), rng or random.Random(0))
         self.kubelets = Kubelets(self.cluster)
         self.hosts: dict[str, HostState] = {}
-        self.host_observers: list[HostObserver] = []
+        self.host_observers: list[Callable[[HostState], None]] = []
         self._down: set[str] = set()
         self._scheduler = Scheduler(self.cluster)
         self._daemon_sets = DaemonSets(self.cluster)
@@ -79,7 +74,6 @@ class World:
             ReplicaSets(self.cluster),
             StatefulSets(self.cluster),
             self._daemon_sets,
-            Jobs(self.cluster),
         )
         self._controllers = {controller.resource.kind: controller for controller in controllers}
         self._take_in(store)
@@ -91,8 +85,6 @@ class World:
         self.hosts[host.name] = host
         if not host.running:
             self._down.add(host.name)
-        for observer in self.host_observers:
-            observer.host_joined(host)
         self.kubelets.add(host, setting or NodeSetting())
 
     def host_down(self, name: str) -> None:
@@ -101,8 +93,7 @@ class World:
         if kubelet is None or name in self._down:
             return
         self._down.add(name)
-        for observer in self.host_observers:
-            observer.host_went_down(self.hosts[name])
+        self._tell_observers(name)
         kubelet.stop()
 
     def host_up(self, name: str) -> None:
@@ -111,9 +102,12 @@ class World:
         if kubelet is None or name not in self._down:
             return
         self._down.discard(name)
-        for observer in self.host_observers:
-            observer.host_came_up(self.hosts[name])
+        self._tell_observers(name)
         kubelet.start()
+
+    def _tell_observers(self, name: str) -> None:
+        for observer in self.host_observers:
+            observer(self.hosts[name])
 
     def settle(self) -> None:
         """Bring everything to rest at once, without waiting for any delay of the cluster's own movement."""

@@ -11,7 +11,7 @@ import msgspec
 
 from rollout.errors import UsageError
 from rollout.model.gates import WindowPolicy
-from rollout.planning.schedule import Schedule
+from rollout.planning.eligibility.schedule import Schedule
 from rollout.report.runs.model import PART_OF, NodeReport, Part, PartReport, PhaseReport, Stretch
 
 

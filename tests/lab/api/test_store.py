@@ -108,7 +108,7 @@ def test_grace_of_pods(pod: Json, grace: int | None, left: int | None) -> None:
     after = begin_deletion(store, PODS, store.create(PODS, pod), grace_seconds=grace)
     if left is None:
         assert after is None
-        assert store.count(PODS) == 0
+        assert store.items(PODS) == []
     else:
         assert after is not None
         assert after["metadata"]["deletionGracePeriodSeconds"] == left

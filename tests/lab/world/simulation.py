@@ -9,7 +9,6 @@ from rollout.lab.api.resources import (
     BUDGETS,
     DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     NAMESPACES,
     NODES,
     PODS,
@@ -92,11 +91,6 @@ class Simulation:
 
     def daemon_set(self, name: str, **pod: Any) -> Json:
         return self.create(DAEMONSETS, name, workload(name, **pod))
-
-    def job(self, name: str, completions: int, parallelism: int = 1, **pod: Any) -> Json:
-        spec = workload(name, **pod)
-        counts = {"completions": completions, "parallelism": parallelism}
-        return self.create(JOBS, name, {**counts, "template": spec["template"]})
 
     def budget(self, name: str, /, **limit: int | str) -> Json:
         return self.create(BUDGETS, name, {"selector": {"matchLabels": {"app": name}}, **limit})

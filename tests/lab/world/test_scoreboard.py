@@ -3,7 +3,7 @@
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.scoreboard import HostVersions, Scoreboard
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import with_metadata, with_spec
+from rollout.lab.world.objects import with_metadata, with_spec, with_status
 from tests.lab.world.simulation import Simulation, names
 
 
@@ -73,8 +73,9 @@ def test_daemon_mirror_pending_and_finished_pods_are_not_killed() -> None:
     sim = Simulation(1)
     sim.daemon_set("agent")
     sim.pod("mirror", node="n1", annotations={"kubernetes.io/config.mirror": "x"})
-    sim.pod("done", node="n1", annotations={"lab.node-rollout.dev/run-seconds": "0"})
+    sim.pod("done", node="n1")
     sim.begin()
+    sim.store.put(PODS, with_status(sim.get(PODS, "done"), phase="Succeeded"))
     sim.pod("starting", node="n1", annotations={"lab.node-rollout.dev/startup-seconds": "60"})
     sim.advance(1)
     sim.switch_off("n1")

@@ -5,13 +5,12 @@ import re
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
-    JOBS,
     NAMESPACES,
     PODS,
     REPLICASETS,
     STATEFULSETS,
 )
-from rollout.lab.world.objects import is_deleting, phase, with_spec
+from rollout.lab.world.objects import is_deleting, with_spec
 from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
 
@@ -101,26 +100,6 @@ def test_a_deleted_daemon_pod_comes_back_on_its_node_when_it_is_gone() -> None:
     sim.advance(8)
     (new,) = sim.pods("agent", node="n1")
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
-
-
-def test_a_job_runs_until_so_many_have_succeeded() -> None:
-    sim = Simulation(2)
-    sim.job("import", completions=3, parallelism=2, restartPolicy="Never")
-    sim.advance(6)
-    assert sim.get(JOBS, "import")["status"]["active"] == 2
-    sim.advance(60)
-    status = sim.get(JOBS, "import")["status"]
-    assert status["succeeded"] == 3
-    assert [each["type"] for each in status["conditions"]] == ["Complete"]
-    assert {phase(pod) for pod in sim.pods("import")} == {"Succeeded"}
-
-
-def test_a_job_that_fails_too_often_gives_up() -> None:
-    sim = Simulation(1)
-    annotations = {"lab.node-rollout.dev/run-seconds": "0", "lab.node-rollout.dev/exit-code": "1"}
-    sim.job("import", completions=1, restartPolicy="Never", annotations=annotations)
-    sim.world.settle()
-    assert [phase(pod) for pod in sim.pods("import")] == ["Failed"] * 7
 
 
 def test_what_a_deleted_owner_owned_goes_too() -> None:

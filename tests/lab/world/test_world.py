@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Change, Json, ObjectStore
-from rollout.lab.clock import LabClock
+from rollout.lab.clock import LabClock, ManualClock
 from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.objects import is_ready
 from rollout.lab.world.world import World
 from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
@@ -148,3 +149,47 @@ def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.L
     asyncio.run(live())
     assert sum("the simulated cluster failed" in message for message in caplog.messages) >= 2
     caplog.clear()
+
+
+# The agenda, with time that stands still and with time that really passes.
+
+
+def test_work_asked_for_twice_is_done_once() -> None:
+    agenda, done = Agenda(ManualClock()), list[str]()
+    for _ in range(3):
+        agenda.soon(done.append, "a")
+        agenda.later(1, done.append, "b")
+    agenda.advance(2)
+    assert done == ["a", "b"]
+
+
+def test_timers_run_in_order_of_their_time() -> None:
+    clock = ManualClock()
+    agenda, done = Agenda(clock), list[tuple[str, float]]()
+    for name, seconds in (("c", 3), ("a", 1), ("b", 2)):
+        agenda.after(seconds, lambda name=name: done.append((name, clock.monotonic())))
+    agenda.advance(2.5)
+    assert done == [("a", 1), ("b", 2)]
+    agenda.advance(1)
+    assert done[-1] == ("c", 3)
+
+
+def test_settling_runs_delays_but_no_deadlines() -> None:
+    agenda, done = Agenda(ManualClock()), list[str]()
+    agenda.after(5, lambda: agenda.after(7, done.append, "twice removed"))
+    agenda.after(1, done.append, "deadline", settles=False)
+    agenda.repeat(1, lambda: done.append("beat"))
+    agenda.settle()
+    assert done == ["twice removed"]
+    agenda.advance(2)
+    assert done == ["twice removed", "deadline", "beat", "beat"]
+
+
+def test_what_recurs_catches_up_in_order_when_the_process_was_held_up() -> None:
+    clock = ManualClock()
+    agenda, seen = Agenda(clock), list[tuple[str, float]]()
+    agenda.repeat(10, lambda: seen.append(("beat", agenda.time)))
+    agenda.repeat(5, lambda: seen.append(("look", agenda.time)))
+    clock.move_to(20)
+    agenda.advance(0)
+    assert seen == [("look", 5), ("beat", 10), ("look", 10), ("look", 15), ("beat", 20), ("look", 20)]

@@ -1,0 +1,205 @@
+"""Disruption budgets as a planner meets them: who is covered, what a node's drain costs, what can never be.
+
+What will not pass by itself counts too: pods unready, or on their way out, for longer than a drain would wait for them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
+from rollout.model.selectors import first_naming_values
+from rollout.model.text import seconds_since
+
+Load = Mapping[str, int]
+"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
+
+_Bucket = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetIndex:
+    """Budgets by a label that they demand, for looking up a pod's without trying every selector of its namespace.
+
+    `by_label` is by namespace, label and value; `unselective` holds, by namespace, those that demand no certain value.
+    `found` remembers, by UID, what was looked up: a plan asks for every pod several times.
+    """
+
+    by_label: Mapping[_Bucket, tuple[Budget, ...]]
+    unselective: Mapping[str, tuple[Budget, ...]]
+    by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
+        """Index of these budgets."""
+        by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
+        unselective: dict[str, list[Budget]] = defaultdict(list)
+        for budget in budgets:
+            demanded = _demanded(budget)
+            if demanded is None:
+                unselective[budget.namespace].append(budget)
+                continue
+            for value in demanded.values:
+                by_label[budget.namespace, demanded.key, value].append(budget)
+        return cls(
+            {bucket: tuple(group) for bucket, group in by_label.items()},
+            {namespace: tuple(group) for namespace, group in unselective.items()},
+        )
+
+    def covering(self, pod: Pod) -> tuple[Budget, ...]:
+        """The budgets that this pod counts against."""
+        budgets = self.by_uid.get(pod.uid)
+        if budgets is None:
+            budgets = self.by_uid[pod.uid] = self._look_up(pod)
+        return budgets
+
+    def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
+        budgets = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
+        for key, value in pod.labels.items():
+            bucket = self.by_label.get((pod.namespace, key, value), ())
+            budgets += [budget for budget in bucket if budget.covers(pod)]
+        return tuple(sorted(budgets, key=lambda budget: budget.name)) if len(budgets) > 1 else tuple(budgets)
+
+
+def _demanded(budget: Budget) -> Requirement | None:
+    requirements = budget.selector.requirements if budget.selector else ()
+    return first_naming_values(requirements)
+
+
+def bypasses(pod: Pod, budget: Budget) -> bool:
+    """Whether the API server evicts this pod without asking the budget, as it is now.
+
+    Source: the eviction rules of kube-apiserver (pods that do not run, that are going already, or that are not
+    ready while the budget is otherwise satisfied or always lets unhealthy pods go).
+    """
+    if pod.finished or pod.terminating or pod.phase is PodPhase.PENDING:
+        return True
+    if pod.ready:
+        return False
+    return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
+
+
+def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+    """The keys of the budgets that are asked before this pod is evicted."""
+    return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
+
+
+@dataclass(frozen=True, slots=True)
+class Headcount:
+    """How many pods under each budget, by its key, are counted otherwise than they serve.
+
+    Source: the disruption controller of Kubernetes (`getExpectedPodCount`, `getExpectedScale`). A plain number of
+    `minAvailable` expects every pod that the selector picks, those that have ended too. All else goes by the scale of
+    the pods' controllers, to which a pod without one adds nothing, though it counts where it is healthy.
+    """
+
+    ended: Mapping[str, int]
+    unowned: Mapping[str, int]
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod], index: BudgetIndex) -> "Headcount":
+        """Of these pods; only few of a cluster's are looked up."""
+        ended: Counter[str] = Counter()
+        unowned: Counter[str] = Counter()
+        for pod in pods:
+            if pod.finished or pod.owner is None:
+                (ended if pod.finished else unowned).update(budget.key for budget in index.covering(pod))
+        return cls(ended, unowned)
+
+    def most_healthy(self, budget: Budget) -> int:
+        """How many of its pods can be healthy at most, as long as nobody changes their number."""
+        if counts_pods(budget):
+            return budget.expected_pods - self.ended.get(budget.key, 0)
+        return budget.expected_pods + self.unowned.get(budget.key, 0)
+
+    def lacks_scale(self, budget: Budget) -> bool:
+        """Whether it goes by a scale that none of its pods has: its controller expects none, and allows none."""
+        return not budget.expected_pods and not counts_pods(budget) and self.unowned.get(budget.key, 0) > 0
+
+    def can_never_allow(self, budget: Budget) -> bool:
+        """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
+        if budget.sync_error or self.lacks_scale(budget):
+            return True
+        return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
+
+
+def counts_pods(budget: Budget) -> bool:
+    """Whether it expects the pods that its selector picks, rather than the scale of their controllers."""
+    return not budget.max_unavailable and not budget.min_available.endswith("%")
+
+
+def in_words(budget: Budget) -> str:
+    """What a budget's specification demands."""
+    if budget.max_unavailable:
+        return f"maxUnavailable {budget.max_unavailable}"
+    return f"minAvailable {budget.min_available or '1'}"
+
+
+_WITHOUT_DEADLINE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StuckPods:
+    """The pods that have been unready for long, as the plan's moment shows it.
+
+    The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
+    unready its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than
+    `patience` seconds, which is the drain's deadline. `_open` remembers `is_open`, which is asked for every pod.
+    """
+
+    now: datetime | None
+    patience: float
+    headcount: Headcount
+    unready: tuple[Pod, ...] = ()
+    _open: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
+        """StuckPods of these pods under the budgets of that index."""
+        patience = drain_timeout or _WITHOUT_DEADLINE
+        headcount = Headcount.of(pods, index)
+        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+        return cls(
+            now,
+            patience,
+            headcount,
+            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience),
+        )
+
+    def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
+        """The budget's pods that will not become ready by waiting."""
+        return tuple(pod for pod in self.unready if budget.covers(pod))
+
+    def can_never_allow(self, budget: Budget) -> bool:
+        """Whether it allows nothing, however long is waited."""
+        return self.headcount.can_never_allow(budget)
+
+    def is_open(self, budget: Budget) -> bool:
+        """Whether it allows something now, and by itself always will again."""
+        is_open = self._open.get(budget.key)
+        if is_open is None:
+            is_open = budget.disruptions_allowed > 0 and not self.can_never_allow(budget)
+            self._open[budget.key] = is_open
+        return is_open
+
+    def is_held_open_by(self, budget: Budget, unready: Sequence[Pod]) -> bool:
+        """Whether it may allow something though these of its pods stay unready."""
+        return self.headcount.most_healthy(budget) - len(unready) > budget.desired_healthy
+
+    def permits(self, budget: Budget) -> int:
+        """How many of its pods may be away at a time: as it is now, or once all are well where it allows none now."""
+        well = self.headcount.most_healthy(budget) - budget.desired_healthy
+        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
+
+    def most_away(self, budget: Budget) -> int:
+        """How many of its pods may be away at any time: never fewer than now, nor than once all are well."""
+        return max(0, budget.disruptions_allowed, self.headcount.most_healthy(budget) - budget.desired_healthy)
+
+    def stays_pending(self, pod: Pod) -> bool:
+        """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
+        return pod.phase is PodPhase.PENDING and pod in self.unready
+
+    def overdue(self, pod: Pod) -> float:
+        """For how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
+        return max(0.0, seconds_since(pod.deleted_at, self.now)) if pod.deleted_at else 0.0

@@ -1,0 +1,171 @@
+"""The nodes that take part, each with all that is known of its drain beforehand."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.host import HostFacts
+from rollout.model.plan import Blocker, PlannedNode, PlanWarning
+from rollout.model.policy import Policy, Sharing
+from rollout.model.quantity import Duration
+from rollout.planning.drain.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
+from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, guards
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
+from rollout.planning.eligibility.candidates import Candidate
+
+_Guarded = list[tuple[Pod, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drainable:
+    """An eligible node with the forecast of its drain.
+
+    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `load` is what the drain
+    takes of each budget, `holds` the part of it that comes back only with the node, `graces` are the seconds that the
+    slowest of a budget's pods here has to end, and `owners` the kinds of their controllers, by budget and UID.
+    """
+
+    node: Node
+    facts: HostFacts
+    verdicts: tuple[PodVerdict, ...]
+    blockers: tuple[Blocker, ...]
+    warnings: tuple[PlanWarning, ...]
+    load: Load
+    leaving: tuple[Pod, ...]
+    index: BudgetIndex
+    holds: Load
+    graces: Mapping[str, int]
+    owners: Mapping[str, Mapping[str, str]]
+
+    def blocked_pods(self) -> Iterator[str]:
+        """The pods, as findings name them, whose budget a blocker is about."""
+        blocked = {blocker.object for blocker in self.blockers}
+        for verdict in self.verdicts:
+            if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
+                yield f"pod/{verdict.pod.key}"
+
+    def planned(self, arrivals: int, pool: str) -> PlannedNode:
+        """The node as the plan names it."""
+        detection = self.facts.detection
+        return PlannedNode(
+            name=self.node.name,
+            boot_id=self.facts.boot_id,
+            node_uid=self.node.uid,
+            running_version=self.facts.running_version,
+            staged_version=detection.version,
+            evict=len(having(Action.EVICT, self.verdicts)),
+            leave=len(having(Action.LEAVE, self.verdicts)),
+            cordoned=self.node.unschedulable,
+            staged=detection.needs_reboot,
+            arrivals=arrivals,
+            machine_id=self.facts.machine_id,
+            pool=pool,
+            detected_by=detection.by,
+            detail=detection.detail,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrainForecaster:
+    """What the forecasts of all drains have in common. `evicting` is whether budgets are asked at all."""
+
+    pods: Mapping[str, Sequence[Pod]]
+    rules: DrainRules
+    index: BudgetIndex
+    stuck_pods: StuckPods
+    scheduler: Scheduler
+    evicting: bool
+    by_rate: bool
+    shortage: Shortage
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
+        """Forecasts for a snapshot under a policy, at the moment at which it was read."""
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        # by name: what is planned must not depend on the order in which the API lists
+        for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
+            by_node[pod.node].append(pod)
+        index, scheduler = BudgetIndex.of(snapshot.budgets), Scheduler.of(snapshot)
+        stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
+        # Pods that no drain evicts are no reason why it should not end.
+        asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
+        return cls(
+            by_node,
+            DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
+            index,
+            stuck_pods,
+            scheduler,
+            evicting=not policy.drain.disable_eviction,
+            by_rate=policy.sharing is Sharing.RATE,
+            shortage=Shortage.of(snapshot, index, scheduler, stuck_pods) if asks_all else Shortage(),
+        )
+
+    def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
+        """The same for nodes whose drains may take that long."""
+        if timeout == self.rules.policy.timeout:
+            return self
+        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, self.index, snapshot.read_at, timeout))
+
+    def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
+        """One node's drain."""
+        name = candidate.node.name
+        verdicts = judge_all(self.pods.get(name, ()), self.rules)
+        blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
+        if self.evicting:
+            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods.headcount)
+            blockers += stuck or self.shortage.blockers(name)
+        leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
+        guarded = self._guarded(verdicts)
+        return Drainable(
+            candidate.node,
+            facts,
+            verdicts,
+            blockers,
+            drain_warnings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting),
+            Counter(key for _, keys in guarded for key in keys),
+            leaving,
+            self.index,
+            self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
+            _graces(guarded),
+            _owners(guarded),
+        )
+
+    def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:
+        """The pods that budgets are asked about, each with their keys."""
+        if not self.evicting:
+            return []
+        candidates = (
+            (verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts)
+        )
+        return [(pod, keys) for pod, keys in candidates if keys]
+
+    def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
+        """What comes back only with the node: pods that nothing replaces, or that find no other place."""
+        moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
+        return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
+
+
+def _graces(guarded: _Guarded) -> Mapping[str, int]:
+    longest: dict[str, int] = {}
+    for pod, keys in guarded:
+        for key in keys:
+            longest[key] = max(pod.grace_period, longest.get(key, 0))
+    return longest
+
+
+def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
+    for pod, keys in guarded:
+        if (owner := pod.owner) is not None:
+            for key in keys:
+                kinds[key][owner.uid] = owner.kind
+    return kinds
+
+
+def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away."""
+    scheduler.close((node,))
+    with scheduler.departed([(node, pod) for pod in moving]) as targets:
+        return frozenset(uid for uid, target in targets.items() if target in ("", node))

@@ -1,0 +1,313 @@
+"""Which nodes could take a pod: the scheduler's rules, on counted room.
+
+Requests, node selector and affinity, taints, the nodes that the pod's volumes attach to, and what its neighbours mean
+for it. Preferences are left out of account, but for that of nodes without the soft taint: it weighs most of all.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+
+from rollout.model.cluster import ClusterSnapshot, PersistentVolume, Pod, Resources
+from rollout.model.demand import Demand
+from rollout.planning.drain.capacity import FreeCapacity, Matching, Scores, requests_in_words
+from rollout.planning.drain.neighbours import Check, Neighbours
+
+# Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
+_LOOKS = 3
+# Pods times nodes: in a larger cluster, one of the first few nodes that take a pod is good enough.
+_MOST_SCORES = 300_000
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """The cluster's free capacity as pods move. `closed` are the names of the nodes that take none for the while."""
+
+    nodes: Mapping[str, FreeCapacity]
+    volumes: Mapping[str, tuple[PersistentVolume, ...]]
+    neighbours: Neighbours
+    closed: frozenset[str] = frozenset()
+    _tainted: set[str] = field(default_factory=set)
+    _untainted: list[str] = field(default_factory=list)
+    scores: Scores | None = None
+    _closing: int = 0
+    _where: dict[str, str] = field(default_factory=dict)
+    _matchings: dict[tuple[object, ...], Matching] = field(default_factory=dict)
+    _alike: dict[Demand, Matching] = field(default_factory=dict)
+    _by_label: dict[str, Mapping[str, Sequence[FreeCapacity]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> "Scheduler":
+        """The free capacity that a snapshot shows."""
+        requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
+        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
+        nodes = {
+            node.name: FreeCapacity.of(node, offered) for node in sorted(snapshot.nodes, key=lambda node: node.name)
+        }
+        standing = [pod for pod in snapshot.pods if pod.node in nodes and not pod.finished]
+        for pod in standing:
+            nodes[pod.node].account(pod.requests, -1)
+        volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
+        for volume in snapshot.volumes:
+            volumes[volume.claim].append(volume)
+        staying = (pod for pod in standing if not pod.terminating)
+        neighbours = Neighbours(staying, [free.node for free in nodes.values()], snapshot.namespaces)
+        return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
+
+    @classmethod
+    def scoring(cls, snapshot: ClusterSnapshot, draw: int) -> "Scheduler":
+        """The same, where pods go as a scheduler lets them, as long as there are not too many."""
+        scheduler = cls.of(snapshot)
+        if len(snapshot.nodes) * len(snapshot.pods) <= _MOST_SCORES:
+            scheduler.scores = Scores.of(snapshot, draw)
+        return scheduler
+
+    def close(self, names: Iterable[str]) -> None:
+        """Let these nodes, and no others, take no pods from now on."""
+        self.closed = frozenset(names)
+        self._closing += 1
+
+    def taint(self, names: Iterable[str]) -> None:
+        """Let these nodes take pods only where no other does; not after a pod was placed under a taint."""
+        self._tainted.update(names)
+
+    def untaint(self, names: Iterable[str]) -> None:
+        """Let these nodes take pods like any other again, once they are open."""
+        done = [name for name in names if name in self._tainted]
+        self._untainted += done
+        self._tainted.difference_update(done)
+
+    def take_out(self, pod: Pod) -> None:
+        """The pod leaves its node."""
+        where = self.node_of(pod)
+        self.nodes[where].account(pod.requests, 1)
+        if self.scores:
+            self.scores.count(pod, where, -1)
+        self._where[pod.uid] = ""
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to="")
+
+    def put(self, pod: Pod, node: str) -> None:
+        """The pod, or its replacement, comes to a node."""
+        self.nodes[node].account(pod.requests, -1)
+        if self.scores:
+            self.scores.count(pod, node, 1)
+        self._where[pod.uid] = node
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to=node)
+
+    def node_of(self, pod: Pod) -> str:
+        """Where the pod is by now; empty while it is nowhere."""
+        return self._where.get(pod.uid, pod.node)
+
+    @contextmanager
+    def departed(self, leaving: Sequence[tuple[str, Pod]]) -> Iterator[Mapping[str, str]]:
+        """Let these pods leave their nodes for places elsewhere, by UID, empty for nowhere; and undo it afterwards."""
+        targets = self.move_out([pod for _, pod in leaving])
+        yield targets
+        self.move_back(leaving, targets)
+
+    def move_out(self, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """Take pods from where they stand, and put them where they find places."""
+        for pod in pods:
+            self.take_out(pod)
+        return self.put_anywhere(pods)
+
+    def move_back(self, leaving: Sequence[tuple[str, Pod]], targets: Mapping[str, str]) -> None:
+        """Put pods back to their nodes from these places."""
+        for node, pod in leaving:
+            if targets[pod.uid]:
+                self.take_out(pod)
+            self.put(pod, node)
+
+    def put_anywhere(self, pods: Sequence[Pod]) -> Mapping[str, str]:
+        """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
+        targets: dict[str, str] = {}
+        waiting: Sequence[Pod] = pods
+        while waiting:
+            homeless = []
+            for pod in waiting:
+                targets[pod.uid] = target = self.place(pod)
+                if target:
+                    self.put(pod, target)
+                else:
+                    homeless.append(pod)
+            drawn = [pod for pod in homeless if pod.placement.attractions]
+            if len(homeless) == len(waiting) or not drawn:
+                break
+            waiting = drawn
+        return targets
+
+    def place(self, pod: Pod) -> str:
+        """A node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.
+
+        A pod that tolerates cordons goes to one that is closed where no other takes it.
+        """
+        matching = self._matching(pod)
+        if self._is_full_for(pod, matching):
+            return self._place_back(pod, matching)
+        checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
+        if self._tainted and (preferred := self._without_taint(matching)) and not self._is_full_for(pod, preferred):
+            best = self._best(pod, preferred, checks) or self._best(pod, matching, checks)
+        else:
+            best = self._best(pod, matching, checks)
+        return best.name if best else self._place_back(pod, matching)
+
+    def _is_full_for(self, pod: Pod, matching: Matching) -> bool:
+        """Whether a smaller pod has found no room since the last change of what is open."""
+        if matching.closing != self._closing:
+            matching.closing, matching.too_much = self._closing, None
+        return matching.is_too_small_for(pod.requests)
+
+    def _best(self, pod: Pod, matching: Matching, checks: Sequence[Check]) -> FreeCapacity | None:
+        if self.scores:
+            best = self.scores.choice(pod, self._open(pod, matching, checks))
+        elif checks:
+            best = max(self._open(pod, matching, checks), key=attrgetter("free_share"), default=None)
+        else:
+            best = self._emptiest(pod.requests, matching)
+        if best is None and not (checks and self._has_room(pod, matching)):
+            matching.too_much = pod.requests
+        return best
+
+    def _emptiest(self, requests: Resources, matching: Matching) -> FreeCapacity | None:
+        """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
+        nodes, closed, first = matching.nodes, self.closed, matching.next
+        cpu, memory, best, most, looks = requests.cpu_milli, requests.memory, None, 0.0, 0
+        for place in chain(range(first, len(nodes)), range(first)):
+            free = nodes[place]
+            # As `FreeCapacity.takes` has it: a call for each of the nodes that are full costs more than all else.
+            if (cpu and free.cpu < cpu) or (memory and free.memory < memory) or free.pods <= 0:
+                continue
+            if free.name in closed or (requests.others and not free.takes(requests)):
+                continue
+            share = free.free_share
+            if best is None or share > most:
+                best, most = free, share
+            looks += 1
+            if looks == _LOOKS:
+                matching.next = (place + 1) % len(nodes)
+                break
+        return best
+
+    def _has_room(self, pod: Pod, matching: Matching) -> bool:
+        """Whether what keeps the pod from all these nodes is something else than their room."""
+        return any(free.name not in self.closed and free.takes(pod.requests) for free in matching.nodes)
+
+    def _without_taint(self, matching: Matching) -> Matching | None:
+        """The matching's nodes that have no soft taint by now; None where that is no preference."""
+        if not matching.minds_taint or len(matching.nodes) == 1:
+            return None
+        if matching.untainted is None:
+            matching.untainted = Matching([free for free in matching.nodes if free.name not in self._tainted])
+        else:
+            more = [self.nodes[name] for name in self._untainted[matching.known :] if name in matching.names]
+            if more:
+                matching.untainted.nodes += more
+                matching.untainted.too_much = None
+        matching.known = len(self._untainted)
+        return matching.untainted
+
+    def _place_back(self, pod: Pod, matching: Matching) -> str:
+        if not matching.returns:
+            return ""
+        free = next(self._open(pod, matching, self.neighbours.checks(pod, self.closed), closed=True), None)
+        return free.name if free else ""
+
+    def could_go(self, pod: Pod) -> bool:
+        """Whether some node that is not closed matches the pod, room or not."""
+        nodes = self._matching(pod).nodes
+        return len(nodes) > len(self.closed) or any(free.name not in self.closed for free in nodes)
+
+    def lacks_room(self, pod: Pod) -> bool:
+        """Whether the open nodes that match the pod are full."""
+        return self.could_go(pod) and not self._has_room(pod, self._matching(pod))
+
+    def may_return(self, pod: Pod) -> bool:
+        """Whether what is closed takes the pod all the same."""
+        return self._matching(pod).returns
+
+    def nodes_for(self, pod: Pod) -> frozenset[str]:
+        """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
+        return self._matching(pod).names
+
+    def why_nowhere(self, pod: Pod) -> str:
+        """What keeps a pod that stands nowhere from every node, in a clause."""
+        elsewhere = [free for free in self._matching(pod).nodes if free.name not in self.closed]
+        if not elsewhere:
+            held = [volume.name for volume in self._volumes_of(pod)]
+            if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
+                return f"its volume {held[0]} attaches to no other schedulable node"
+            return "no other schedulable node matches its node selector, affinity and tolerations"
+        roomy = [free for free in elsewhere if free.takes(pod.requests)]
+        if not roomy:
+            return f"no other schedulable node has room for its requests ({requests_in_words(pod.requests)})"
+        checks = self.neighbours.checks(pod, self.closed)
+        # of each node the first that says no: pods of one owner keep each other away from both sides
+        numbers = range(len(checks))
+        refused = {next((number for number in numbers if not checks[number].admits(free.node)), -1) for free in roomy}
+        failed = dict.fromkeys(checks[number].because for number in sorted(refused) if number >= 0)
+        return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
+
+    def _holds(self, volume: PersistentVolume, node: str) -> bool:
+        free = self.nodes.get(node)
+        return free is not None and any(term.holds(node, free.node.labels) for term in volume.node_terms)
+
+    def _open(
+        self, pod: Pod, matching: Matching, checks: Sequence[Check], *, closed: bool = False
+    ) -> Iterator[FreeCapacity]:
+        """The first few nodes that take the pod, of the open or the closed ones, from where the last search ended."""
+        if any(check.is_hopeless for check in checks):
+            return
+        nodes, requests, first, yielded = matching.nodes, pod.requests, matching.next, 0
+        for place in chain(range(first, len(nodes)), range(first)):
+            free = nodes[place]
+            if (free.name in self.closed) is not closed or not free.takes(requests):
+                continue
+            if not checks or all(check.admits(free.node) for check in checks):
+                yield free
+                yielded += 1
+            if yielded == _LOOKS and self.scores is None:
+                matching.next = (place + 1) % len(nodes)
+                return
+
+    def _matching(self, pod: Pod) -> Matching:
+        """The pod's matching: found by identity, for pods of one read share what they say, else by what it says."""
+        volumes = self._volumes_of(pod)
+        key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
+        matching = self._matchings.get(key)
+        if matching is None:
+            matching = self._matchings[key] = self._matching_of(Demand.of(pod, volumes))
+        return matching
+
+    def _matching_of(self, demand: Demand) -> Matching:
+        if demand not in self._alike:
+            nodes = [free for free in self._likely(demand) if demand.admits(free.node)]
+            names = frozenset(free.name for free in nodes)
+            self._alike[demand] = Matching(nodes, demand.tolerates_cordons, demand.minds_soft_taint, names)
+        return self._alike[demand]
+
+    def _likely(self, demand: Demand) -> Iterable[FreeCapacity]:
+        """All nodes, or those with a label that the demand names: volumes and pins concern few of many nodes."""
+        labels = demand.named_labels
+        if not labels:
+            return self.nodes.values()
+        labelled = (free for key, value in labels for free in self._labelled(key).get(value, ()))
+        return {free.name: free for free in labelled}.values()
+
+    def _labelled(self, key: str) -> Mapping[str, Sequence[FreeCapacity]]:
+        if key not in self._by_label:
+            shelves: dict[str, list[FreeCapacity]] = defaultdict(list)
+            for free in self.nodes.values():
+                if key in free.node.labels:
+                    shelves[free.node.labels[key]].append(free)
+            self._by_label[key] = shelves
+        return self._by_label[key]
+
+    def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
+        if not pod.claims or not self.volumes:
+            return ()
+        return tuple(volume for claim in pod.claims for volume in self.volumes.get(f"{pod.namespace}/{claim}", ()))

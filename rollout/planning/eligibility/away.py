@@ -1,0 +1,124 @@
+"""--max-unavailable, for plans, rollouts and FleetLock alike: which nodes count, and whether one more may go."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.node_marks import is_begun
+from rollout.model.plan import Blocker, BlockerKind, PlannedNode, RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.progress import Phase
+from rollout.model.text import printable, shortened
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import pools_of
+
+_NAMED = 5
+
+
+def why_away(node: Node) -> str:
+    """Why a node counts as unavailable, whoever it is that asks; empty where it does not.
+
+    One that a rollout has begun counts until it is given back, whichever rollout that was, and however it ended: it
+    stays cordoned. Where a person has uncordoned one that failed, that was giving it back.
+    """
+    if not node.is_ready:
+        return "is not Ready"
+    if not is_begun(node):
+        return ""
+    run, phase = node.annotations.get(marks.RUN), node.annotations.get(marks.PHASE)
+    rollout = f"the rollout {printable(run)}" if run else "a rollout of unknown id"
+    if phase == Phase.FAILED:
+        return f"failed in {rollout} and is still cordoned" if node.unschedulable else ""
+    return f"was started by {rollout} and is not given back"
+
+
+def is_away(node: Node) -> bool:
+    """Whether it counts."""
+    return bool(why_away(node))
+
+
+def is_claimed(node: Node) -> bool:
+    """Whether a process is about to cordon it, or was: it is marked, and gives way where there is no room for all."""
+    return node.annotations.get(marks.PHASE) == Phase.PENDING
+
+
+def _used_up_by(node: Node, limit: str) -> Blocker:
+    """What a plan says of a node that is away, where nothing is left of this limit."""
+    way_out = "`rollout abort` gives it back" if node.is_ready else "fix it"
+    message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
+    return Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", message)
+
+
+@dataclass(frozen=True, slots=True)
+class AwayLimit:
+    """How many nodes may be away: of all, and of the pools that have a limit of their own.
+
+    `members` says of every node to which of these pools it belongs.
+    """
+
+    most: int
+    limits: Mapping[str, int] = field(default_factory=dict)
+    members: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, policy: Policy, selected: Collection[Node], nodes: Iterable[Node]) -> "AwayLimit":
+        """Percentages are of the `selected` nodes; a node is in the pool that its labels say."""
+        pools = pools_of(policy)
+        members = {node.name: pools.of(node.labels) for node in nodes} if policy.pools else {}
+        return cls._of(policy, len(selected), pools.sizes(selected), members)
+
+    @classmethod
+    def of(cls, plan: RolloutPlan, selected: int, nodes: Iterable[Node]) -> "AwayLimit":
+        """`selected` is what percentages are of. Planned nodes are where the plan says, others where labels do."""
+        if not plan.policy.pools:
+            return cls._of(plan.policy, selected, {}, {})
+        pools = pools_of(plan.policy)
+        planned = [(node.name, node.pool) for node in plan.nodes]
+        left_out = [(exclusion.node, exclusion.pool) for exclusion in plan.excluded]
+        chosen = (pool for name, pool in (*planned, *left_out) if not excluded_by_name(name, plan.selection))
+        members = {node.name: pools.of(node.labels) for node in nodes} | dict(planned)
+        return cls._of(plan.policy, selected, Counter(chosen), members)
+
+    @classmethod
+    def _of(cls, policy: Policy, total: int, sizes: Mapping[str, int], members: Mapping[str, str]) -> "AwayLimit":
+        own = {pool.name: pool.max_unavailable for pool in policy.pools if pool.max_unavailable is not None}
+        limits = {name: most.of(sizes.get(name, 0)) for name, most in own.items()}
+        return cls(policy.max_unavailable.of(total), limits, members)
+
+    def beside(self, away: Collection[str]) -> "AwayLimit":
+        """What these leave of it; below one where they use it up."""
+        gone = Counter(self.members.get(name, "") for name in away)
+        left = {name: most - gone[name] for name, most in self.limits.items()}
+        return replace(self, most=self.most - len(away), limits=left)
+
+    def blockers(self, away: Sequence[Node], policy: Policy, planned: Collection[str]) -> Iterator[Blocker]:
+        """Nodes that use up the limit, or that of a pool which has nodes to take: `planned` are those pools."""
+        left, pools = self.beside([node.name for node in away]), pools_of(policy)
+        if left.most < 1 and planned:
+            yield from (_used_up_by(node, f"--max-unavailable {policy.max_unavailable}") for node in away)
+        for node in away:
+            pool = self.members.get(node.name, "")
+            if pool in planned and left.limits.get(pool, 1) < 1:
+                yield _used_up_by(node, f"max-unavailable {pools.rules(pool).max_unavailable} of the pool {pool}")
+
+    def why_full(self, node: str, away: Collection[str]) -> str:
+        """Who uses up the limit, or that of this node's pool; empty where the node may go while those are away."""
+        others = sorted(name for name in away if name != node)
+        if len(others) >= self.most:
+            return f"--max-unavailable {self.most} is used up by {shortened(others, _NAMED)}"
+        pool = self.members.get(node, "")
+        limit = self.limits.get(pool)
+        of_pool = [name for name in others if self.members.get(name) == pool]
+        if limit is None or len(of_pool) < limit:
+            return ""
+        return f"max-unavailable {limit} of the pool {pool} is used up by {shortened(of_pool, _NAMED)}"
+
+    def full(self, waiting: Iterable[PlannedNode], away: Collection[str]) -> Mapping[str, list[PlannedNode]]:
+        """Nodes that wait for room, by who uses it up."""
+        by_reason: dict[str, list[PlannedNode]] = {}
+        for node in waiting:
+            if why := self.why_full(node.name, away):
+                by_reason.setdefault(why, []).append(node)
+        return by_reason

@@ -1,0 +1,289 @@
+"""Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from rollout.model import marks
+from rollout.model.cluster import Node, Pod, ReadyState
+from rollout.model.demand import Demand
+from rollout.model.detection import Answer, Detection, Sign, Source
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.node_marks import misunderstanding, why_paused
+from rollout.model.own_node import OwnNode, OwnPod
+from rollout.model.plan import Exclusion, ExclusionReason
+from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.model.reboot_request import detect_flag, unasked, way_to_judge
+from rollout.model.rivals import SELF_REBOOTS
+from rollout.planning.eligibility.memory import UNJUDGED, Rules, objection
+from rollout.planning.eligibility.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
+from rollout.planning.eligibility.selector import parse_selector
+
+_OPERATION_SENTENCES = {
+    UpdateOperation.IDLE: "nothing is staged",
+    UpdateOperation.CHECKING: "update_engine is checking for an update",
+    UpdateOperation.AVAILABLE: "an update is available, not downloaded yet",
+    UpdateOperation.DOWNLOADING: "an update is being downloaded",
+    UpdateOperation.VERIFYING: "a downloaded update is being verified",
+    UpdateOperation.FINALIZING: "an update is being finalized",
+    UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
+}
+
+# In these a reboot disturbs no update that is under way.
+_RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
+
+_REASONS = {
+    ProbeFailureKind.WRONG_HOST: ExclusionReason.WRONG_HOST,
+    ProbeFailureKind.UNREPORTED: ExclusionReason.UNKNOWN_STATUS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A selected node with what its host said; `observation` is None where it has no host.
+
+    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now. `memory` is judged by
+    `remembering`, whose time is the API server's. `own` is the node under this process, whichever it is.
+    """
+
+    node: Node
+    observation: HostObservation | None
+    policy: Policy
+    selection: Selection
+    upgraded_by: str = ""
+    memory: Memory = NO_MEMORY
+    remembering: Rules = UNJUDGED
+    own: OwnNode | None = None
+
+    @property
+    def facts(self) -> HostFacts | None:
+        """What the host said, if it said anything."""
+        return self.observation if isinstance(self.observation, HostFacts) else None
+
+    @property
+    def detection(self) -> Detection:
+        """What says that it needs a reboot, as far as its host said anything."""
+        return self.facts.detection if self.facts else Detection()
+
+
+Objection = tuple[ExclusionReason, str]
+
+
+def excluded_by_name(name: str, selection: Selection) -> bool:
+    """Whether `--exclude` names this node, literally or by a shell pattern."""
+    return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
+
+
+def is_control_plane(node: Node, policy: Policy) -> bool:
+    """Whether the node's role says so, or `waves.control-plane-selector`."""
+    selector = policy.control_plane_selector
+    return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
+
+
+_parsed = lru_cache(maxsize=8)(parse_selector)
+
+
+def _excluded(candidate: Candidate) -> Objection | None:
+    if excluded_by_name(candidate.node.name, candidate.selection):
+        return ExclusionReason.EXCLUDED, "left out by --exclude"
+    if (
+        is_control_plane(candidate.node, candidate.policy)
+        and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE
+    ):
+        return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
+    return None
+
+
+def _not_ready(candidate: Candidate) -> Objection | None:
+    node = candidate.node
+    if node.deleting:
+        return ExclusionReason.DELETING, "the Node is being deleted"
+    if node.is_ready:
+        return None
+    state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
+    return ExclusionReason.NOT_READY, f"{state}{': ' + node.ready_message if node.ready_message else ''}"
+
+
+def _cordoned(candidate: Candidate) -> Objection | None:
+    node = candidate.node
+    if not node.unschedulable or candidate.policy.include_cordoned:
+        return None
+    run = node.annotations.get(marks.RUN)
+    if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
+        return (
+            ExclusionReason.LEFT_CORDONED,
+            f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
+        )
+    in_hand = next((sentence for _rival, sentence in marks_on(node)), "")
+    way = "--allow cordoned reboots it too, and leaves it cordoned"
+    return ExclusionReason.CORDONED, f"cordoned; {in_hand}" if in_hand else f"cordoned by an operator ({way})"
+
+
+def _unknown_marks(candidate: Candidate) -> Objection | None:
+    if why := misunderstanding(candidate.node):
+        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may be working on it"
+    return None
+
+
+def _paused(candidate: Candidate) -> Objection | None:
+    why = why_paused(candidate.node, candidate.remembering.now)
+    return (ExclusionReason.PAUSED, why) if why else None
+
+
+def _remembered(candidate: Candidate) -> Objection | None:
+    return objection(candidate.memory, candidate.node.name, candidate.detection.version, candidate.remembering)
+
+
+def _no_update(candidate: Candidate) -> Objection | None:
+    facts, detection = candidate.facts, candidate.detection
+    if facts is None or detection.needs_reboot or detection.unanswered:
+        return None
+    if facts.update.operation in _RESTING and candidate.policy.reboot_idle:
+        return None
+    answers = [_sentence(sign, facts) for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
+    sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
+    return ExclusionReason.NO_UPDATE, sentence + _way_to_reboot(candidate)
+
+
+def _sentence(sign: Sign, facts: HostFacts) -> str:
+    """What a source says that asks for no reboot."""
+    if sign.source is not Source.UPDATE_ENGINE:
+        return sign.detail
+    sentence = _OPERATION_SENTENCES[facts.update.operation]
+    downloading = facts.update.operation is UpdateOperation.DOWNLOADING
+    return f"{sentence} ({facts.update.progress:.0%})" if downloading else sentence
+
+
+def _way_to_reboot(candidate: Candidate) -> str:
+    """How it would be rebooted anyway: by the annotation that stands on it, or just so."""
+    facts = candidate.facts
+    if facts is None or facts.update.operation not in _RESTING:
+        return ""
+    if Source.ANNOTATION in unasked(candidate.node, facts):
+        return f" (its annotation reboot-needed counts with {detect_flag(facts.sources, [Source.ANNOTATION])})"
+    return " (--allow idle reboots it anyway)"
+
+
+def _unreachable(candidate: Candidate) -> Objection | None:
+    observation = candidate.observation
+    if observation is None:
+        return ExclusionReason.UNREACHABLE, "no host in the inventory matches this Node"
+    if isinstance(observation, HostFacts):
+        return None
+    hint = f" ({observation.hint})" if observation.hint else ""
+    return reason_of(observation), observation.message + hint
+
+
+def reason_of(failure: ProbeFailure) -> ExclusionReason:
+    """Why a node whose host gave no facts is left out."""
+    return _REASONS.get(failure.kind, ExclusionReason.UNREACHABLE)
+
+
+def _unknown_status(candidate: Candidate) -> Objection | None:
+    facts, silent = candidate.facts, candidate.detection.unanswered
+    if facts is None or not silent:
+        return None
+    way = way_to_judge(facts, unasked(candidate.node, facts))
+    return ExclusionReason.UNKNOWN_STATUS, "; ".join((*(sign.detail for sign in silent), *([way] if way else [])))
+
+
+def _no_sudo(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or facts.may_reboot or candidate.policy.own_reboot_command:
+        return None
+    return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+
+
+def _inhibited(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or not facts.inhibited_by:
+        return None
+    return ExclusionReason.INHIBITED, f"its shutdown is blocked by {facts.inhibited_by} (see systemd-inhibit --list)"
+
+
+def _locked(candidate: Candidate) -> Objection | None:
+    why = candidate.detection.blocked
+    return (ExclusionReason.INHIBITED, why) if why and not candidate.policy.own_reboot_command else None
+
+
+def _shutdown_pending(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or not facts.shutdown_pending:
+        return None
+    return ExclusionReason.SHUTDOWN_PENDING, f"{facts.shutdown_pending} (`shutdown -c` on the host cancels it)"
+
+
+def _rival(candidate: Candidate) -> Objection | None:
+    ignored = candidate.policy.gates.ignored_rivals
+    mark = next(((name, message) for name, message in _marks_of_rivals(candidate) if name not in ignored), None)
+    if mark is None:
+        return None
+    name, message = mark
+    return ExclusionReason.RIVAL, f"{message}, or --allow {name}"
+
+
+def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
+    yield from marks_on(candidate.node)
+    if candidate.upgraded_by:
+        yield UPGRADE_CONTROLLER, f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}"
+    if candidate.facts is not None and candidate.facts.locksmithd_active:
+        way_out = "sudo systemctl mask --now locksmithd"
+        yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
+    if candidate.facts is not None and candidate.facts.zincati_reboots:
+        way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
+        yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {candidate.facts.zincati} ({way_out})"
+    for rival in candidate.facts.reboots_itself if candidate.facts is not None else ():
+        act, way_out = SELF_REBOOTS[rival]
+        yield rival, f"{act} ({way_out})"
+
+
+def _own(candidate: Candidate) -> Objection | None:
+    own = candidate.own
+    return (own.reason, own.message) if own and own.name == candidate.node.name else None
+
+
+_RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
+    _excluded,
+    _not_ready,
+    _unknown_marks,
+    _cordoned,
+    _paused,
+    _no_update,
+    _unreachable,
+    _unknown_status,
+    _remembered,
+    _no_sudo,
+    _inhibited,
+    _locked,
+    _shutdown_pending,
+    _rival,
+    _own,
+)
+
+
+def exclusion(candidate: Candidate) -> Exclusion | None:
+    """Why this node does not take part, or None where it does."""
+    for rule in _RULES:
+        objection = rule(candidate)
+        if objection is not None:
+            reason, message = objection
+            return Exclusion(candidate.node.name, reason, message)
+    return None
+
+
+def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:
+    """Which of the nodes a process in a pod stands on; None where it is none of them, or nothing says which.
+
+    What the downward API says goes before the kernel, and that before the Pod as the API server has it: a namesake of
+    it may live in another cluster.
+    """
+    present = {node.name: node for node in nodes}
+    by_boot = [name for name, node in present.items() if own.boot_id and node.boot_id == own.boot_id]
+    name = own.node or (by_boot[0] if len(by_boot) == 1 else pod.node if pod else "")
+    if name not in present:
+        return None
+    demand = Demand.of(pod, ()) if pod else Demand((), (), ())
+    others = (node for node in present.values() if node.name != name)
+    return OwnNode(name, own.key if pod else "", is_only_place=not any(demand.admits(node) for node in others))

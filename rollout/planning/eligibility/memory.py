@@ -1,0 +1,307 @@
+"""What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
+
+A node that failed, or that two reboots in a row have not changed, rests for an hour, then for four, then for a day
+each time, until it succeeds, whatever it has staged meanwhile. A version that failed on as many nodes as `--max-
+failures` allows, over all rollouts, is held.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from rollout.model.fleetlock import is_fleetlock_run
+from rollout.model.memory import (
+    LATEST_VERSIONS,
+    MOST_NODES,
+    MOST_NODES_OF_VERSION,
+    MOST_VERSIONS,
+    NO_MEMORY,
+    Memory,
+    NodeFailures,
+    Pause,
+    VersionFailures,
+    moment,
+)
+from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
+from rollout.model.progress import Outcome, Phase
+from rollout.model.text import counted, excerpt, is_version, shell_word, shortened
+
+# Proven reboots in a row that changed nothing: from this one on the node rests.
+MOST_UNMOVED = 2
+PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
+_LONGEST_NAME = 253
+_LONGEST_SENTENCE = 400
+_TOLD_NODES = 3
+# Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
+_NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
+_OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
+# A failure later than this from now was stamped by a clock that was wrong.
+_LATE_CLOCK = timedelta(days=1)
+_BOOTED = frozenset({Phase.BOOTED, Phase.READY})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
+
+    `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held versions too.
+    `unmoved` is how many proven reboots in a row, with this one, have changed nothing.
+    """
+
+    node: str
+    version: str
+    outcome: Outcome
+    phase: Phase
+    run: str
+    limit: int
+    despite_hold: bool = False
+    unmoved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """By what a memory is judged.
+
+    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
+    allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
+    for which somebody has: nothing is held against these.
+    """
+
+    now: datetime | None = None
+    limit: int = MOST_NODES_OF_VERSION
+    include_held: bool = False
+    unattended: bool = False
+    retried: frozenset[str] = frozenset()
+
+
+UNJUDGED = Rules()
+Objection = tuple[ExclusionReason, str]
+
+
+def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objection | None:
+    """Why a node with this version staged is left out for what is remembered, or None."""
+    if memory.pause is not None and not memory.pause.is_over(rules.now):
+        return ExclusionReason.PAUSED, f"all nodes are {memory.pause}"
+    if rules.include_held or node in rules.retried:
+        return None
+    if why := why_held(memory, version, rules.limit):
+        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --allow held)"
+    if rules.unattended and (why := why_resting(memory, node, rules.now)):
+        return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
+    return None
+
+
+def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
+    """What is remembered against nodes that are planned all the same: whoever begins them should know."""
+    for node in planned:
+        name, version = node.name, node.staged_version
+        if why := why_held(memory, version, rules.limit):
+            message = f"taken anyway, as asked for: {why}"
+            yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
+        elif why := why_resting(memory, name, rules.now):
+            message = f"rollout operate would leave it out: {why}"
+            yield PlanWarning(name, f"node/{name}", message, WarningKind.FAILED_RECENTLY)
+
+
+def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
+    """Why nodes with this version staged are left out; empty where they are not."""
+    known = memory.versions.get(version)
+    if known is None and version and _is_full(memory.versions):
+        others = f"{MOST_VERSIONS - LATEST_VERSIONS} others are, and its failures could not be remembered"
+        return f"version {version} is held: {others}; release some of these"
+    if known is None or not (known.held_since or len(known.nodes) >= limit):
+        return ""
+    nodes = f"{counted(len(known.nodes), 'node')}, {shortened(known.nodes, _TOLD_NODES)}"
+    where = nodes if known.nodes else "nodes that have succeeded since"
+    return f"version {version} is held: it failed on {where}, last {known.at}"
+
+
+def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
+    """Why a node is left out of whose staged version nobody tells: one that is held may be it.
+
+    A version that is older than the one it runs, or the same, does not wait there.
+    """
+    if rules.include_held:
+        return ""
+    for version in sorted(memory.versions):
+        if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
+            way_out = f"rollout release {shell_word(version)}, or --allow held"
+            return f"{why}; it may be the one that waits here ({way_out})"
+    return ""
+
+
+def _is_past(version: str, running: str) -> bool:
+    """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
+    parts, running_parts = ([int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running))
+    return version == running or (bool(parts) and len(parts) == len(running_parts) and parts <= running_parts)
+
+
+def held_version(why: str) -> str:
+    """The version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
+    match = re.search(r"\bversion (\S+) is held: ", why)
+    return match[1] if match else ""
+
+
+def why_resting(memory: Memory, node: str, now: datetime | None) -> str:
+    """Why a node is not tried again yet; empty where it may be."""
+    until = resting_until(memory, node, now)
+    if not until:
+        return ""
+    return f"it {trouble(memory.nodes[node])}: not tried again before {until}"
+
+
+def trouble(failures: NodeFailures, when: str = "") -> str:
+    """What makes a node rest, after its name: `failed at 2026-11-23T01:00:00Z (rolled-back, 2 times in a row)`.
+
+    `when` is that time in other words.
+    """
+    times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
+    when = when or f"at {failures.at}"
+    if failures.outcome == Outcome.SUCCEEDED:
+        return f"was rebooted {when}, which again changed nothing{times}"
+    if failures.outcome == Outcome.ABORTED:
+        return f"gave its reboot up {when}{times}"
+    return f"failed {when} ({failures.outcome}{times})"
+
+
+def resting_until(memory: Memory, node: str, now: datetime | None) -> str:
+    """Until when a node rests, RFC 3339 in UTC; empty where it does not."""
+    failures = memory.nodes.get(node)
+    at = moment(failures.at) if failures else None
+    if failures is None or at is None or now is None:
+        return ""
+    until = at + pause_after(failures.failures)
+    return _written(until) if at - _LATE_CLOCK <= now < until else ""
+
+
+def pause_after(failures: int) -> timedelta:
+    """How long a node rests after that many failures in a row."""
+    return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
+
+
+def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
+    """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
+    if end.outcome is Outcome.SUCCEEDED and end.unmoved < MOST_UNMOVED:
+        return _succeeded(memory, end)
+    if (end.outcome in _NO_FAILURES and not _is_wish_given_up(end)) or len(end.node) > _LONGEST_NAME:
+        return memory
+    before = memory.nodes.get(end.node)
+    if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
+        return memory
+    blamed = end.version if _is_of_the_version(end) else ""
+    count = 1 + (before.failures if before else 0)
+    failures = NodeFailures(count, _written(now), end.outcome.value, end.run, blamed)
+    nodes = _latest({**memory.nodes, end.node: failures})
+    versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
+    return replace(memory, nodes=nodes, versions=versions)
+
+
+def _is_wish_given_up(end: Ended) -> bool:
+    """Whether a host has asked for a reboot and given it up: one that goes on so would be drained again and again."""
+    return end.outcome is Outcome.ABORTED and is_fleetlock_run(end.run)
+
+
+def _is_of_the_version(end: Ended) -> bool:
+    """Whether the update may be to blame: the node went down for it, and did not come back with it, or not well."""
+    return is_version(end.version) and (
+        end.outcome in _OF_THE_VERSION or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
+    )
+
+
+def _with_failure(versions: Mapping[str, VersionFailures], end: Ended, now: datetime) -> Mapping[str, VersionFailures]:
+    if end.version not in versions and _is_full(versions):
+        return versions
+    known = versions.get(end.version, VersionFailures((), ""))
+    nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
+    is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
+    held_since = known.held_since or (_written(now) if is_held else "")
+    return _bounded({**versions, end.version: VersionFailures(nodes, _written(now), held_since)})
+
+
+def _is_full(versions: Mapping[str, VersionFailures]) -> bool:
+    """Whether so many are held that no other could be: none of them gives way to a newer one."""
+    return sum(bool(failed.held_since) for failed in versions.values()) >= MOST_VERSIONS - LATEST_VERSIONS
+
+
+def _bounded(versions: Mapping[str, VersionFailures]) -> Mapping[str, VersionFailures]:
+    """Those that failed last; of the others those that are held, with as many of their nodes as are told."""
+    ordered = sorted(versions.items(), key=lambda item: item[1].at)
+    older = ((version, failed) for version, failed in ordered[:-LATEST_VERSIONS] if failed.held_since)
+    shortened_ones = {version: replace(failed, nodes=failed.nodes[:_TOLD_NODES]) for version, failed in older}
+    return {**shortened_ones, **dict(ordered[-LATEST_VERSIONS:])}
+
+
+def _succeeded(memory: Memory, end: Ended) -> Memory:
+    """Its failures are over; and where it was taken despite the hold of its version, so is the hold."""
+    memory = replace(memory, nodes=_without(memory.nodes, end.node))
+    known = memory.versions.get(end.version)
+    if known is None:
+        return memory
+    if end.despite_hold and known.held_since:
+        return released_version(memory, end.version)
+    nodes = tuple(node for node in known.nodes if node != end.node)
+    if not nodes and not known.held_since:
+        return replace(memory, versions=_without(memory.versions, end.version))
+    return replace(memory, versions={**memory.versions, end.version: replace(known, nodes=nodes)})
+
+
+def released_version(memory: Memory, version: str) -> Memory:
+    """Without the failures of a version, and the rests of the nodes on which it failed."""
+    nodes = {name: failures for name, failures in memory.nodes.items() if failures.version != version}
+    return replace(memory, nodes=nodes, versions=_without(memory.versions, version))
+
+
+def released_node(memory: Memory, node: str) -> Memory:
+    """Without a node's failures."""
+    return replace(memory, nodes=_without(memory.nodes, node))
+
+
+def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
+    """Without what is held against these; a pause of all nodes stays."""
+    if everything:
+        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted)
+    for version in versions:
+        memory = released_version(memory, version)
+    for node in nodes:
+        memory = released_node(memory, node)
+    return memory
+
+
+def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
+    """With all nodes paused so; or not paused, nor kept from unattended passes by an abort."""
+    return replace(memory, pause=pause, aborted=memory.aborted if pause else None)
+
+
+def with_abort(memory: Memory, *, aborted: Pause) -> Memory:
+    """With a rollout that a person aborted: none begins by itself."""
+    return replace(memory, aborted=aborted)
+
+
+def begun_by_hand(memory: Memory) -> Memory:
+    """After a person has begun another."""
+    return replace(memory, aborted=None)
+
+
+def why_aborted(memory: Memory) -> str:
+    """Why no unattended pass begins anything; empty where one may."""
+    if (aborted := memory.aborted) is None:
+        return ""
+    what = excerpt(f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
+    return f"{what}: begin another with `rollout apply`, or let passes begin again with `rollout unpause --all`"
+
+
+def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
+    return {key: entry for key, entry in entries.items() if key != name} if name in entries else entries
+
+
+def _latest(nodes: Mapping[str, NodeFailures]) -> Mapping[str, NodeFailures]:
+    """As many as may be kept: those that failed last."""
+    return dict(sorted(nodes.items(), key=lambda item: item[1].at)[-MOST_NODES:])
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

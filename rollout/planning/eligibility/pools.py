@@ -1,0 +1,124 @@
+"""Pools: nodes with rules of their own. A node belongs to the first that matches it, or to the last, `default`.
+
+Pools come from the operator's settings file alone; a saved plan and the record carry them in their rules.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
+
+from rollout.errors import UsageError
+from rollout.model.cluster import LabelSelector, Node
+from rollout.model.policy import Policy, Pool
+from rollout.planning.eligibility.selector import parse_selector
+
+DEFAULT = "default"
+"""The pool of the nodes that no pool matches: under the rollout's rules, after all others."""
+
+# What a pool may have of its own by the name that it has in the rules.
+_OVERRIDES = tuple(item.name for item in fields(Pool) if item.name in {rule.name for rule in fields(Policy)})
+
+
+class Pools:
+    """Which node belongs where, and what holds for it; without pools the rollout's rules hold for all."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._selectors: Sequence[tuple[str, LabelSelector]] = [
+            (pool.name, parse_selector(pool.selector)) for pool in policy.pools
+        ]
+        self._rules = {"": policy} | {pool.name: _merged(policy, pool) for pool in policy.pools}
+
+    def of(self, labels: Mapping[str, str]) -> str:
+        """The pool of a node with these labels; empty where there are no pools."""
+        if not self._selectors:
+            return ""
+        return next((name for name, selector in self._selectors if selector.matches(labels)), DEFAULT)
+
+    def rules(self, pool: str) -> Policy:
+        """What holds in this pool; in one that there is not, the rollout's rules."""
+        return self._rules.get(pool, self.policy)
+
+    def rules_for(self, labels: Mapping[str, str]) -> Policy:
+        """What holds for a node with these labels."""
+        return self.rules(self.of(labels))
+
+    def sizes(self, nodes: Iterable[Node]) -> Mapping[str, int]:
+        """How many of these nodes each pool has: what its percentages are of."""
+        return Counter(self.of(node.labels) for node in nodes)
+
+
+@lru_cache(maxsize=8)
+def pools_of(policy: Policy) -> Pools:
+    """The pools of these rules."""
+    return Pools(policy)
+
+
+def _merged(policy: Policy, pool: Pool) -> Policy:
+    """The rollout's rules with those of the pool instead, where it has any."""
+    own = {name: value for name in _OVERRIDES if (value := getattr(pool, name)) is not None}
+    drain = policy.drain if pool.drain_timeout is None else replace(policy.drain, timeout=pool.drain_timeout)
+    return replace(policy, drain=drain, **own)
+
+
+def ordered(pools: Sequence[Pool]) -> tuple[str, ...]:
+    """Names such that each comes after those in its `after`, else as written; `UsageError` where there is no order.
+
+    The default pool comes last.
+    """
+    wrong = next(_wrong(pools), None)
+    if wrong is not None:
+        raise wrong
+    names, waiting = list[str](), list(pools)
+    while waiting:
+        free = next((pool for pool in waiting if set(pool.after) <= set(names)), None)
+        if free is None:
+            raise UsageError(
+                f"pool {waiting[0].name!r}: after: {_cycle(waiting)} wait for one another",
+                hint="Remove one of these names from `after`.",
+            )
+        waiting.remove(free)
+        names.append(free.name)
+    return (*names, DEFAULT)
+
+
+def _wrong(pools: Sequence[Pool]) -> Iterator[UsageError]:
+    """What is wrong with single pools, beside the others."""
+    times = Counter(pool.name for pool in pools)
+    for pool in pools:
+        if pool.name == DEFAULT:
+            yield UsageError(
+                f"pool {DEFAULT!r}: that name is for the nodes that no pool matches",
+                hint="Give it another name; the rules of the default pool are those outside of [[pool]].",
+            )
+        if times[pool.name] > 1:
+            yield UsageError(f"pool {pool.name!r}: there are {times[pool.name]} of this name", hint="Rename one.")
+        if unknown := [name for name in pool.after if name not in times]:
+            yield UsageError(
+                f"pool {pool.name!r}: after: there is no pool {unknown[0]!r}",
+                hint=f"Pools are: {', '.join(times)}." if times else "",
+            )
+
+
+def _cycle(waiting: Sequence[Pool]) -> str:
+    """Pools of which each waits for the next."""
+    after = {
+        pool.name: next(name for name in pool.after if name in {other.name for other in waiting}) for pool in waiting
+    }
+    path, name = list[str](), waiting[0].name
+    while name not in path:
+        path.append(name)
+        name = after[name]
+    return ", ".join(repr(member) for member in path[path.index(name) :])
+
+
+@lru_cache(maxsize=8)
+def predecessors(pools: tuple[Pool, ...]) -> Mapping[str, frozenset[str]]:
+    """By pool, in order, all that have to have ended before it begins; of the default pool, every other."""
+    names = ordered(pools)
+    after = {pool.name: pool.after for pool in pools}
+    before: dict[str, frozenset[str]] = {}
+    for name in names[:-1]:
+        before[name] = frozenset(after[name]).union(*(before[earlier] for earlier in after[name]))
+    return before | {DEFAULT: frozenset(names[:-1])}

@@ -1,0 +1,180 @@
+"""Maintenance windows and freezes: when a node may be begun, and when none may.
+
+A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its days and lasts so
+long in real time, whatever the clocks do meanwhile: four hours are four hours, also in the night in which the clocks
+change. A beginning that the clocks skip comes as much later as they skip; one that they repeat is its first
+occurrence. The day is the one on which a window begins; it may last into the next. It is open up to, and not at, its
+end. Without a timezone it is UTC: a saved plan means the same on every machine.
+
+A freeze is written like a window, or without a time for whole days, from midnight to midnight of its clocks; or as two
+moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from rollout.errors import UsageError
+from rollout.model.quantity import Duration
+from rollout.planning.eligibility.days import EVERY_DAY, Days, parse_days
+
+LONGEST = Duration(7 * 86400)
+
+_DAYS = r"(?P<days>[A-Za-z0-9][A-Za-z0-9.,\s-]*?)"
+_WRITTEN = re.compile(rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?")
+_MOMENT = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}"
+_MOMENTS = re.compile(rf"(?P<begin>{_MOMENT})\.\.(?P<end>{_MOMENT})(?:\s+(?P<zone>\S+))?")
+_HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h' for UTC."
+_FREEZE_HINT = "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last fri'."
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Opening:
+    """A stretch of time, in UTC, up to and without its end."""
+
+    begin: datetime
+    end: datetime
+
+    def holds(self, moment: datetime) -> bool:
+        """Whether the moment lies in it."""
+        return self.begin <= moment < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window, or freeze, as written. Without a `length` it is the whole day, however long its clocks make it."""
+
+    days: tuple[Days, ...]
+    start: time
+    length: Duration | None
+    zone: ZoneInfo
+
+    @staticmethod
+    def parse(text: str) -> "Window":
+        """Read a written window; `UsageError` says what is wrong with it."""
+        match = _WRITTEN.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f"{text!r} is not a window", hint=_HINT)
+        return _timed(match, f"the window {text!r}")
+
+    def openings(self, first: date, last: date) -> Iterator[Opening]:
+        """Its openings that begin on the days from `first` to `last`, as this window's clocks count days."""
+        day = first
+        while day <= last:
+            if any(days.has(day) for days in self.days):
+                yield Opening(self._at(day), self._end(day))
+            day += timedelta(days=1)
+
+    def _at(self, day: date) -> datetime:
+        return datetime.combine(day, self.start, self.zone).astimezone(UTC)
+
+    def _end(self, day: date) -> datetime:
+        if self.length is None:
+            return self._at(day + timedelta(days=1))
+        return self._at(day) + timedelta(seconds=self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A freeze from one moment to another."""
+
+    opening: Opening
+    zone: ZoneInfo
+
+    def openings(self, first: date, last: date) -> Iterator[Opening]:
+        """Itself, where it touches these days."""
+        begin, end = (moment.astimezone(self.zone).date() for moment in (self.opening.begin, self.opening.end))
+        if begin <= last and first <= end:
+            yield self.opening
+
+
+Period = Window | Span
+
+
+def parse_freeze(text: str) -> Period:
+    """Read a written freeze; `UsageError` says what is wrong with it."""
+    where = f"the freeze {text!r}"
+    if match := _MOMENTS.fullmatch(text.strip()):
+        return _span(match, where)
+    if match := _WRITTEN.fullmatch(text.strip()):
+        return _timed(match, where)
+    days, _, zone = text.strip().rpartition(" ")
+    if not days or not ("/" in zone or zone in _zone_names()):
+        days, zone = text.strip(), "UTC"
+    if not days:
+        raise UsageError(f"{text!r} is not a freeze", hint=_FREEZE_HINT)
+    return Window(parse_days(days, where), time(), None, _zone(zone, where))
+
+
+def _timed(match: re.Match[str], where: str) -> Window:
+    return Window(
+        parse_days(match["days"], where) if match["days"] else (EVERY_DAY,),
+        _time(int(match["hour"]), int(match["minute"]), where),
+        _length(match["length"], where),
+        _zone(match["zone"] or "UTC", where),
+    )
+
+
+def _span(match: re.Match[str], where: str) -> Span:
+    zone = _zone(match["zone"] or "UTC", where)
+    try:
+        begin, end = (datetime.fromisoformat(match[name]).replace(tzinfo=zone) for name in ("begin", "end"))
+        opening = Opening(begin.astimezone(UTC), end.astimezone(UTC))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{where} has a moment that does not exist: {error}", hint=_FREEZE_HINT) from error
+    if opening.begin >= opening.end:
+        raise UsageError(f"{where} ends before it begins", hint="Write the earlier moment first.")
+    return Span(opening, zone)
+
+
+def join(openings: Iterable[Opening]) -> list[Opening]:
+    """The same openings in order, those that touch made one."""
+    joined: list[Opening] = []
+    for opening in sorted(openings):
+        if joined and opening.begin <= joined[-1].end:
+            joined[-1] = Opening(joined[-1].begin, max(joined[-1].end, opening.end))
+        else:
+            joined.append(opening)
+    return joined
+
+
+def _time(hour: int, minute: int, where: str) -> time:
+    try:
+        return time(hour, minute)
+    except ValueError as error:
+        raise UsageError(f"{hour}:{minute:02} in {where} is not a time of day", hint=_HINT) from error
+
+
+def _length(written: str, where: str) -> Duration:
+    length = Duration.parse(written)
+    if not 0 < length <= LONGEST:
+        raise UsageError(f"{where} must last longer than 0s and at most a week", hint=_HINT)
+    return length
+
+
+def checked_zone(name: str, where: str = "") -> str:
+    """The name of a timezone; `UsageError` where the IANA database has none of that name. `where`: what it is of."""
+    if name not in _zone_names():
+        close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
+        hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
+        raise UsageError(f"{name!r}{where} is not in the IANA timezone database", hint=hint)
+    return name
+
+
+def _zone(name: str, where: str) -> ZoneInfo:
+    checked_zone(name, f" in {where}")
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"the timezone {name!r} of {where} cannot be read", hint=_HINT) from error
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    """The IANA database's own names: `localtime`, or what else a machine has of its own, is another time elsewhere."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())

@@ -1,0 +1,227 @@
+"""Whether pods find places while nodes are away: the waves one by one, all nodes of each away at once.
+
+Packing reckons with the room of the whole cluster; here each pod must find a node. Nodes whose pods would find none
+only because of those that are away with them do not go along: they take their turn in a later wave.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from rollout.model.cluster import Pod
+from rollout.model.plan import PlanWarning, WarningKind
+from rollout.planning.drain.budgets import BudgetIndex, guards
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.waves import Placed, as_played, excess, joined, latecomers, without
+
+# What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
+_LATER = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What playing a plan through has shown; `arrivals` counts, by node, the pods that earlier waves moved there."""
+
+    arrivals: Mapping[str, int]
+    warnings: tuple[PlanWarning, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A pod that leaves a node for another; empty: for nowhere."""
+
+    pod: Pod
+    node: str
+    to: str
+
+
+class _Fitting:
+    """The cluster as the plan goes on. `leaving` are the pods that leave each node; the scheduler ends as it would."""
+
+    def __init__(self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, index: BudgetIndex) -> None:
+        self._residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
+        self._scheduler = scheduler
+        self._index = index
+        self._arrivals: dict[str, int] = {}
+        self._warnings: list[PlanWarning] = []
+        self._moved: list[Pod] = []
+        self._by_budget: dict[str, set[str]] = defaultdict(set)
+        self._counted = 0
+
+    def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
+        """Fit the waves of one part of the rollout; they come back as they can be, more of them where needed."""
+        played: list[Placed] = []
+        waiting: list[Piece] = []
+        for wave in part:
+            fuller, waiting = joined(wave, waiting, limits) if waiting else (wave, [])
+            played.append(self._taken(fuller, waiting, limits))
+        while waiting:
+            further, waiting = latecomers(part[-1], waiting, limits)
+            played.append(self._taken(further, waiting, limits))
+        return played
+
+    def _taken(self, wave: Placed, waiting: list[Piece], limits: Limits) -> Placed:
+        """The part of a wave that can be away together, moved for good; the others join the waiting."""
+        refused = dict[str, str]()
+        going = tuple(self._by_now(piece) for piece in wave.pieces)
+        while crowded := self._go(going, limits):
+            names = [piece.name for piece in going]
+            kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
+            refused |= {name: crowded[name] for name in names if name not in kept}
+            going = tuple(piece for piece in going if piece.name in kept)
+        waiting += [piece for piece in wave.pieces if piece.name in refused]
+        taken = without(wave, refused, limits) if refused else wave
+        return taken if going == taken.pieces else as_played(taken, going, limits)
+
+    def _by_now(self, piece: Piece) -> Piece:
+        """What a node has to drain by now, with the pods that have come to it."""
+        come = [pod for pod in self._residents.get(piece.name, ()) if pod.node != piece.name]
+        if not come:
+            return piece
+        load = Counter(piece.load)
+        load.update(key for pod in come for key in guards(pod, self._index))
+        return replace(piece, load=load)
+
+    def seen(self) -> Foresight:
+        """What it has shown so far."""
+        arrivals = {name: count for name, count in self._arrivals.items() if count}
+        return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)))
+
+    def _go(self, pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
+        """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose.
+
+        The same where nodes drain together more of a budget than its rate lets go in time, or than it allows at a time
+        of what comes back only with the nodes.
+        """
+        names, later = [piece.name for piece in pieces], limits.with_patience(_LATER)
+        if crowded := excess(pieces, later) if limits.rounds and len(names) > 1 else {}:
+            return crowded
+        moved = self._depart(names)
+        staying = [move for move in moved if not move.to or move.to in self._scheduler.closed]
+        if staying and len(names) > 1:
+            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in staying if not move.to]
+            self._scheduler.move_back(
+                [(move.node, move.pod) for move in moved], {move.pod.uid: move.to for move in moved}
+            )
+            held = self._with_holds(pieces, staying)
+            if crowded := self._crowded_out(homeless) or (excess(held, later) if limits.rounds else {}):
+                return crowded
+            moved = self._depart(names)
+        self._warn_of_waiting(moved, limits)
+        self._arrive(names, moved)
+        return {}
+
+    def _warn_of_waiting(self, moved: Sequence[_Move], limits: Limits) -> None:
+        """Name the budgets that may keep a node from ever being empty, where there is not room for all that leaves it.
+
+        Who finds none is chance, and as soon as it is as many pods of one budget as that lets be away, the others stay.
+        Where pods stand that have moved before is not certain either: all of them may be here.
+        """
+        short = {
+            move.node: defaultdict[str, set[str]](set)
+            for move in moved
+            if not move.to and self._scheduler.lacks_room(move.pod)
+        }
+        for move in moved if short else ():
+            for key in guards(move.pod, self._index) if move.node in short else ():
+                short[move.node][key].add(move.pod.uid)
+        for name, here in short.items():
+            for key, uids in here.items():
+                number = len(uids | self._wandered(key))
+                if number > (most := limits.allowed.get(key, 0)):
+                    self._warnings.append(_waiting(name, key, most, number))
+
+    def _wandered(self, budget: str) -> set[str]:
+        """The pods of a budget that have moved before."""
+        for pod in self._moved[self._counted :]:
+            for key in guards(pod, self._index):
+                self._by_budget[key].add(pod.uid)
+        self._counted = len(self._moved)
+        return self._by_budget[budget]
+
+    def _with_holds(self, pieces: Sequence[Piece], staying: Sequence[_Move]) -> list[Piece]:
+        """The pieces with what comes back only with them as things are by now: these pods."""
+        holds: dict[str, Counter[str]] = defaultdict(Counter)
+        for move in staying:
+            holds[move.node].update(guards(move.pod, self._index))
+        return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
+
+    def _depart(self, names: Sequence[str]) -> list[_Move]:
+        """Close these nodes, and find their pods places; those without one stand nowhere."""
+        self._scheduler.close(names)
+        going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
+        targets = self._scheduler.move_out([pod for _, pod in going])
+        return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
+
+    def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
+        """Of nodes that have pods without a place, those that would not have them if they went alone."""
+        crowded: dict[str, str] = {}
+        for move, why in homeless:
+            if move.node not in crowded and self._fits_alone(move):
+                crowded[move.node] = f"while these nodes are down, {move.pod.key} would fit nowhere: {why}"
+        return crowded
+
+    def _fits_alone(self, move: _Move) -> bool:
+        self._scheduler.close((move.node,))
+        with self._scheduler.departed([(move.node, move.pod)]) as targets:
+            return bool(targets[move.pod.uid])
+
+    def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
+        """Make moves final; a pod without a place comes back to its node."""
+        for name in names:
+            pods = self._residents.pop(name, ())
+            self._arrivals[name] = sum(pod.node != name for pod in pods)
+        self._warnings += [_homeless(move, self._scheduler) for move in moved if not move.to]
+        self._warnings += [_returning(move) for move in moved if move.to in self._scheduler.closed]
+        for move in moved:
+            if not move.to:
+                self._scheduler.put(move.pod, move.node)
+            self._residents[move.to or move.node].append(move.pod)
+        self._moved += [move.pod for move in moved]
+        self._scheduler.untaint(names)
+
+
+def _holding(piece: Piece, holds: Counter[str]) -> Piece:
+    return replace(piece, load=Counter(piece.load) | holds, holds=Counter(piece.holds) | holds)
+
+
+def fitted(
+    waves: Sequence[Placed],
+    leaving: Mapping[str, Sequence[Pod]],
+    scheduler: Scheduler,
+    limits: Limits,
+    index: BudgetIndex,
+) -> tuple[tuple[Placed, ...], Foresight]:
+    """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
+    fitting = _Fitting(leaving, scheduler, index)
+    played = [wave for part in _parts(waves) for wave in fitting.take(part, limits)]
+    return tuple(played), fitting.seen()
+
+
+def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
+    """Waves side by side that belong to one part of the rollout."""
+    return (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
+
+
+def _homeless(move: _Move, scheduler: Scheduler) -> PlanWarning:
+    why = scheduler.why_nowhere(move.pod)
+    message = f"down until its node returns: {why}; make room on other nodes if it must run"
+    return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.FITS_NOWHERE)
+
+
+def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
+    message = (
+        f"lets {most} be away of the {number} pods that may be here by then, and not all pods of this node fit "
+        "elsewhere: where these come last, the drain waits in vain, up to --drain-timeout; make room on other nodes"
+    )
+    return PlanWarning(node, f"pdb/{budget}", message, WarningKind.FITS_NOWHERE)
+
+
+def _returning(move: _Move) -> PlanWarning:
+    message = (
+        "tolerates cordons and fits nowhere else: it comes back to this node, and the reboot "
+        "ends it without asking its budgets"
+    )
+    return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.POD)

@@ -1,0 +1,167 @@
+"""Pools laid out one by one under their own rules, then put in order.
+
+A pool begins once those in its `after` have ended. Pools that need not wait for one another go side by side: the next
+wave of the first takes along of the next parts of the others whatever limits, budgets and room admit beside it; pools
+that roll share one part instead, in which nodes of all follow one another. Canary and control-plane nodes go alone
+whatever other pools do, and pools of different strategies share no wave.
+
+How many nodes of each pool may go at once: its own limit, its ramp, and its nodes that are away already.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rollout.model.cluster import Node
+from rollout.model.policy import Strategy
+from rollout.planning.eligibility.away import AwayLimit
+from rollout.planning.eligibility.pools import Pools, predecessors
+from rollout.planning.layout.packing import joining
+from rollout.planning.layout.sharing import Limits, Piece
+from rollout.planning.layout.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a pool may take at once: `size` nodes, at first as many as the steps of its `ramp` say."""
+
+    size: int
+    ramp: tuple[int, ...] = ()
+
+    @property
+    def most(self) -> int:
+        """How many of its nodes may ever be away at once."""
+        return min(self.size, self.ramp[-1]) if self.ramp else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Of all pools."""
+
+    pools: Pools
+    by_pool: Mapping[str, Quota]
+
+    @classmethod
+    def of(cls, pools: Pools, chosen: Sequence[Node], left: AwayLimit) -> "Quotas":
+        """Percentages are of the `chosen` nodes; `left` is what the nodes that are away leave of the limit."""
+        by_pool = {
+            name: Quota(
+                max(1, left.limits.get(name, left.most)), tuple(step.of(size) for step in pools.rules(name).ramp)
+            )
+            for name, size in {"": 0, **pools.sizes(chosen)}.items()
+        }
+        return cls(pools, by_pool)
+
+    def within(self, limits: Limits) -> Limits:
+        """The rollout's limits with those of the pools of which fewer may go at once than of all nodes together."""
+        scarce = {
+            pool_key(name): quota.most for name, quota in self.by_pool.items() if name and quota.most < limits.size
+        }
+        return replace(limits, allowed={**limits.allowed, **scarce})
+
+    def placed(self, piece: Piece, node: Node, limits: Limits) -> Piece:
+        """The piece in its pool."""
+        pool = self.pools.of(node.labels)
+        key = pool_key(pool)
+        return replace(piece, pool=pool, load={**piece.load, key: 1} if key in limits.allowed else piece.load)
+
+
+_TOGETHER = noted("side by side, as far as their limits and the rollout's allow")
+
+
+def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
+    """All pieces in waves; `limits` are the rollout's, `quotas` by pool."""
+    layouts = {
+        name: lay_out(
+            [piece for piece in pieces if piece.pool == name],
+            replace(limits, size=min(limits.size, quota.size)),
+            pools.rules(name),
+            quota.ramp,
+        )
+        for name, quota in quotas.items()
+    }
+    if not pools.policy.pools:
+        return layouts[""]
+    before = predecessors(pools.policy.pools)
+    queues = {name: [_named(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
+    waves = tuple(_in_order(queues, before, limits, pools))
+    return Layout(waves, _bound(layouts, before))
+
+
+def _named(wave: Placed, pool: str) -> Placed:
+    """The wave with its pool in its part."""
+    return replace(wave, part=", ".join(filter(None, (f"pool {pool}", wave.part))))
+
+
+def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
+    """The longest chain of pools that wait for one another."""
+    ends: dict[str, int] = {}
+    for name, earlier in before.items():
+        own = layouts[name].lower_bound if name in layouts else 0
+        ends[name] = own + max((ends[other] for other in earlier), default=0)
+    return max(ends.values(), default=0)
+
+
+def _in_order(
+    queues: Mapping[str, list[Placed]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
+) -> Iterator[Placed]:
+    """The waves of all queues, which end empty."""
+    while waiting := [name for name, queue in queues.items() if queue]:
+        free = [name for name in waiting if before[name].isdisjoint(waiting)]
+        first = next((name for name in free if _goes_alone(queues[name])), free[0])
+        strategy = pools.rules(first).strategy
+        together = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
+        others = [] if _goes_alone(queues[first]) else [queue for queue in together if not _goes_alone(queue)]
+        if strategy is Strategy.ROLLING:
+            yield from _common_part([_taken_part(queue) for queue in (queues[first], *others)], limits)
+        else:
+            yield _common_wave(queues[first], others, limits)
+
+
+def _goes_alone(queue: Sequence[Placed]) -> bool:
+    """Whether its next wave is of canaries or the control plane."""
+    wave = queue[0]
+    return wave.part.endswith(f", {CANARY}") or any(piece.control_plane for piece in wave.pieces)
+
+
+def _taken_part(queue: list[Placed]) -> list[Placed]:
+    """The waves of the part that is next, taken off the queue."""
+    part = _part_ahead(queue)
+    del queue[: len(part)]
+    return part
+
+
+def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Placed]:
+    """The parts as one, in which nodes of all follow one another."""
+    if len(parts) > 1:
+        title = "; ".join(part[0].part for part in parts)
+        parts = [[replace(wave, part=title, most=limits.size) for wave in part] for part in parts]
+    while filled := [part for part in parts if part]:
+        yield _common_wave(filled[0], filled[1:], limits)
+
+
+def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Limits) -> Placed:
+    """The next wave of the queue with those nodes of the others' next that may be away beside it."""
+    wave = queue.pop(0)
+    for other in others:
+        wave = _with_company(wave, other, limits)
+    return wave
+
+
+def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
+    """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
+    title, pieces = queue[0], wave.pieces
+    for place, head in enumerate(_part_ahead(queue)):
+        if len(pieces) >= limits.size:
+            break
+        pieces, staying = joining(pieces, head.pieces, limits)
+        queue[place] = replace(head, pieces=tuple(staying))
+    queue[:] = [other for other in queue if other.pieces]
+    if len(pieces) == len(wave.pieces):
+        return wave
+    part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
+    rounds = max(limits.rounds.values(), default=1)
+    return as_played(replace(wave, part=part, why=_TOGETHER, most=limits.size, rounds=rounds), pieces, limits)
+
+
+def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:
+    return [wave for wave in queue if wave.part == queue[0].part]

@@ -1,0 +1,191 @@
+"""Rolling on: a part of the rollout as one wave whose nodes begin as soon as others are back.
+
+Waves say which nodes may be away together by listing them; here any set may come about that holds no more of anything
+than there is. What each node holds stands in the plan, so that whoever carries it out, from whatever machine, lets the
+same sets be in flight. That pods find places beside all of them is tried with the worst of each group of nodes that
+certain pods are bound to: those that have the most to move.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import nlargest
+from itertools import groupby
+from statistics import median
+
+from rollout.model.cluster import Pod
+from rollout.model.plan import Rolling
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.layout.sharing import Limits
+from rollout.planning.layout.waves import ALONE, Placed, Reason, noted
+
+_ROOM = ("room:cpu", "room:memory", "room:pods")
+# So many times as long as the median takes a slow node.
+_SLOW = 2
+_NOTHING: Mapping[str, int] = {}
+
+
+def together(rules: Rolling, names: Iterable[str]) -> list[str]:
+    """As many of these nodes, in their order, as may be in flight at once."""
+    used, going = Counter[str](), list[str]()
+    for name in names:
+        if len(going) >= rules.in_flight:
+            break
+        needs = rules.holds.get(name, _NOTHING)
+        if not _is_barred(rules, used, needs):
+            going.append(name)
+            used.update(needs)
+    return going
+
+
+def candidates(
+    rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
+) -> Iterator[str]:
+    """Those of the waiting of which the next may be taken to begin beside those in flight, in the plan's order.
+
+    `order` has all nodes by place. A node that may not begin holds nobody up, until as many as may be in flight have
+    passed it: then all that it needs is kept for it. One that holds too much alone goes alone.
+    """
+    if len(in_flight) >= rules.in_flight:
+        return
+    used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
+    for place, node in enumerate(waiting):
+        needs = rules.holds.get(node, _NOTHING)
+        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
+            yield node
+        elif begun - (order[node] - place) >= rules.in_flight:  # of those that have begun, the others come before it
+            kept.update(needs)
+
+
+def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for node in in_flight:
+        used.update(rules.holds.get(node, _NOTHING))
+    return used
+
+
+def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]) -> bool:
+    """Whether there is too little left of anything that others have taken of."""
+    return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
+
+
+def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+    """The waves of each part of the rollout as one whose nodes follow one another, in the order of those waves."""
+    parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
+    return tuple(_rolled(part, limits) for part in parts)
+
+
+def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
+    first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
+    # However the waves were packed: to begin early costs no time here, for permits go to the nodes that end first.
+    holds: dict[str, dict[str, int]] = {}
+    for piece in pieces:
+        room = zip(_ROOM, piece.weight, strict=False)
+        holds[piece.name] = {**limits.use(piece.load, piece.holds), **{key: need for key, need in room if need}}
+    capacity = {**limits.capacity, **dict(zip(_ROOM, limits.room, strict=False))}
+    scarce = _scarce(holds.values(), capacity, first.most)
+    kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
+    rules = Rolling(
+        min(first.most, len(pieces)),
+        capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
+        holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
+    )
+    refused = {name: why for wave in part for name, why in wave.refused.items()}
+    return Placed(pieces, first.part, _why(rules), most=first.most, rounds=first.rounds, refused=refused, rolling=rules)
+
+
+def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
+    """What so many nodes could take too much of."""
+    needs: dict[str, list[int]] = defaultdict(list)
+    for taken in holds:
+        for key, need in taken.items():
+            needs[key].append(need)
+    return {
+        key
+        for key, amounts in needs.items()
+        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0)
+    }
+
+
+def _why(rules: Rolling) -> Reason:
+    return noted(f"the next begins as soon as one of {rules.in_flight} is back") if rules.in_flight > 1 else ALONE
+
+
+def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:
+    """The same, those first that take much longer than most: begun last, one of them would run on alone."""
+    if not seconds:
+        return seconds
+    much = _SLOW * median(seconds.values())
+    return dict(sorted(seconds.items(), key=lambda item: -item[1] if item[1] >= much else 0))
+
+
+Leaving = Mapping[str, Sequence[Pod]]
+
+
+def _matching(names: Iterable[str], leaving: Leaving, scheduler: Scheduler) -> Iterable[frozenset[str]]:
+    """The nodes that the pods of these could go to, once for all pods of the same demands."""
+    matching = (scheduler.nodes_for(pod) for name in names for pod in leaving.get(name, ()))
+    return {id(nodes): nodes for nodes in matching}.values()
+
+
+def uncrowded(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> Placed:
+    """The wave with rules under which its pods find places; `scheduler` are as before the rollout, and stay so."""
+    if wave.rolling is None or wave.rolling.in_flight == 1:
+        return wave
+    rules = wave.rolling
+    for number, members in enumerate(_bound_together(wave, leaving, scheduler), start=1):
+        rules = _kept_apart(rules, f"place:pods-{number}", members, leaving, scheduler)
+    return replace(wave, rolling=rules)
+
+
+def _bound_together(wave: Placed, leaving: Leaving, scheduler: Scheduler) -> list[list[str]]:
+    """The nodes of the wave that pods with the same demands leave, or can go to."""
+    order = {name: place for place, name in enumerate(wave.names)}
+    groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, scheduler))
+    return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
+
+
+def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, scheduler: Scheduler) -> Rolling:
+    crowd = _Crowd(rules, members, leaving, scheduler)
+    worst = crowd.worst
+    most = bisect_left(range(2, len(worst) + 1), 1, key=lambda size: int(not crowd.fits(worst[:size]))) + 1
+    if most >= len(worst):
+        return rules
+    holds = {**rules.holds, **{name: {**rules.holds.get(name, {}), key: 1} for name in members}}
+    return replace(rules, capacity={**rules.capacity, key: most}, holds=holds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Nodes whose pods compete for the same places."""
+
+    rules: Rolling
+    members: Sequence[str]
+    leaving: Leaving
+    scheduler: Scheduler
+
+    @property
+    def worst(self) -> list[str]:
+        """As many as may be in flight together, those with the most to move first."""
+        return together(self.rules, sorted(self.members, key=self._much, reverse=True))
+
+    def _much(self, name: str) -> tuple[int, int]:
+        pods = self.leaving.get(name, ())
+        return sum(pod.requests.cpu_milli for pod in pods), sum(pod.requests.memory for pod in pods)
+
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether all pods that would find a place from their node alone do so while all of these are away."""
+        homes = [(name, pod) for name in names for pod in self.leaving.get(name, ())]
+        homeless = self._homeless(names, homes)
+        return not any(self._fits_alone(name, pod) for name, pod in homeless)
+
+    def _homeless(self, names: Sequence[str], homes: Sequence[tuple[str, Pod]]) -> list[tuple[str, Pod]]:
+        self.scheduler.close(names)
+        with self.scheduler.departed(homes) as targets:
+            return [(name, pod) for name, pod in homes if not targets[pod.uid]]
+
+    def _fits_alone(self, name: str, pod: Pod) -> bool:
+        """With all that leaves its node with it."""
+        own = [(name, other) for other in self.leaving.get(name, ())]
+        return (name, pod) not in self._homeless((name,), own)

@@ -1,0 +1,289 @@
+"""What nodes that are away together share: budgets as rates, owners without a budget, and room.
+
+An evicted pod gives its permit back once its replacement is ready. So the drains of a wave are played through every
+budget: pod after pod, as many at a time as it allows, the nodes that are nearest to being empty first. An owner whose
+pods no budget covers is treated like a budget that allows all replicas but one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rollout.model.cluster import Node, Pod
+from rollout.model.demand import takes_pods
+from rollout.model.plan import PlanWarning, WarningKind
+from rollout.planning.drain.budgets import BudgetIndex, Load
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.drain.verdicts import is_replaced
+
+# Nobody waits longer than that many turns for a budget, even where no deadline ends a drain.
+_MOST_ROUNDS = 1000
+
+
+Weight = tuple[int, ...]
+"""What taking one node away costs of the room of the whole: the pods it sends elsewhere, and its own free room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
+
+    `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `ending`
+    is the seconds that the slowest of them takes to end. `price` is how many pods its drain
+    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
+    of its nodes takes one: see `pool_key`.
+    """
+
+    name: str
+    group: str
+    control_plane: bool
+    load: Load
+    weight: Weight = ()
+    holds: Load = field(default_factory=dict)
+    ending: int = 0
+    price: tuple[int, int] = (0, 0)
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a budget lets pods go: `permits` at a time, each away until its replacement is ready.
+
+    All else is seconds: `ending` until a pod is gone, `turn` until its replacement is ready. `margin` is by how many
+    more a turn may take where only the past speaks for its being shorter than assumed: no drain may run into its
+    deadline for that. `spacing` is how far apart permits come back that were used together.
+    """
+
+    permits: int
+    ending: int
+    turn: int
+    margin: int = 0
+    spacing: int = 0
+
+    def seconds(self, pods: int, held: int = 0) -> int:
+        """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
+        if pods + held <= self.permits:
+            return self.ending  # as mostly, and asked for many thousand times
+        return self.ending + self.ready(max(0, pods - max(1, self.permits - held)), held)
+
+    def ready(self, pods: int, held: int = 0) -> int:
+        """How long it takes until the replacements of so many pods are ready, and their permits back."""
+        if not pods:
+            return 0
+        rounds = -(-pods // max(1, self.permits - held))
+        return max(rounds * self.turn, self.turn + (pods - 1) * self.spacing)
+
+    def rounds_within(self, seconds: float) -> int:
+        """How often its permits may be given anew within so many seconds; at least once."""
+        turn = max(1, self.turn + self.margin)
+        rounds = int((seconds - self.ending) // turn) + 1
+        if self.spacing:
+            pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))
+            rounds = min(rounds, pods // max(1, self.permits))
+        return min(_MOST_ROUNDS, max(1, rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of all budgets that drains meet. `patience`: the most seconds that a drain may take in company.
+
+    `between` is what each wave takes besides its drains, in seconds.
+    """
+
+    by_key: Mapping[str, Rate] = field(default_factory=dict)
+    patience: float = 0.0
+    between: int = 0
+
+    def rounds(self) -> Mapping[str, int]:
+        """How often each budget's permits may be given within the patience."""
+        return {key: rate.rounds_within(self.patience) for key, rate in self.by_key.items()}
+
+    def drain(self, nodes: Iterable[Piece]) -> int:
+        """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
+        side_by_side = list(nodes)
+        longest = max((node.ending for node in side_by_side), default=0)
+        load, holds = sum_of(node.load for node in side_by_side), sum_of(node.holds for node in side_by_side)
+        return self._lasting(load, holds, longest)
+
+    def drain_alone(self, node: Piece) -> int:
+        """When this node is empty with no other beside it."""
+        return self._lasting(node.load, node.holds, node.ending)
+
+    def _lasting(self, load: Mapping[str, int], holds: Mapping[str, int], ending: int) -> int:
+        """How long it takes until all of these pods are gone, of which the slowest takes so long to end."""
+        seconds, by_key = ending, self.by_key
+        for key, need in load.items():
+            if (rate := by_key.get(key)) is None:
+                continue
+            if need <= rate.permits:
+                waited = rate.ending
+            else:
+                held = holds.get(key, 0)
+                waited = rate.seconds(need - held, held) if need > held else rate.ending
+            seconds = max(seconds, waited)
+        return seconds
+
+    def price(self, nodes: Sequence[Piece]) -> tuple[str, int]:
+        """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
+        users, load = Counter(key for node in nodes for key in node.load), sum_of(node.load for node in nodes)
+        shared = (key for key, number in users.items() if number > 1)
+        seconds = {key: rate.seconds(load[key]) for key in shared if (rate := self.by_key.get(key))}
+        if not seconds:
+            return "", 0
+        more = self.drain(nodes) - max(map(self.drain_alone, nodes))
+        return min(seconds, key=lambda key: (-seconds[key], key)), more
+
+
+NO_RATES = Rates()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a group may hold: `size` nodes, of each budget what it allows, and of weight in each dimension `room`.
+
+    A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
+    `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
+    until it is back is away in all of these rounds. `rates` says how long they take. `_variants` remembers limits that
+    were made from these: every wave asks for them, and a large cluster has many budgets.
+    """
+
+    size: int
+    allowed: Mapping[str, int]
+    room: Weight = ()
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    rates: Rates = NO_RATES
+    _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def up_to(self, rounds: int) -> "Limits":
+        """The same with at most so many rounds of each budget."""
+        key = "rounds", rounds
+        if key not in self._variants:
+            fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
+            self._variants[key] = replace(self, rounds=fewer)
+        return self._variants[key]
+
+    def with_patience(self, factor: float) -> "Limits":
+        """The same where drains may take so many times as long in company."""
+        key = "patience", factor
+        if key not in self._variants:
+            rates = replace(self.rates, patience=self.rates.patience * factor)
+            self._variants[key] = replace(self, rounds=rates.rounds(), rates=rates)
+        return self._variants[key]
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """What a group may use of each budget, all rounds together."""
+        if not self._capacity:
+            self._capacity.update({key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()})
+        return self._capacity
+
+    def use(self, load: Load, holds: Load) -> Load:
+        """What a node uses of that: what it holds counts in every round."""
+        if not holds:
+            return load
+        held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
+        return {**load, **{key: load[key] + more for key, more in held.items()}}
+
+    def admits(self, budget: str, used: int, need: int) -> bool:
+        """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
+        return used == 0 or used + need <= self.allowed.get(budget, 0) * self.rounds.get(budget, 1)
+
+    def has_room(self, used: Weight, more: Weight) -> bool:
+        """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
+        return not any(used) or all(
+            filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
+        )
+
+
+def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    """Several loads in one; a Counter's own `update` takes three times as long."""
+    total: dict[str, int] = {}
+    for load in loads:
+        for key, need in load.items():
+            total[key] = total.get(key, 0) + need
+    return total
+
+
+_COMMON = ("Job",)
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Owners without a budget: how many replicas of each may go at once, and what each node's drain takes of them."""
+
+    allowed: Mapping[str, int]
+    loads: Mapping[str, Load]
+
+    @classmethod
+    def of(cls, leaving: Mapping[str, Sequence[Pod]], pods: Iterable[Pod], index: BudgetIndex | None) -> "Owners":
+        """The owners of the pods that leave; without an index no pod has a budget."""
+        replicas = Counter(_key(pod) for pod in pods if _counts(pod))
+        loads: dict[str, Counter[str]] = {
+            node: Counter(_key(pod) for pod in pods_leaving if _counts(pod) and not (index and index.covering(pod)))
+            for node, pods_leaving in leaving.items()
+        }
+        leave: Counter[str] = Counter()
+        for load in loads.values():
+            leave.update(load)
+        last = {owner: count - 1 for owner, count in replicas.items() if count > 1 and leave[owner] >= count}
+        limited = {node: {key: need for key, need in load.items() if key in last} for node, load in loads.items()}
+        return cls(last, limited)
+
+    def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
+        """Owners that have all their replicas on this one node."""
+        return tuple(
+            PlanWarning(
+                node,
+                owner,
+                f"all its {need} pods are on this node, and no budget keeps them from leaving at once: spread them, or "
+                "give it a budget",
+                WarningKind.ALL_REPLICAS,
+            )
+            for owner, need in sorted(self.loads.get(node, {}).items())
+            if need > self.allowed[owner]
+        )
+
+
+def is_owner(key: str) -> bool:
+    """Whether a key of a load is an owner's, rather than a budget's."""
+    return key.count("/") > 1
+
+
+def _counts(pod: Pod) -> bool:
+    """Whether it is one of an owner's replicas that serve."""
+    return is_replaced(pod) and pod.ready and pod.owner is not None and pod.owner.kind not in _COMMON
+
+
+def _key(pod: Pod) -> str:
+    owner = pod.owner
+    return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
+
+
+def free_room(scheduler: Scheduler) -> Weight:
+    """What is free on all the nodes that take pods of any kind: CPU in thousandths, memory in bytes, pods."""
+    shared = [free for free in scheduler.nodes.values() if takes_pods(free.node) and not _kept_apart(free.node)]
+    return (
+        sum(max(0, free.cpu) for free in shared),
+        sum(max(0, free.memory) for free in shared),
+        sum(max(0, free.pods) for free in shared),
+    )
+
+
+def weight_of(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Weight:
+    """What taking a node away costs of that: what its pods ask of other nodes, and its own free room."""
+    if _kept_apart(node):
+        return (0, 0, 0)
+    scheduler.close((node.name,))
+    free, moving = scheduler.nodes[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
+    own = (free.cpu, free.memory, free.pods) if takes_pods(node) else (0, 0, 0)
+    return (
+        max(0, own[0]) + sum(pod.requests.cpu_milli for pod in moving),
+        max(0, own[1]) + sum(pod.requests.memory for pod in moving),
+        max(0, own[2]) + len(moving),
+    )
+
+
+def _kept_apart(node: Node) -> bool:
+    """Whether taints keep it for pods of its own, which the common room says nothing about."""
+    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)

@@ -1,0 +1,1 @@
+"""The plan: made, explained, written down, held against the cluster, and gone on with."""

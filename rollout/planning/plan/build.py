@@ -1,0 +1,384 @@
+"""From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
+
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import HostObservation, ProbeFailure
+from rollout.model.own_node import OwnNode
+from rollout.model.plan import (
+    FORMAT_VERSION,
+    Blocker,
+    BlockerKind,
+    Exclusion,
+    ExclusionReason,
+    PlannedNode,
+    PlanSummary,
+    PlanWarning,
+    RolloutPlan,
+    TimeEstimate,
+    WarningKind,
+    Wave,
+)
+from rollout.model.policy import Policy, Selection, Strategy
+from rollout.model.quantity import LONGEST, Duration
+from rollout.model.text import counted, natural_key, shortened
+from rollout.planning.drain.budgets import BudgetIndex
+from rollout.planning.drain.forecast import Drainable, DrainForecaster
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
+from rollout.planning.eligibility.control_plane import ControlPlane
+from rollout.planning.eligibility.memory import Rules, memory_warnings
+from rollout.planning.eligibility.pools import Pools, pools_of
+from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
+from rollout.planning.layout.fitting import Foresight, fitted
+from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
+from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
+from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
+from rollout.planning.layout.waves import Layout, Placed
+from rollout.planning.plan.document import identify
+from rollout.planning.play.pace import NO_PAST, Pace, Past, past_run
+from rollout.planning.play.simulation import Simulator, slowest_ending, timeout
+
+_DEFERRED = ExclusionReason.DEFERRED
+_NAMED_USERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
+
+    `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
+    `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
+    `retried` are nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin.
+    """
+
+    snapshot: ClusterSnapshot
+    observations: Mapping[str, HostObservation]
+    selected: tuple[str, ...]
+    selection: Selection
+    policy: Policy
+    created_at: datetime
+    past: Past = NO_PAST
+    own_node: OwnNode | None = None
+    unattended: bool = False
+    retried: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+
+    @property
+    def remembering(self) -> Rules:
+        """By what the memory is judged."""
+        policy, limit = self.policy, self.policy.failures_allowed(len(_chosen(self)))
+        return Rules(self.snapshot.read_at, limit, policy.include_held, self.unattended, self.retried)
+
+    @property
+    def pools(self) -> Pools:
+        """Whose rules hold for which node."""
+        return pools_of(self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a plan says, and what it was decided by."""
+
+    inputs: PlanInputs
+    drainable: Mapping[str, Drainable]
+    exclusions: tuple[Exclusion, ...]
+    start_blockers: tuple[Blocker, ...]
+    limits: Limits
+    layout: Layout
+    owners: Owners
+    foresight: Foresight
+    simulator: Simulator
+
+
+def build_plan(inputs: PlanInputs) -> RolloutPlan:
+    """Decide who takes part, in which waves, and what stands in the way."""
+    return assemble(decide(inputs))
+
+
+def decide(inputs: PlanInputs) -> Decisions:
+    """Everything that a plan says, before it is put in its form."""
+    upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
+    candidate = partial(_candidate, inputs=inputs, pools=pools, remembering=inputs.remembering)
+    candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
+    forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs)
+    if inputs.policy.skip_blocked:
+        exclusions += [_skipped(item) for item in drainable if item.blockers]
+        drainable = [item for item in drainable if not item.blockers]
+    away = _away(inputs, drainable)
+    away_limit = AwayLimit.among(inputs.policy, _chosen(inputs), inputs.snapshot.nodes)
+    left = away_limit.beside([node.name for node in away])
+    quotas = Quotas.of(pools, _chosen(inputs), left)
+    leaving = {item.node.name: item.leaving for item in drainable}
+    owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
+    pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
+    limits = quotas.within(_limits(max(1, left.most), owners, forecaster, inputs, drainable, pace))
+    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
+    index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
+    soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
+    tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
+    forecaster.scheduler.taint(tainted)
+    waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, index)
+    if any(_is_rolling(wave, pools) for wave in waves):
+        scheduler = Scheduler.of(inputs.snapshot)
+        nodes = {item.node.name: item.node for item in drainable}
+        parts = _rolled(waves, pools, limits)
+        waves = tuple(_slow_first(uncrowded(part, leaving, scheduler), limits.rates, pace, nodes) for part in parts)
+        layout = replace(layout, lower_bound=len(waves))
+    return Decisions(
+        inputs,
+        {item.node.name: item for item in drainable},
+        _in_pools(exclusions, candidates, pools),
+        (
+            *(_rival_blockers(inputs) if drainable else ()),
+            *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
+        ),
+        limits,
+        replace(layout, waves=waves),
+        owners,
+        foresight,
+        _simulator(inputs, pace, limits, index, drainable, tainted),
+    )
+
+
+def _simulator(
+    inputs: PlanInputs,
+    pace: Pace,
+    limits: Limits,
+    index: BudgetIndex,
+    drainable: Sequence[Drainable],
+    tainted: Sequence[str],
+) -> Simulator:
+    nodes = {item.node.name: item.node for item in drainable}
+    leaving = {item.node.name: item.leaving for item in drainable}
+    return Simulator(inputs.snapshot, inputs.policy, inputs.pools, pace, limits.rates, index, nodes, leaving, tainted)
+
+
+def _slow_first(part: Placed, rates: Rates, pace: Pace, nodes: Mapping[str, Node]) -> Placed:
+    """A part that rolls, with those nodes first that are away for much longer than most."""
+    if part.rolling is None:
+        return part
+    reboot, pieces = pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
+    seconds = {
+        name: rates.drain_alone(piece) + max(reboot, round(past_run(nodes[name]) or 0))
+        for name, piece in pieces.items()
+    }
+    return replace(part, pieces=tuple(pieces[name] for name in slow_first(seconds)))
+
+
+def _is_rolling(wave: Placed, pools: Pools) -> bool:
+    """Whether the pool whose nodes it has rolls; where it has those of several, all of them do."""
+    return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
+
+
+def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits) -> Iterator[Placed]:
+    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
+        group = list(alike)
+        yield from rolled(group, limits) if is_rolling else group
+
+
+def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
+    """The exclusions by node, each with its pool."""
+    labels = {candidate.node.name: candidate.node.labels for candidate in candidates}
+    named = (replace(entry, pool=pools.of(labels[entry.node])) for entry in exclusions)
+    return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
+
+
+def assemble(decisions: Decisions) -> RolloutPlan:
+    """The decisions as a plan."""
+    inputs, items = decisions.inputs, decisions.drainable.values()
+    waves, estimate = _waves(decisions)
+    warnings = [
+        warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
+    ]
+    planned = [node for wave in waves for node in wave.nodes]
+    remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
+    logged_in = _login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
+    draft = RolloutPlan(
+        format_version=FORMAT_VERSION,
+        plan_id="",
+        created_at=inputs.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        cluster=inputs.snapshot.identity,
+        selection=inputs.selection,
+        policy=inputs.policy,
+        waves=waves,
+        excluded=decisions.exclusions,
+        blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
+        warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in),
+        summary=_summary(waves, decisions.layout.lower_bound),
+        estimate=estimate,
+    )
+    return replace(draft, plan_id=identify(draft))
+
+
+def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
+    nodes = [node for wave in waves for node in wave.nodes]
+    pods = sum(node.evict for node in nodes)
+    return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
+
+
+def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
+    """The pods without a place for the while, and their budgets, without those for which a blocker says so already."""
+    blocked = {
+        (item.node.name, key)
+        for item in decisions.drainable.values()
+        if item.blockers
+        for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
+    }
+    return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
+
+
+def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
+    layout = decisions.layout.waves
+    untimed = [
+        Wave(index, _nodes(placed, decisions), placed.because, placed.note)
+        for index, placed in enumerate(layout, start=1)
+    ]
+    return decisions.simulator.timed(untimed, layout)
+
+
+def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:
+    arrivals = decisions.foresight.arrivals
+    return tuple(
+        decisions.drainable[piece.name].planned(arrivals.get(piece.name, 0), piece.pool) for piece in placed.pieces
+    )
+
+
+def _away(inputs: PlanInputs, drainable: Sequence[Drainable]) -> tuple[Node, ...]:
+    """Nodes that use up `--max-unavailable` whatever the rollout does: those that it takes itself do not."""
+    taken = inputs.begun.union(item.node.name for item in drainable)
+    return tuple(node for node in inputs.snapshot.nodes if is_away(node) and node.name not in taken)
+
+
+def _selected_nodes(inputs: PlanInputs) -> list[Node]:
+    names = set(inputs.selected)
+    return sorted(
+        (node for node in inputs.snapshot.nodes if node.name in names),
+        key=lambda node: natural_key(node.name),
+    )
+
+
+def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rules, upgraded_by: str) -> Candidate:
+    rules, seen = pools.rules_for(node.labels), inputs.observations.get(node.name)
+    memory, own = inputs.snapshot.memory, inputs.own_node
+    return Candidate(node, seen, rules, inputs.selection, upgraded_by, memory, remembering, own)
+
+
+def _forecasts(
+    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
+) -> list[Drainable]:
+    snapshot = inputs.snapshot
+    waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
+    forecasts = (
+        waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
+        for candidate in candidates
+        if candidate.node.name not in excluded and candidate.facts is not None
+    )
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
+    return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
+
+
+def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
+    return dict.fromkeys(candidate.policy.drain.timeout for candidate in candidates)
+
+
+def _skipped(item: Drainable) -> Exclusion:
+    first = item.blockers[0]
+    return Exclusion(
+        item.node.name, ExclusionReason.BLOCKED, f"left out by --skip blocked: {first.object} {first.message}"
+    )
+
+
+def _chosen(inputs: PlanInputs) -> list[Node]:
+    """The nodes that percentages are of."""
+    return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
+
+
+def _limits(
+    size: int,
+    owners: Owners,
+    forecaster: DrainForecaster,
+    inputs: PlanInputs,
+    drainable: Sequence[Drainable],
+    pace: Pace,
+) -> Limits:
+    rates = _rates(inputs, forecaster, drainable, pace)
+    allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
+    if not forecaster.by_rate:
+        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates=rates)
+    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates.rounds(), rates)
+
+
+def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
+    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost.
+
+    Of several pools' the shortest, for what one node waits any other may have to.
+    """
+    policy, graces = inputs.policy, dict[str, int]()
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
+    for item in drainable:
+        for key, grace in item.graces.items():
+            graces[key] = max(grace, graces.get(key, 0))
+        for key, owners in item.owners.items():
+            kinds[key].update(owners)
+    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
+    rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
+    delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
+    between = pace.between(policy.gates.soak + delays)
+    patience = min((timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
+    return Rates(rates, patience / 2, between)
+
+
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, pace: Pace) -> Piece:
+    name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
+    return Piece(
+        name,
+        item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
+        is_control_plane(item.node, policy),
+        sum_of((item.load, own)),
+        weight_of(item.node, item.leaving, forecaster.scheduler),
+        sum_of((item.holds, own)),
+        slowest_ending((item.leaving,), policy.drain, pace),
+        _price(item, policy),
+    )
+
+
+def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
+    """What a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    if not policy.prefer_no_schedule_taint:
+        return 0, 0
+    return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
+
+
+def _rival_blockers(inputs: PlanInputs) -> Iterator[Blocker]:
+    coordinators = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
+    return (Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators)
+
+
+def _login_warnings(
+    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation], longest: Duration
+) -> Iterator[PlanWarning]:
+    """One for each of these nodes that has any; `longest` is how long they are waited for, 0 where they are not."""
+    remedy = (
+        f"waited for up to {longest} (reboot.wait-for-users)"
+        if longest
+        else "not waited for without reboot.wait-for-users"
+    )
+    for node in (node.name for node in planned):
+        facts = observations.get(node)
+        users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
+        if users:
+            names = shortened([str(user) for user in users], _NAMED_USERS)
+            message = f"{counted(len(users), 'user')} logged in ({names}), {remedy}"
+            yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)

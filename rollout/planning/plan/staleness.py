@@ -1,0 +1,94 @@
+"""Whether a saved plan still describes the cluster: every difference in a sentence."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rollout.model.cluster import Node
+from rollout.model.detection import DEFAULT_SOURCES
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.planning.eligibility.pools import Pools, pools_of
+from rollout.planning.plan.build import PlanInputs
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is different now, of which node, and what differs from node to node of it; empty: of the whole cluster."""
+
+    what: str
+    detail: str = ""
+    node: str = ""
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.node}: {self.what}{detail}" if self.node else f"{self.what}{detail}"
+
+
+def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[Difference, ...]:
+    """What is different now from when the plan was made; nothing where it may run.
+
+    Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions, cordon
+    and pool. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.
+    """
+    if saved.cluster.uid != fresh.snapshot.identity.uid:
+        servers = f"{saved.cluster.server}, not {fresh.snapshot.identity.server}"
+        return (Difference("the plan is for another cluster", servers),)
+    nodes, pools = {node.name: node for node in fresh.snapshot.nodes}, pools_of(saved.policy)
+    differences = list(_membership(saved, fresh))
+    for planned in saved.nodes:
+        node = nodes.get(planned.name)
+        if node is None:
+            differences.append(Difference("the Node is gone", node=planned.name))
+        else:
+            of_node = _node_changes(planned, node, pools)
+            of_host = _host_changes(planned, fresh.observations.get(planned.name))
+            differences += [replace(change, node=planned.name) for change in (*of_node, *of_host)]
+    return tuple(differences)
+
+
+def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[Difference]:
+    planned = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
+    for name in sorted(set(fresh.selected) - planned):
+        yield Difference("a Node that is not in the plan", node=name)
+
+
+def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[Difference]:
+    if (pool := pools.of(node.labels)) != planned.pool:
+        yield Difference(f"it was in the pool {planned.pool}, and is in {pool} now")
+    if node.uid != planned.node_uid:
+        yield Difference("the Node was deleted and created again")
+    if node.unschedulable and not planned.cordoned:
+        yield Difference("it has been cordoned since")
+    if not node.unschedulable and planned.cordoned:
+        yield Difference("it was cordoned then, and is not now")
+
+
+def _host_changes(planned: PlannedNode, observation: HostObservation | None) -> Iterator[Difference]:
+    if observation is None:
+        yield Difference("its host is no longer known")
+    elif isinstance(observation, ProbeFailure):
+        yield Difference(f"its host could not be probed: {observation.message}")
+    else:
+        yield from _fact_changes(planned, observation)
+
+
+def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[Difference]:
+    if facts.boot_id != planned.boot_id:
+        yield Difference("the host has rebooted since", f"boot id {planned.boot_id} then, {facts.boot_id} now")
+    if planned.machine_id not in ("", facts.machine_id):
+        machines = f"machine id {planned.machine_id} then, {facts.machine_id} now"
+        yield Difference("its host is another machine", machines)
+    if facts.running_version != planned.running_version:
+        yield Difference(f"it ran {planned.running_version}, and runs {facts.running_version} now")
+    detection = facts.detection
+    if detection.needs_reboot != planned.staged:
+        yield Difference("an update has been staged since" if not planned.staged else _gone(planned))
+    elif planned.staged and detection.version != planned.staged_version:
+        before, now = planned.staged_version or "an unknown version", detection.version or "an unknown version"
+        yield Difference(f"{before} was staged, and {now} is now")
+
+
+def _gone(planned: PlannedNode) -> str:
+    if planned.detected_by in {(), DEFAULT_SOURCES}:
+        return "its staged update is gone"
+    return f"it needs no reboot any more by {', '.join(planned.detected_by)}"

@@ -1,0 +1,1 @@
+"""The rollout played in time, at the pace of past runs."""

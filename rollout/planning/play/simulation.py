@@ -1,0 +1,340 @@
+"""The rollout played in time: its waves from what past runs took, on the room that the cluster has.
+
+Who goes where, which pods find a place and which wait, and what therefore holds nodes up depends on when each thing
+happens; so all of it is played together, nodes and pods, by the rules of those who carry it out. What no run has told
+yet is assumed, and generously: pods use all of their grace.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.plan import Estimate, Rolling, TimeEstimate, Wave
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.quantity import LONGEST
+from rollout.planning.drain.budgets import BudgetIndex
+from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.eligibility.pools import Pools
+from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.sharing import Rates
+from rollout.planning.layout.waves import Placed
+from rollout.planning.play.pace import Pace, past_run
+from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
+
+# So often is a rollout played that a scheduler's choice between equal nodes may change, as long as there is so little
+# to play: pods times nodes.
+_DRAWS = 9
+_MANY = 50_000
+# As a share of the whole.
+_WORTH_TELLING = 0.1
+
+
+def timeout(rules: Policy) -> int:
+    """The most seconds that a drain may take."""
+    return round(rules.drain.timeout) or LONGEST
+
+
+def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
+    """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
+    known, strange = [0], list[int]()
+    for pods in nodes:
+        graces = [rules.grace_of(pod.grace_period) for pod in pods if not _is_known(pod, pace)]
+        strange += [max(graces)] if graces else []
+        tellers = {
+            pod.owner.uid: rules.grace_of(pod.grace_period) for pod in pods if pod.owner and _is_known(pod, pace)
+        }
+        known += [pace.ending_of((uid,), grace) for uid, grace in tellers.items()]
+    return max(*known, pace.ending(max(strange), len(strange)) if strange else 0)
+
+
+def _is_known(pod: Pod, pace: Pace) -> bool:
+    return pod.owner is not None and pod.owner.uid in pace.endings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTimes:
+    """When a node begins, is empty, and is back, in seconds from the beginning of the rollout."""
+
+    begin: int
+    empty: int
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedWave:
+    """When it begins, what becomes of its nodes, and when the next may begin."""
+
+    begin: int
+    nodes: Mapping[str, NodeTimes]
+    end: int
+
+    @property
+    def seconds(self) -> int:
+        """How long it takes."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`; `tainted` have the taint.
+
+    `index` knows the budgets that are asked.
+    """
+
+    snapshot: ClusterSnapshot
+    policy: Policy
+    pools: Pools
+    pace: Pace
+    rates: Rates
+    index: BudgetIndex
+    nodes: Mapping[str, Node]
+    leaving: Mapping[str, Sequence[Pod]]
+    tainted: Sequence[str]
+
+    def timed(self, waves: Sequence[Wave], layout: Sequence[Placed]) -> tuple[tuple[Wave, ...], TimeEstimate]:
+        """The waves with their times, and how long the whole is likely to take."""
+        if not waves:
+            return (), TimeEstimate()
+        if not self.pace.is_known and all(placed.rolling is None for placed in layout):
+            assumed = tuple(map(self._assumed, waves, layout))
+            return assumed, TimeEstimate(_total(assumed), self.pace.basis)
+        played = (self._play(layout, draw) for draw in range(self._draws))
+        plays = sorted((tuple(map(self._timed, waves, layout, play)) for play in played), key=_total)
+        likely, least, most = plays[len(plays) // 2], _total(plays[0]), _total(plays[-1])
+        whole = TimeEstimate(_total(likely), self.pace.basis)
+        is_open = most - least > _WORTH_TELLING * whole.seconds
+        return likely, replace(whole, at_least=least, at_most=most) if is_open else whole
+
+    @property
+    def _draws(self) -> int:
+        """How often to play it: the more there is to play, the less the draw between equal nodes decides."""
+        pods = sum(map(len, self.leaving.values()))
+        return max(1, min(_DRAWS, _MANY // max(1, pods * len(self.nodes)))) if self.pace.is_known else 1
+
+    def _play(self, layout: Sequence[Placed], draw: int) -> list[PlayedWave]:
+        """The waves one after another, with this draw between nodes that are equal to a scheduler."""
+        scheduler = Scheduler.scoring(self.snapshot, draw)
+        scheduler.taint(self.tainted)
+        residents = {name: {pod.uid: pod for pod in pods} for name, pods in self.leaving.items()}
+        permits = {key: rate.permits for key, rate in self.rates.by_key.items()}
+        flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
+        kinds = (_Together if placed.rolling is None else _Following for placed in layout)
+        runs = [kind(self, flow, placed) for kind, placed in zip(kinds, layout, strict=True)]
+        return [run.play(is_last=run is runs[-1]) for run in runs]
+
+    def _assumed(self, wave: Wave, placed: Placed) -> Wave:
+        """A wave by the rates of its budgets, where nothing is known that would be worth playing."""
+        pods = [pod for name in placed.names for pod in self.leaving.get(name, ())]
+        most = max(timeout(self.pools.rules(piece.pool)) for piece in placed.pieces)
+        drain = self.wait + min(most, max(self.rates.drain(placed.pieces), self.slowest(placed.names)))
+        reboot, soak = (
+            self.delay + self.pace.reboot(drain + self.delay, len(placed.names)),
+            round(self.policy.gates.soak),
+        )
+        starts = (
+            drain + self.pace.starting(self.policy.drain.grace_of(pod.grace_period), (pod.owner.uid,))
+            for pod in {pod.owner.uid: pod for pod in pods if pod.owner}.values()
+            if pod.owner and pod.owner.uid in self.pace.starts
+        )
+        settle = max(max(starts, default=0) - drain - reboot, self.pace.settle(pods)) if pods else 0
+        return replace(wave, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
+
+    def _timed(self, wave: Wave, placed: Placed, played: PlayedWave) -> Wave:
+        soak, times = round(self.policy.gates.soak), played.nodes.values()
+        reboot = self.pace.reboot(0, len(times)) + self.delay
+        drain = max(one.empty - one.begin for one in times)
+        if placed.rolling is None:
+            settle = max(0, played.seconds - drain - reboot - soak)
+            return replace(wave, estimate=Estimate(played.seconds, drain, reboot, settle, soak))
+        # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+        whole = max(played.seconds, self.wait + self.slowest(placed.names) + reboot)
+        begins = {name: one.begin for name, one in played.nodes.items()}
+        return replace(
+            wave, rolling=replace(placed.rolling, begins=begins), estimate=Estimate(whole, drain, reboot, 0, soak)
+        )
+
+    @property
+    def wait(self) -> int:
+        """Seconds before each drain."""
+        return round(self.policy.exclude_from_load_balancers + self.policy.courtesy.drain_delay)
+
+    @property
+    def delay(self) -> int:
+        """Seconds before each reboot."""
+        return round(self.policy.courtesy.reboot_delay)
+
+    def slowest(self, names: Sequence[str]) -> int:
+        """How many seconds the last pod of these nodes takes to end, as things are before the rollout."""
+        return slowest_ending([self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace)
+
+
+def _total(waves: Sequence[Wave]) -> int:
+    return sum(wave.estimate.seconds for wave in waves)
+
+
+class _Run:
+    """The nodes of one wave, each at its own step; `most` is how many seconds each drain may take."""
+
+    def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
+        self.simulator, self.flow, self.names, self.rules = simulator, flow, placed.names, placed.rolling or Rolling(1)
+        self._most = {piece.name: timeout(simulator.pools.rules(piece.pool)) for piece in placed.pieces}
+        self.begins, self._empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
+
+    @property
+    def now(self) -> int:
+        """Seconds since the beginning of the rollout."""
+        return self.flow.agenda.now
+
+    @property
+    def are_back(self) -> bool:
+        """Whether all of its nodes are."""
+        return len(self.back) == len(self.names)
+
+    def begin(self, name: str, ending: int, nodes: int) -> None:
+        """One of so many that go together begins; its last pod takes so many seconds `ending` at least."""
+        agenda, drains = self.flow.agenda, self.now + self.simulator.wait
+        self.begins[name] = self.now
+        emptied = partial(self._emptied, name, drains + ending, nodes)
+        agenda.at(drains, lambda: self.flow.drain(name, emptied))
+        agenda.at(drains + self._most[name], lambda: self._give_up(name, emptied))
+
+    def _give_up(self, name: str, emptied: Action) -> None:
+        if name not in self._empty:
+            self.flow.give_up(name)
+            emptied()
+
+    def _emptied(self, name: str, earliest: int, nodes: int) -> None:
+        """It is empty, unless it was given up before."""
+        if name in self._empty:
+            return
+        begin, simulator = self.begins[name], self.simulator
+        latest = begin + simulator.wait + self._most[name]
+        self._empty[name] = empty = min(max(self.now, earliest), latest)
+        rebooting = empty + simulator.delay
+        back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
+        self.flow.agenda.at(max(back, self.soonest(name)), lambda: self.give_back(name))
+
+    def soonest(self, name: str) -> int:
+        """When it is back at the soonest."""
+        return self.begins[name]
+
+    def give_back(self, name: str) -> None:
+        """It is back: pods may go there."""
+        self.back[name] = self.now
+        self.flow.open(name)
+
+    def played(self, begin: int, end: int) -> PlayedWave:
+        """What came of it."""
+        times = {name: NodeTimes(self.begins[name], self._empty[name], self.back[name]) for name in self.names}
+        return PlayedWave(begin, times, end)
+
+    def pods(self, name: str) -> list[Pod]:
+        """What is on one of its nodes."""
+        return list(self.flow.residents.get(name, {}).values())
+
+
+class _Together(_Run):
+    """Nodes side by side; the next wave begins once all pods are as well as before."""
+
+    def play(self, *, is_last: bool) -> PlayedWave:
+        """Play it; behind the last wave the rollout does not wait for settling."""
+        begin, names, agenda, simulator = self.now, self.names, self.flow.agenda, self.simulator
+        pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(simulator.policy.gates.soak)
+        self.flow.close(names)
+        slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
+        for name in names:
+            self.begin(name, slowest, len(names))
+        agenda.run(lambda: self.are_back)
+        if is_last:
+            return self.played(begin, self.now + soak)
+        back, moved = self.now, [pod for there in pods for pod in there]
+        agenda.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
+        agenda.pass_until(back + simulator.pace.settle(moved) if moved else back)
+        agenda.pass_until(self.now + soak)
+        return self.played(begin, self.now)
+
+
+class _Following(_Run):
+    """Nodes that follow one another: the next begins once the cluster has settled from one.
+
+    `_before` is how many pods of its owners were away when each in flight began, by owner, `_befores` the same by owner
+    and node; `_away` has, by owner, the nodes in flight and not back that had ready pods of it. `_unsettled` has those
+    that are back and wait, by the owner of which too few pods are ready.
+    """
+
+    def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
+        super().__init__(simulator, flow, placed)
+        self._order = {name: place for place, name in enumerate(self.names)}
+        self._waiting = list(self.names)
+        self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
+        self._befores: dict[str, dict[str, int]] = defaultdict(dict)
+        self._away: dict[str, set[str]] = defaultdict(set)
+        self._unsettled: dict[str, list[str]] = defaultdict(list)
+
+    def play(self, *, is_last: bool) -> PlayedWave:
+        """Play it; behind the last node the rollout does not wait for settling."""
+        begin = self.now
+        self.flow.on_ready = self._look_again
+        self._admit()
+        self.flow.agenda.run(lambda: self.are_back and (is_last or not self._before))
+        return self.played(begin, self.now)
+
+    def soonest(self, name: str) -> int:
+        """A host may boot more slowly than most."""
+        return self.begins[name] + round(past_run(self.simulator.nodes[name]) or 0)
+
+    def give_back(self, name: str) -> None:
+        """It is back, and keeps its place until the cluster has settled from it."""
+        super().give_back(name)
+        for owner in self._before[name]:
+            self._away[owner].discard(name)
+        agenda = self.flow.agenda
+        agenda.at(self.now + self._floor[name], lambda: self._look(name))
+        agenda.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
+
+    def _admit(self) -> None:
+        while name := next(candidates(self.rules, self._order, self._waiting, self._before), None):
+            self._waiting.remove(name)
+            self._begin_one(name)
+
+    def _begin_one(self, name: str) -> None:
+        pods, away, simulator = self.pods(name), self.flow.away, self.simulator
+        self._before[name] = before = {
+            owner: min((away[owner], *self._befores[owner].values())) for owner in self.flow.ready_on(name)
+        }
+        for owner, missing in before.items():
+            self._befores[owner][name] = missing
+            self._away[owner].add(name)
+        self._floor[name] = simulator.pace.settle(pods) if pods else 0
+        self.flow.close((name,))
+        self.begin(name, slowest_ending((pods,), simulator.policy.drain, simulator.pace), 1)
+
+    def _look_again(self, owner: str) -> None:
+        """A pod of this owner is ready."""
+        for name in self._unsettled.pop(owner, ()):
+            self._look(name)
+
+    def _look(self, name: str) -> None:
+        """Free its place where the cluster has settled from it."""
+        if name not in self._before:
+            return
+        owner = next((owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None)
+        if owner is None:
+            soaked = self.now + round(self.simulator.policy.gates.soak)
+            self.flow.agenda.at(soaked, lambda: self._free(name))
+        else:
+            self._unsettled[owner].append(name)
+
+    def _lacks(self, owner: str, was: int) -> bool:
+        """Whether more pods are away than before; what others in flight have taken is not held against it."""
+        more = self.flow.away[owner] - was
+        return more > 0 and more > sum(self.flow.taken(node, owner) for node in self._away[owner])
+
+    def _free(self, name: str) -> None:
+        before = self._before.pop(name, None)
+        if before is not None:
+            for owner in before:
+                del self._befores[owner][name]
+            self._admit()
