@@ -20,7 +20,7 @@ from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing, 
 from rollout.model.quantity import Count
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
-from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.continuation import with_earlier_exclusions, without_accepted_blockers
 from rollout.planning.plan.document import decode_plan, encode_plan
 from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
@@ -162,26 +162,6 @@ PLAN = RolloutPlan(
 )
 
 
-def test_nodes_under_way_are_the_first_wave_of_the_interrupted_run() -> None:
-    plan = joined("interrupted", (planned("a"),), PLAN)
-    assert plan.plan_id == "interrupted"
-    assert [(wave.index, [node.name for node in wave.nodes]) for wave in plan.waves] == [
-        (1, ["a"]),
-        (2, ["b"]),
-        (3, ["c"]),
-    ]
-    assert plan.waves[0].because == "begun before the interruption"
-    assert plan.summary == PlanSummary(nodes=3, waves=3, waves_lower_bound=2)
-
-
-def test_that_nodes_under_way_are_away_blocks_nothing() -> None:
-    assert joined("interrupted", (planned("a"),), PLAN).blockers == (BUDGET,)
-
-
-def test_without_nodes_under_way_only_the_id_is_taken_over() -> None:
-    assert joined("interrupted", (), PLAN) == replace(PLAN, plan_id="interrupted")
-
-
 def test_what_was_left_out_before_is_accounted_for_where_it_is_still_there() -> None:
     excluded = tuple(Exclusion(name, ExclusionReason.CORDONED, "cordoned") for name in ("b", "d", "e", "gone"))
     plan = with_earlier_exclusions(PLAN, replace(PLAN, excluded=excluded), {"b", "c", "d", "e"})
@@ -238,7 +218,7 @@ def test_a_node_that_loses_it_takes_pods_like_any_other_again() -> None:
     assert made.place(MOVING) == "w-1"
 
 
-def planned_soft_taint(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:
+def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:
     """Three nodes with 3, 1 and 2 pods, one at a time; a fourth has room, and no update."""
     pods = [
         pod(f"p-{on}-{i}", on, requests=ASKED)
@@ -252,15 +232,15 @@ def planned_soft_taint(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_the_nodes_of_fewest_pods_begin(strategy: Strategy) -> None:
-    order = [one.name for one in planned_soft_taint(spared=True, strategy=strategy).nodes]
+    order = [one.name for one in tainted_plan(spared=True, strategy=strategy).nodes]
     assert order == ["w-2", "w-3", "w-1"]
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_the_summary_counts_the_pods_and_how_often_they_move(strategy: Strategy) -> None:
     spared, moved_on = (
-        planned_soft_taint(spared=True, strategy=strategy),
-        planned_soft_taint(spared=False, strategy=strategy),
+        tainted_plan(spared=True, strategy=strategy),
+        tainted_plan(spared=False, strategy=strategy),
     )
     assert (spared.summary.pods_to_move, spared.summary.expected_evictions) == (6, 6)
     assert moved_on.summary.pods_to_move == 6

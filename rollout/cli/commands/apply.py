@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.options import YesOption
 from rollout.cli.settings.reading import Given
@@ -17,10 +18,11 @@ from rollout.cli.settings.rules import (
     selection_of,
 )
 from rollout.cli.settings.unattended import Metrics
+from rollout.model.policy import Policy
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Run
-    from rollout.model.policy import Policy
 
 FileArgument = Annotated[
     Path | None,
@@ -43,7 +45,6 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
-    from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, plan, refusals
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
@@ -76,9 +77,7 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
 
 def _ask(run: "Run") -> None:
     """Whether what was shown may be done; nothing where that is nothing."""
-    from rollout.cli import consent
     from rollout.cli.stages.plan import despite_hold
-    from rollout.model.text import counted
 
     if run.plan.waves:
         nodes = counted(run.plan.summary.nodes, "node")
@@ -87,7 +86,7 @@ def _ask(run: "Run") -> None:
         consent.ask("Mark the node under this process for the next run")
 
 
-def _refuse_rules_beside_plan(settings: Given, policy: "Policy") -> None:
+def _refuse_rules_beside_plan(settings: Given, policy: Policy) -> None:
     """`UsageError` for a rule typed beside a saved plan, which has its rules in it."""
     refuse_missing_commands(settings, policy)
     refuse_another_address(settings, policy)

@@ -10,8 +10,11 @@ from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.values import some_time
+from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode
+from rollout.model.plan import FORMAT_VERSION
 from rollout.model.quantity import Duration
+from rollout.model.text import counted, printable, shortened
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Session, Targets
@@ -52,7 +55,6 @@ def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOpti
 
 def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait: bool) -> "list[CheckResult]":
     """Return the ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
-    from rollout.cli.terminal import error_console
     from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
@@ -60,17 +62,16 @@ def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait:
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, session.selection))
     ssh = session.settings.ssh
     patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
-    results: list[CheckResult] = []
+    results: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
         for result in check_hosts(chosen, targets.observations, session.shell, patience, wait=wait):
             advance(result.node, result)
-            results.append(result)
-    return sorted(results, key=lambda result: chosen.index(result.node))
+            results[result.node] = result
+    return [results[name] for name in chosen]
 
 
 def _document(results: "list[CheckResult]") -> bytes:
     from rollout.model.json_text import json_line
-    from rollout.model.plan import FORMAT_VERSION
     from rollout.report.document_types import CheckedHost, CheckReport
 
     hosts = [
@@ -89,7 +90,6 @@ def _document(results: "list[CheckResult]") -> bytes:
 def _text(results: "list[CheckResult]") -> str:
     """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
     from rollout.gather.updates import CheckOutcome
-    from rollout.model.text import counted, printable, shortened
 
     alike: dict[tuple[str, str, str], list[str]] = {}
     for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):

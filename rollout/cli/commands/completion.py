@@ -5,6 +5,9 @@ from typing import Annotated, assert_never
 
 import typer
 
+from rollout.cli.failures import PROGRAM
+from rollout.cli.terminal import show
+
 
 class Shell(StrEnum):
     """Shells that can be completed in."""
@@ -86,16 +89,12 @@ def completion(shell: ShellArgument) -> None:
       source <(rollout completion zsh)       in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
-    from rollout.cli.terminal import show
-
     show(script_of(shell))
 
 
 def script_of(shell: Shell) -> str:
     """Return the script of a shell."""
     from typer import completion as typers
-
-    from rollout.cli.failures import PROGRAM
 
     match shell:
         case Shell.BASH:

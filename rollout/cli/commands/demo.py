@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rollout.adapters.local_files import scratch_for
+from rollout.cli import wiring
+from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.options import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
+from rollout.model.policy import Policy
+from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +52,7 @@ def demo(
       rollout demo
       rollout demo --scenario never-returns
     """
-    from rollout.cli.failures import PROGRAM
     from rollout.cli.simulated import own_path, scoreboard_text
-    from rollout.cli.terminal import show
 
     program = call.find_root().command
     planned, detecting = _own_flags(scenario)
@@ -84,8 +88,6 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from rollout.adapters.local_files import scratch_for
-
     with scratch_for("the demo"):
         # asyncssh finds out by a temporary file which libraries there are
         from rollout.lab import require_libraries
@@ -109,9 +111,7 @@ def _write_earlier_run(lab: "Lab", speed: float) -> None:
     from datetime import timedelta
 
     from rollout.adapters.journal import SUFFIX, JournalFile
-    from rollout.cli import wiring
     from rollout.lab.api.resources import NAMESPACES
-    from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
     from rollout.report.lines import RunRecord, SummaryLine, record_of
 
     begun = wiring.system_clock().now() - timedelta(days=7)
@@ -140,8 +140,6 @@ def _state(lab: "Lab") -> "Path":
 
 def _timeouts(speed: float) -> Sequence[str]:
     """Return the time-outs of a plan, as much shorter as the lab is faster."""
-    from rollout.model.policy import Policy
-
     rules = Policy()
     limits = {
         "--drain-timeout": rules.drain.timeout,
@@ -153,8 +151,6 @@ def _timeouts(speed: float) -> Sequence[str]:
 
 def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
     """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
-    from rollout.cli.failures import invoke
-
     _heading(f"$ rollout {' '.join(words)}")
     with _no_settings_of_the_user(_state(lab)):
         return invoke(program, [*words, *further, *_flags(lab)])
@@ -187,7 +183,5 @@ def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
 def _heading(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
-
-    from rollout.cli.terminal import is_forced
 
     Console(highlight=False, force_terminal=is_forced(sys.stdout)).print(Text(f"\n{text}\n", style="bold cyan"))

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, LISTING, RULES, takes
 from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster, Reboot
 from rollout.cli.settings.values import node_name, server_url
+from rollout.cli.terminal import say, show
 from rollout.errors import BlockedError, InputError, UsageError
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slots, is_fleetlock_run, is_group
+from rollout.model.text import printable
+from rollout.ports import ClusterApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rollout.model.cluster import Node
-    from rollout.model.fleetlock import Slots
-    from rollout.ports import ClusterApi
 
 _PAUSE = 0.5
 # A host that was granted a moment ago is given a minute to go down, which its server waits for.
@@ -101,7 +104,6 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
     node = node_name(node)
@@ -116,14 +118,13 @@ def release(
 class _Seen:
     """The slots, the nodes by name, and which server works on them; empty where none does."""
 
-    slots: "Slots"
+    slots: Slots
     nodes: "Mapping[str, Node]"
     server: str
 
 
 def _look(cluster: Cluster, namespace: str) -> _Seen:
     """How they stand now."""
-    from rollout.cli import wiring
     from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
@@ -134,11 +135,10 @@ def _look(cluster: Cluster, namespace: str) -> _Seen:
     return _Seen(slots, {node.name: node for node in nodes}, _server(api, namespace))
 
 
-def _server(api: "ClusterApi", namespace: str) -> str:
+def _server(api: ClusterApi, namespace: str) -> str:
     """Which FleetLock server holds the lock; empty where none does."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.lease import read_lease
-    from rollout.model.fleetlock import is_fleetlock_run
 
     lease = with_patience(lambda: read_lease(api, namespace))
     return lease.holder if is_fleetlock_run(lease.run) else ""
@@ -149,9 +149,7 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
 
     `BlockedError` where no server does it.
     """
-    from rollout.cli import wiring
     from rollout.cli.stages.gather import with_patience
-    from rollout.cli.terminal import say
     from rollout.execution.record.memory import change_slots
     from rollout.gather.cluster.slots import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
@@ -199,8 +197,6 @@ UrlOption = Annotated[
 
 
 def _checked_group(name: str) -> str:
-    from rollout.model.fleetlock import is_group
-
     if not is_group(name):
         raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
     return name
@@ -235,7 +231,6 @@ def zincati(
       rollout fleetlock zincati --url http://10.96.0.15/ \\
         --format butane > fleetlock.bu
     """
-    from rollout.cli.terminal import say, show
     from rollout.manifests.zincati import DropIn, butane, drop_in
 
     if wariness is not None and not 0 <= wariness <= 1:

@@ -9,6 +9,10 @@ import typer
 from rollout.cli.flags import CLUSTER, takes
 from rollout.cli.options import AllClustersOption, JournalOption
 from rollout.cli.settings.reading import Given
+from rollout.cli.terminal import say, show_bytes
+from rollout.errors import InputError, UsageError
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.text import printable
 
 if TYPE_CHECKING:
     from rollout.report.history import RunHistory
@@ -39,7 +43,6 @@ def history(
     """
     from rollout.adapters.journal import is_being_written
     from rollout.cli.stages.recorded import recorded_run
-    from rollout.model.plan import FORMAT_VERSION
     from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
 
     output, file = settings.output, journal or settings.output.journal
@@ -57,7 +60,6 @@ def history(
 def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list[RunHistory]":
     """Of one journal, or of those that are kept here, in the order in which they began."""
     from rollout.adapters.journal import is_being_written, read_journal
-    from rollout.errors import InputError
     from rollout.report.history import replay, with_state
 
     paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
@@ -70,10 +72,9 @@ def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list
     return sorted((entry for entry in replayed if entry.run), key=lambda entry: entry.started_at)
 
 
-def _on_cluster(settings: Given, *, everywhere: bool) -> "tuple[Path, ...]":
+def _on_cluster(settings: Given, *, everywhere: bool) -> tuple[Path, ...]:
     """Those of the cluster at hand; which one that is, and that there are others, is said."""
     from rollout.cli.stages.recorded import kept_runs
-    from rollout.cli.terminal import say
 
     kept = kept_runs(settings.cluster, everywhere=everywhere)
     if kept.where:
@@ -140,8 +141,6 @@ def report(
     """
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages.recorded import recorded_run
-    from rollout.cli.terminal import say, show_bytes
-    from rollout.model.text import printable
     from rollout.report.runs.report import report_of
 
     chosen = _format(format, out, as_json=settings.output.as_json)
@@ -157,8 +156,6 @@ def report(
 
 def _format(chosen: ReportFormat | None, out: Path | None, *, as_json: bool) -> ReportFormat:
     """Return what was asked for; `UsageError` where that is two things."""
-    from rollout.errors import UsageError
-
     if as_json and chosen not in (None, ReportFormat.JSON):
         raise UsageError(f"--format {chosen} and -o json contradict each other", hint="Drop one of the two flags.")
     if chosen or as_json:

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.options import YesOption
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Ssh
-from rollout.errors import ExitCode, InputError, UsageError
+from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
+from rollout.errors import DeclinedError, ExitCode, InputError, UsageError
+from rollout.model.host import Host
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.policy import Selection
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.adapters.ssh.host_keys import ScannedHost
     from rollout.gather.inventory.nodes import Connection
-    from rollout.model.host import Host
-    from rollout.model.policy import Selection
     from rollout.report.host_keys import HostKeyRow
 
 ListOption = Annotated[
@@ -49,7 +53,6 @@ def inventory(
     """
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import show_bytes
     from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.model.json_text import json_document
 
@@ -123,7 +126,6 @@ def known_hosts(
     """
     from rollout.adapters.ssh import host_keys
     from rollout.cli.files import check_target
-    from rollout.cli.terminal import shown_meanwhile
 
     ssh, as_json = settings.ssh, settings.output.as_json
     file = out or ssh.known_hosts
@@ -140,9 +142,8 @@ def known_hosts(
     raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
 
 
-def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
+def _hosts(settings: Given, selection: Selection) -> Mapping[str, Host]:
     """Return the hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
-    from rollout.cli import wiring
     from rollout.cli.stages.gather import find_hosts, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
 
@@ -153,7 +154,6 @@ def _hosts(settings: Given, selection: "Selection") -> "Mapping[str, Host]":
 
 def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
     """Show what was seen: as data, or, where the file itself is the data, beside it."""
-    from rollout.model.plan import FORMAT_VERSION
     from rollout.report.host_keys import HostKeysReport, host_keys_text
 
     rows = tuple(_row(entry) for entry in scanned)
@@ -182,9 +182,6 @@ def _row(entry: "ScannedHost") -> "HostKeyRow":
 def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
     """Return what is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
     from rollout.adapters.ssh.host_keys import KeyState
-    from rollout.cli import consent
-    from rollout.errors import DeclinedError
-    from rollout.model.text import counted
 
     unconfirmed = [entry for entry in scanned if entry.standing is KeyState.NEW and not entry.confirmed_by]
     if unconfirmed and not yes:
@@ -200,8 +197,6 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
 
 def _write(file: Path | None, content: str, number: int, *, as_json: bool) -> None:
     from rollout.cli.files import write_whole
-    from rollout.cli.terminal import say, show
-    from rollout.model.text import counted
 
     if file is not None:
         if number:

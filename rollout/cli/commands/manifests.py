@@ -11,6 +11,7 @@ from rollout.cli.flags import takes
 from rollout.cli.manifest_options import ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.terminal import say, show, show_bytes
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -54,7 +55,6 @@ def manifests(
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
-    from rollout.cli.terminal import say
 
     _refuse_others(call, kind)
     settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
@@ -206,7 +206,6 @@ def _listen(kind: Kind, written: str) -> "Listen":
 
 
 def _print(installation: "Installation", *, as_json: bool) -> None:
-    from rollout.cli.terminal import show, show_bytes
     from rollout.manifests.objects import list_document, manifest_text, objects
     from rollout.model.json_text import json_document
 

@@ -1,19 +1,17 @@
 """`rollout operate`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Cluster, Skip
 from rollout.errors import RolloutError, UsageError
-
-if TYPE_CHECKING:
-    from rollout.model.policy import Policy
-
+from rollout.model.policy import Policy
 
 OnceOption = Annotated[bool, typer.Option("--once", help="Make one pass and end: for a CronJob")]
 
@@ -31,7 +29,6 @@ def operate(settings: Given, once: OnceOption = False) -> None:
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
-    from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.metrics import metered
@@ -62,7 +59,7 @@ def _unattended(settings: Given) -> Given:
     return replace(settings, nodes=nodes, gates=gates)
 
 
-def _refuse_what_persons_decide(policy: "Policy", *, interactive: bool) -> None:
+def _refuse_what_persons_decide(policy: Policy, *, interactive: bool) -> None:
     if interactive:
         raise UsageError("gates.interactive asks before each wave, and operate runs unattended", hint="Use apply.")
     if policy.include_held:
@@ -75,8 +72,6 @@ def _refuse_what_persons_decide(policy: "Policy", *, interactive: bool) -> None:
 
 def _server(cluster: Cluster) -> str:
     """Return the API server's address; empty where there is no way to it, which each pass tells."""
-    from rollout.cli import wiring
-
     try:
         return wiring.cluster_api(cluster).server
     except RolloutError:

@@ -3,21 +3,23 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.values import node_name, one_line
-from rollout.errors import UsageError
+from rollout.cli.terminal import say
+from rollout.errors import ApiError, UsageError
+from rollout.model.cluster import Node
+from rollout.model.memory import Memory, Pause, moment
+from rollout.model.policy import Selection
 from rollout.model.quantity import Duration
-
-if TYPE_CHECKING:
-    from rollout.model.cluster import Node
-    from rollout.model.memory import Memory, Pause
-    from rollout.ports import ClusterApi
+from rollout.model.text import printable, shortened
+from rollout.ports import ClusterApi
 
 NodesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
@@ -34,8 +36,6 @@ def _reason(value: str) -> str:
 
 def _until(value: str) -> str:
     """Return a duration or a time, which may be empty, as it was written."""
-    from rollout.model.memory import moment
-
     written = value.strip()
     if written and not moment(written):
         try:
@@ -48,8 +48,6 @@ def _until(value: str) -> str:
 
 def _end(written: str, now: datetime) -> datetime | None:
     """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    from rollout.model.memory import moment
-
     if not written:
         return None
     time = moment(written)
@@ -101,10 +99,7 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    from rollout.cli import wiring
-    from rollout.cli.terminal import say
     from rollout.execution.record.memory import pause_node
-    from rollout.model.memory import Pause
     from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
@@ -135,11 +130,9 @@ def unpause(
       rollout unpause --all
     """
     from rollout.cli.stages.gather import with_patience
-    from rollout.cli.terminal import say
     from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import pause_on, why_paused
-    from rollout.model.text import shortened
     from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
@@ -156,12 +149,10 @@ def unpause(
         say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
-def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
+def _named(settings: Given, given: list[str] | None, everything: bool) -> tuple[ClusterApi, Sequence[str]]:
     """Return the API server, and the nodes that are meant: names that exist, or none where all are."""
-    from rollout.cli import wiring
     from rollout.cli.stages.gather import chosen, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.model.policy import Selection
 
     words = [word.strip() for text in given or () for word in text.split(",")]
     written = tuple(dict.fromkeys(node_name(word) for word in words if word))
@@ -172,8 +163,7 @@ def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
 
 
-def _show(names: Sequence[str], standing: "Pause", output: Output, *, everything: bool) -> None:
-    from rollout.model.text import printable, shortened
+def _show(names: Sequence[str], standing: Pause, output: Output, *, everything: bool) -> None:
     from rollout.report.document_types import PauseReport
 
     of_nodes = PauseReport(
@@ -184,8 +174,7 @@ def _show(names: Sequence[str], standing: "Pause", output: Output, *, everything
     output.show(of_nodes, lambda: message, is_prose=True)
 
 
-def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", output: Output) -> None:
-    from rollout.model.text import printable, shortened
+def _show_ended(ended: Sequence[str], names: Sequence[str], before: Memory | None, output: Output) -> None:
     from rollout.report.document_types import UnpauseReport
 
     of_all = before is not None and before.pause is not None
@@ -247,21 +236,15 @@ def release(
 
 
 def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:
-    from rollout.model.text import shortened
-
     lines = [f"Released: {shortened(versions)}."] if versions else []
     lines += [f"Failures forgotten of: {shortened(nodes)}."] if nodes else []
     lines += [f"Nothing was held against: {shortened(unknown)}."] if unknown else []
     return "\n".join(lines or ["Nothing to release: no failure is remembered."])
 
 
-def _change_memory(
-    settings: Given, change: "Callable[[Memory], Memory]", *, anew: bool = False
-) -> "tuple[Memory, Memory]":
+def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
-    from rollout.cli import wiring
     from rollout.cli.stages.gather import with_patience
-    from rollout.errors import ApiError
     from rollout.execution.record.memory import change_memory
     from rollout.gather.cluster.memory import read_standing
 

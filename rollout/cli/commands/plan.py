@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
-from rollout.errors import ExitCode, UsageError
+from rollout.cli.settings.values import node_name
+from rollout.cli.terminal import say
+from rollout.errors import ApiError, ExitCode, UsageError
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.progress import excluded_by_trouble
+from rollout.model.text import shell_word
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Gathered, Session
-    from rollout.model.plan import RolloutPlan
 
 PAGES = (".html", ".htm")
 FileArgument = Annotated[
@@ -109,7 +114,7 @@ def _show_saved(file: Path, output: Output) -> None:
 
 
 def _show(
-    plan: "RolloutPlan",
+    plan: RolloutPlan,
     output: Output,
     zones: Mapping[str, str],
     *,
@@ -119,8 +124,6 @@ def _show(
     beside: str = "",
 ) -> None:
     """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
-    from rollout.cli import wiring
-    from rollout.cli.terminal import say
     from rollout.planning.plan.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
@@ -144,7 +147,6 @@ def _beside(session: "Session", gathered: "Gathered") -> str:
     """Return the rollout for which `apply` would refuse this plan; empty where there is none that can be seen."""
     from rollout.cli.stages.gather import find_unfinished_among
     from rollout.cli.stages.lock import glance_at_lock
-    from rollout.errors import ApiError
     from rollout.execution.record.unfinished import word_of
     from rollout.report.unfinished import beside_text
 
@@ -156,9 +158,8 @@ def _beside(session: "Session", gathered: "Gathered") -> str:
     return ""
 
 
-def _write(planned: "RolloutPlan", zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
+def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
     """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
-    from rollout.cli import wiring
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved
     from rollout.planning.plan.document import encode_plan
@@ -180,10 +181,8 @@ def _is_page(out: Path) -> bool:
     return out.suffix.lower() in PAGES
 
 
-def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
+def _next(planned: RolloutPlan, settings: Given, out: Path | None) -> str:
     """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
-    from rollout.model.progress import excluded_by_trouble
-
     if not planned.waves:
         is_troubled = bool(excluded_by_trouble(planned.excluded))
         return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
@@ -194,14 +193,11 @@ def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
 
 def _apply(file: Path) -> str:
     """As it is to be pasted."""
-    from rollout.model.text import shell_word
-
     return f"rollout apply {shell_word(str(file))}"
 
 
 def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:
     """Tell why a node is where it would be in a new plan."""
-    from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
     from rollout.planning.plan.build import assemble, decide
@@ -217,11 +213,8 @@ def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> No
     session.settings.output.show(explanation, text, is_prose=True)
 
 
-def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:
+def _ending(planned: RolloutPlan, *, detailed: bool) -> ExitCode:
     """Return how it ends: with nothing waiting where any host answered; `detailed`: where every node was judged."""
-    from rollout.model.plan import ExclusionReason
-    from rollout.model.progress import excluded_by_trouble
-
     missing = excluded_by_trouble(planned.excluded)
     if not detailed:
         reasons = {exclusion.reason for exclusion in planned.excluded} - {ExclusionReason.EXCLUDED}

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, takes
 from rollout.cli.options import UnlockOption, YesOption
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.values import duration
+from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
+from rollout.model.policy import Selection
 from rollout.model.quantity import Duration
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Session
@@ -52,15 +56,11 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, gather, plan, refusals
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import say
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
-    from rollout.model.policy import Selection
-    from rollout.model.text import counted
     from rollout.report.unfinished import RECORD_STAYS
 
     if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
@@ -95,7 +95,6 @@ def resume(
 
 def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
     from rollout.cli.stages.execute import tell_nothing
-    from rollout.cli.terminal import show_lines
 
     if as_json:
         tell_nothing()
@@ -134,14 +133,11 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli import consent
     from rollout.cli.stages import gather
     from rollout.cli.stages.journal import note_abort
     from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
     from rollout.cli.stages.session import connect
-    from rollout.cli.terminal import show
     from rollout.model.json_text import json_line
-    from rollout.model.policy import Selection
     from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_document, abort_text, aborted_text
 
@@ -167,9 +163,6 @@ def abort(
 
 
 def _ask_to_undo(unfinished: "Unfinished | None", session: "Session") -> None:
-    from rollout.cli import consent
-    from rollout.model.text import counted
-
     touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
     what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
     consent.ask(f"{what} {session.place}")
@@ -177,7 +170,6 @@ def _ask_to_undo(unfinished: "Unfinished | None", session: "Session") -> None:
 
 def _undo(session: "Session", *, wait: float) -> "Aborted":
     """Undo it, telling each node's end on standard error."""
-    from rollout.cli import wiring
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
     from rollout.cli.stages.execute import run_options

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, SELECTION, takes
 from rollout.cli.settings.output import Output, OutputFormat
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.terminal import say, show, show_bytes, show_names
 from rollout.errors import UsageError
+from rollout.model.gates import WindowPolicy
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.model.gates import WindowPolicy
     from rollout.planning.eligibility.status import NodeStatus
     from rollout.report.status import FollowUp
 
@@ -41,7 +44,6 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.run_status import remembered, rollout_beside, show_run, watch_run
     from rollout.cli.stages.session import connect, connect_cluster
-    from rollout.cli.terminal import show
     from rollout.planning.eligibility.status import node_statuses
     from rollout.report.status import status_text
 
@@ -81,9 +83,8 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     show(text)
 
 
-def _closed(windows: "WindowPolicy") -> str:
+def _closed(windows: WindowPolicy) -> str:
     """Return why no node may be started now, as a sentence; empty where one may."""
-    from rollout.cli import wiring
     from rollout.planning.eligibility.schedule import Schedule
 
     why = Schedule.of(windows).closed(wiring.system_clock().now())
@@ -99,9 +100,7 @@ def _repeated(command: str, settings: Given) -> str:
 
 def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "FollowUp", *, only_pending: bool) -> None:
     """Nodes for programs; what people should know besides stands on standard error."""
-    from rollout.cli.terminal import say, show_bytes, show_names
     from rollout.model.json_text import json_document
-    from rollout.model.text import counted
     from rollout.report.status import status_document
 
     rows = [row for row in statuses if row.is_pending or not only_pending]
