@@ -18,7 +18,7 @@ import pytest
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError
+from rollout.errors import HostKeyError, SshAuthError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory.nodes import Connection
 from rollout.model.host import Host, Identities
@@ -175,18 +175,6 @@ def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], au
         assert fingerprint(revoked) in caught.value.message
 
 
-def test_key_on_file_speaks_for_a_host_whose_certificate_does_not(
-    certified_host: tuple[Sshd, Path], tmp_path: Path
-) -> None:
-    server, key = certified_host
-    stranger = public(new_key(tmp_path / "stranger"))
-    known = server.known_hosts(f"@cert-authority HOST {stranger}", f"HOST {public(server.host_keys[0])}")
-    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
-    known = server.known_hosts(f"@cert-authority HOST {stranger}")
-    with pytest.raises(HostKeyError, match=r"unknown: ssh-ed25519 .*no @cert-authority line for it has the key"):
-        ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -265,37 +253,6 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
     assert greeted(shell, host)
     assert ssh_children() == before
-
-
-def test_jump_host_that_falls_silent_ends_at_the_deadline(jump: tuple[Sshd, Path], key: Path) -> None:
-    server, config = jump
-    before = ssh_children()
-    host = with_ssh_config({"a": server.host()}, config)["a"]
-    server.signal_all(signal.SIGSTOP)
-    started = time.monotonic()
-    with pytest.raises(SshTimeoutError):
-        ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=1).run(host, "true", timeout=60)
-    assert time.monotonic() - started < 30
-    assert ssh_children() == before
-
-
-def test_jump_host_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
-    with trusting(tmp_path, key, "MaxStartups 3") as server, ThreadPoolExecutor(5) as pool:
-        hop = f"  Port {server.port}\n  User {server.user}\n  IdentityFile {key}\n"
-        (tmp_path / "config").write_text(
-            f"Host jump\n  HostName 127.0.0.1\n{hop}  UserKnownHostsFile {server.known_hosts()}\n"
-            "Host 127.0.0.1\n  ProxyJump jump\n"
-        )
-        host = with_ssh_config({"a": server.host()}, tmp_path / "config")["a"]
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=60)
-
-        def ask(_: int) -> bool | SshError:
-            try:
-                return greeted(shell, host)
-            except SshError as error:
-                return error
-
-        assert list(pool.map(ask, range(5))) == [True] * 5
 
 
 # Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline.

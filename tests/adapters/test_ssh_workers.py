@@ -2,27 +2,21 @@
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
-from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
 from rollout.model.host import Host
-from rollout.model.quantity import Duration
 from rollout.ports import CommandResult
 
 Process = asyncssh.SSHServerProcess[bytes]
@@ -57,43 +51,6 @@ def workers_of(parent: int) -> list[int]:
 
 def asked(shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60) -> dict[str, CommandResult | SshError]:
     return dict(shell.run_on_all(hosts, "hello", timeout=timeout, concurrency=8))
-
-
-def test_each_answer_is_logged_with_its_time(
-    three: None, nothing_here: None, server: Any, key_file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    hosts = fleet(server, 7)
-    with caplog.at_level("DEBUG", logger="rollout"):
-        shell = logged_shell(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file))
-        dict(shell.run_on_all(hosts, "hello", timeout=60, concurrency=8))
-    assert "7 hosts are asked by 3 processes" in caplog.messages
-    lines = [line for line in caplog.messages if ": status 3, " in line]
-    assert {line.partition(" ")[0] for line in lines} == set(hosts)
-    assert re.search(r"7 hosts, 7 at once, in \d+\.\d\ds, last worker-\d$", caplog.messages[-1])
-
-
-def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_cores", lambda: 64)
-    assert [workers_for(hosts) for hosts in (0, 1, 499, 500, 999, 10_000)] == [1, 1, 1, 2, 3, 4]
-    monkeypatch.setattr(workers, "_cores", lambda: 1)
-    assert workers_for(10_000) == 1
-
-
-@pytest.mark.usefixtures("three", "nothing_here")
-def test_all_are_asked_elsewhere(server: Any, key_file: Path) -> None:
-    hosts = fleet(server, 10)
-    answers = asked(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file), hosts)
-    assert answers == dict.fromkeys(hosts, CommandResult(3, "you said: hello\n", "complaint\n"))
-    assert workers_of(os.getpid()) == []
-
-
-@pytest.mark.usefixtures("three", "nothing_here")
-def test_durations_cross_as_flags_give_them(server: Any, key_file: Path) -> None:
-    hosts = {name: replace(host, connect_timeout=Duration(9)) for name, host in fleet(server, 6).items()}
-    known = server.known_hosts(key_file.parent)
-    shell = ParamikoShell(known_hosts=known, key_file=key_file, connect_timeout=Duration(15))
-    greeting = CommandResult(3, "you said: hello\n", "complaint\n")
-    assert asked(shell, hosts, Duration(60)) == dict.fromkeys(hosts, greeting)
 
 
 @pytest.mark.usefixtures("three", "nothing_here")

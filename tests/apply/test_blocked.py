@@ -124,49 +124,6 @@ def events(lab: Lab) -> list[dict[str, Any]]:
     return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
 
 
-STICKY = """
-description: A Deployment that stays on one node, cordoned or not.
-extends: default
-workloads:
-  - kind: Deployment
-    name: sticky
-    namespace: shop
-    replicas: 2
-    tolerate_all: true
-    node_selector: {kubernetes.io/hostname: worker-2}
-    requests: {cpu: 10m, memory: 10Mi}
-"""
-
-
-def test_pods_that_come_back_to_the_node_do_not_keep_it(tmp_path: Path, rollout: Rollout) -> None:
-    """Each of the two is evicted, so is each of those that take their place, and then they are left to the reboot."""
-    (tmp_path / "sticky.yaml").write_text(STICKY)
-    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
-    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2", "--allow", "blocked")
-        asked = lab.call(lambda: lab.requests.asked("create", "pods/eviction"))
-        assert lab.scoreboard().reboots["worker-2"] == 1
-    assert ended.code == 0, ended.stderr
-    assert len([record for record in asked if record.target.name.startswith("sticky")]) == 4
-    notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
-    assert len([message for message in notices if "is left to the reboot" in message]) == 1
-
-
-def test_a_budget_does_not_wait_in_vain_for_pods_that_come_back_to_the_node(tmp_path: Path, rollout: Rollout) -> None:
-    """So the plan names no blocker, and says what becomes of them."""
-    (tmp_path / "sticky.yaml").write_text(f"{STICKY}    budget: {{max_unavailable: 1}}\n")
-    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
-    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
-        plan = json.loads(rollout(lab, "plan", "-o", "json", "--node", "worker-2").stdout)
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2")
-        assert lab.scoreboard().reboots["worker-2"] == 1
-    assert plan["blockers"] == []
-    sticky = [entry for entry in plan["warnings"] if entry["object"].startswith("pod/shop/sticky")]
-    assert [entry["kind"] for entry in sticky] == ["pod", "pod"]
-    assert all("comes back" in entry["message"] for entry in sticky)
-    assert ended.code == 0, ended.stderr
-
-
 QUICK = (
     *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),
     *("--reboot-timeout", "20s", "--ready-timeout", "20s", "--settle-timeout", "20s"),

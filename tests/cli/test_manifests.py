@@ -142,16 +142,6 @@ def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, com
     assert reason in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
-def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) -> None:
-    line = f"10.0.0.1 ssh-ed25519 {KEY}\n"
-    (home / "known_hosts").write_text(line * (200_000 // len(line)))
-    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
-    assert "CronJob" in printed(ended)
-    assert "next: kubectl apply --server-side -f -" in ended.stderr
-    (home / "known_hosts").write_text(line * (1_100_000 // len(line)))
-    assert "a ConfigMap holds 1048576" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -222,13 +212,6 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     assert "rollout fleetlock zincati --url https://10.96.0.15/" in ended.stderr
     assert "ssh" not in ended.stderr
     assert "warning" not in ended.stderr
-
-
-def test_a_server_that_everybody_can_ask_is_warned_of(command: Command) -> None:
-    ended = command("manifests", "fleetlock", *IMAGE)
-    assert printed(ended)["ConfigMap"]["data"] == {"rollout.toml": ""}
-    assert "warning: every pod can ask for a node's drain; --hosts-network CIDR" in ended.stderr
-    assert "--url http://ADDRESS/ (ADDRESS: kubectl -n node-rollout get service node-rollout-fleetlock)" in ended.stderr
 
 
 @pytest.mark.parametrize(

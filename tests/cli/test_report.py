@@ -109,14 +109,6 @@ def test_the_ending_of_the_file_says_the_format(
     assert (home / name).read_text(encoding="utf-8").startswith("{")
 
 
-def test_a_journal_that_was_cut_off_says_so(command: Command, home: Path, journal: Path) -> None:
-    (home / "torn.jsonl").write_bytes(journal.read_bytes()[:-700])
-    told = command("report", "torn.jsonl")
-    assert told.code == ExitCode.OK
-    assert "> 1 line of the journal is cut off or damaged, and left out." in told.stdout
-    assert "> The journal has no end" in told.stdout
-
-
 NEWER = b'{"type": "node_charged", "at": "2026-03-04T22:00:05Z", "node": "worker-1"}\n'
 
 
@@ -175,29 +167,6 @@ def test_what_cannot_be_reported_is_said(
     ended = command("report", *arguments)
     assert (ended.code, ended.stdout) == (code, "")
     assert message in ended.stderr
-
-
-def test_a_plan_as_a_page(start_lab: StartLab, command: Command, home: Path) -> None:
-    """It is for people: apply says that it is no plan."""
-    lab: Lab = start_lab("forecast")
-    planned = command("plan", "--window", "00:00 24h", "--out", "plan.html", lab=lab)
-    assert planned.code == ExitCode.BLOCKED, planned.stderr
-    page = Page((home / "plan.html").read_text(encoding="utf-8"))
-    words = " ".join(" ".join(page.words).split())
-    for text in (
-        "Blocked: apply will not start.",
-        "Waves",
-        "Forecast",
-        "Rules",
-        "00:00 24h: open",
-        "worker-1",
-        "eu-1a",
-    ):
-        assert text in words, text
-    assert "rollout apply" not in planned.stdout
-    refused = command("apply", "plan.html", lab=lab)
-    assert (refused.code, refused.stdout) == (ExitCode.ERROR, "")
-    assert "plan.html is not a rollout plan" in refused.stderr
 
 
 # Whose runs `history` and `report` take, as a user has them: no cluster is there, its kubeconfig tells which it is.

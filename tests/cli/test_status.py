@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
@@ -55,18 +54,6 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Co
     assert {row["node"] for row in told if row["needs_reboot"]} >= {*WITHOUT_ENGINE} - {"worker-5"}
 
 
-def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, sources: Lab) -> None:
-    planned = command("plan", "-o", "json", "--detailed-exitcode", "--node", "worker-4", "--node", "cp-2", lab=sources)
-    left = {item["node"]: item for item in json.loads(planned.stdout)["excluded"]}
-    checks = json.loads(command("doctor", "-o", "json", lab=sources).stdout)["checks"]
-    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "update-status" and check["fix"]}
-    assert planned.code == ExitCode.PARTIAL
-    assert fixes.keys() == WITHOUT_ENGINE.keys()
-    for name, source in WITHOUT_ENGINE.items():
-        assert f"--set detect.sources=update-engine,{source}" in fixes[name]
-        assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
-
-
 CORDONED = {
     "worker-1": "flatcar-linux-update.v1.flatcar-linux.net/reboot-in-progress",
     "worker-3": "weave.works/kured-reboot-in-progress",
@@ -82,13 +69,6 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: 
         assert messages[name].startswith("cordoned; ")
         assert f"kubectl annotate node {name} {mark}-" in messages[name]
     assert messages["worker-9"].startswith("cordoned by an operator (--allow cordoned")
-
-
-def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
-    report = json.loads(command("status", "-o", "json", lab=mixed).stdout)
-    assert yaml.safe_load(command("status", "-o", "yaml", lab=mixed).stdout) == report
-    names = command("status", "-o", "name", lab=mixed)
-    assert names.stdout.splitlines() == [f"node/{row['node']}" for row in report["nodes"]]
 
 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:

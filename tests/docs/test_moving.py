@@ -5,11 +5,9 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import kubernetes_validate
 import pytest
@@ -19,8 +17,6 @@ from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from rollout.lab.lab import Lab
 from rollout.model.gates import HookPolicy
-from rollout.planning.eligibility.schedule import Schedule
-from rollout.planning.eligibility.windows import Window
 from tests.conftest import StartLab
 from tests.docs import reference
 from tests.docs.pages import DOCS
@@ -55,25 +51,6 @@ def test_every_flag_that_stands_on_our_side_exists() -> None:
     alike = [there for there, here in rows() if here.startswith("the same")]
     assert alike
     assert {flag for there in alike for flag in flags(there)} <= known
-
-
-def test_the_two_windows_that_replace_kureds_are_open_when_kureds_is() -> None:
-    """kured's rule, of its pkg/timewindow: today's weekday, and a time after its start or before its end."""
-    there = re.search(r"--reboot-days (\S+) --start-time (\S+)\s--end-time (\S+)`", PAGE)
-    assert there is not None
-    days, start, end = there[1].split(","), time.fromisoformat(there[2]), time.fromisoformat(there[3])
-    ours = [Window.parse(text) for text in re.findall(r"^\* `--window \"(.+)\"`$", PAGE, re.MULTILINE)]
-    one = [Window.parse(f"mon-fri 21:00 8h {ours[0].zone}")]
-    # a week of no particular season, half a minute off each full one: kured's last second is inclusive
-    monday = datetime(2026, 3, 2, 0, 0, 30, tzinfo=ZoneInfo(str(ours[0].zone)))
-    differ = set[str]()
-    for moment in (monday + timedelta(minutes=minute) for minute in range(7 * 24 * 60)):
-        kured = f"{moment:%a}".lower() in days and (moment.time() >= start or moment.time() <= end)
-        assert (Schedule(tuple(ours)).current(moment) is not None) == kured, moment
-        if (Schedule(tuple(one)).current(moment) is not None) != kured:
-            differ.add(f"{moment:%a %H}")
-    nights = range(end.hour)
-    assert differ == {f"{day} {hour:02}" for day in ("Mon", "Sat") for hour in nights}
 
 
 def objects(check: Path) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,6 @@ from rollout.execution.drain.task import Demand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS
-from rollout.lab.api.watching import Watch
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.model.quantity import Duration
@@ -27,7 +26,6 @@ from tests.execution.drains import (
     allow,
     asked,
     fill,
-    later,
     owner,
     pods_on,
     remove_pod,
@@ -164,18 +162,6 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
 
 @pytest.mark.in_memory
 @pytest.mark.usefixtures("kubelet", "node")
-def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
-    fill(server, 4)
-    add_budget(server, "web", allowed=0)
-    thread = draining()
-    wait_until(lambda: bool(blocked(recorder)))
-    server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
-    thread.join()
-    assert statuses(server) == [201] * 4
-
-
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 @pytest.mark.parametrize(
     ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
 )
@@ -214,24 +200,6 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
     wait_until(lambda: len(statuses(server)) == number)
     for name in pods_on(server, NODE):
         remove_pod(server, name)
-
-
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
-def test_a_view_of_budgets_that_is_old_is_found_out(
-    server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The watch says nothing, though the budget has long opened: now and then, one pod is asked for all the same."""
-    fill(server, 5)
-    add_budget(server, "web", allowed=0, needs=4, has=4)
-    told = Watch._event
-    monkeypatch.setattr(
-        Watch, "_event", lambda self, change: None if change.resource is BUDGETS else told(self, change)
-    )
-    later(0.3, lambda: allow(server, "web", 5))
-    drained(speed=40)
-    assert statuses(server) == [201] * 5
-    assert len(asked(server, "list", "poddisruptionbudgets")) == 2
 
 
 # Of several drains that want one budget's permits, the node that is nearest to being empty goes first.

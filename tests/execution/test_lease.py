@@ -55,22 +55,6 @@ def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
         assert lease(api)["leaseTransitions"] == 1
 
 
-def test_what_others_write_on_it_stays(api: KubeApi) -> None:
-    """As a controller does that labels everything: taken away, it would be written again and again."""
-    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
-    with lock(api, "ann") as held:
-        first = lease(api)
-        api.patch(PATH, {"metadata": theirs})
-        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
-        held.check()
-        metadata = json.loads(api.get(PATH))["metadata"]
-        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
-        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
-    with lock(api, "bob"):
-        assert json.loads(api.get(PATH))["metadata"]["labels"] == {"team": "a"}
-    assert lease(api)["annotations"] == {"example.com/b": "c"}
-
-
 def test_a_dead_holders_is_taken_though_others_write_beside_it(api: KubeApi) -> None:
     with lock(api, "ann"):
         dead = json.loads(api.get(PATH))

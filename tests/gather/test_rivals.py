@@ -9,8 +9,6 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.node_report import console, read_report
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.manifests.installation import Access, Files, Installation, Kind, Times, User
-from rollout.manifests.objects import objects
 from rollout.model.progress import NodeCondition
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
@@ -99,20 +97,6 @@ def test_operators_are_known_by_name_label_or_image(deployment: Json, rival: str
     coordinators, unseen = found(tmp_path, deployments=(deployment,))
     assert [each.rival for each in coordinators] == ([rival] if rival else [])
     assert unseen == ()
-
-
-@pytest.mark.parametrize("name", ["node-rollout-fleetlock", "fleetlock"])
-def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Path) -> None:
-    """It shares the lock; of its labels and its arguments either is enough to know it."""
-    image = f"registry.example/ops/{name}:1"
-    installation = Installation(
-        Kind.FLEETLOCK, image, Access(name, user=User.FLEETLOCK), Files("", "", ""), Times("", "", 0, 0, 60)
-    )
-    (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
-    unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}
-    silent = json.loads(json.dumps(printed).replace('"fleetlock", "serve"', '"serve"'))
-    for deployment in (printed, unlabelled, silent):
-        assert found(tmp_path, deployments=(deployment,)) == ((), ())
 
 
 @pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])

@@ -81,15 +81,6 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
     assert note["title"] == "prod: rollout failed"
 
 
-def test_one_pass_that_fails_is_told(inbox: Inbox, tmp_path: Path) -> None:
-    variables = {"KUBECONFIG": "/nonexistent", "ROLLOUT_NOTIFY": inbox.url}
-    assert invoked(tmp_path, variables, ["operate", "--once"]).code == 1
-    assert inbox.one("finished")["state"] == "failed"
-    inbox.exchanges.clear()
-    invoked(tmp_path, variables, ["operate", "--once", "--set", "notify.on=node-failed"])
-    assert inbox.notes == []
-
-
 def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start, tmp_path: Path) -> None:
     lab = started("idle", 4)
     lab.call(lab.machines["worker-1"].cut_power)

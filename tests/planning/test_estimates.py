@@ -108,25 +108,6 @@ def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last
     assert plan.estimate.seconds == 100 + 5 + 27
 
 
-def test_pods_that_a_stateful_set_starts_one_after_another_are_ready_one_after_another() -> None:
-    pods = [started(f"db-{number}", f"w-{number % 2 + 1}", 60, app="db", owner="StatefulSet") for number in range(6)]
-    assert planned_settling(pods).waves[0].estimate.settle == 5 + 3 * 60 - 5 - 27
-
-
-def test_a_deployment_gives_a_permit_back_while_the_old_pod_still_ends() -> None:
-    """One pod at a time, each ending for 60 s: its replacement is ready after 3, and then the other may go."""
-    slow = replace(PAST_OF_SETTLING, drains=(60,) * 3, endings=(60,) * 3)
-    pods = [started(f"web-{number}", f"w-{number}", 3, app="web") for number in (1, 2)]
-    together = planned_settling(pods, budget("web", allowed=1, expected=2), at_once=2, past=slow)
-    assert [wave.estimate.drain for wave in together.waves] == [60 + 3]
-
-
-def test_a_stateful_set_gives_it_back_once_the_new_pod_is_ready_under_the_old_name() -> None:
-    pods = [started(f"db-{number}", f"w-{number}", 3, app="db", owner="StatefulSet") for number in (1, 2)]
-    together = planned_settling(pods, budget("db", allowed=1, expected=2), at_once=2)
-    assert [wave.estimate.drain for wave in together.waves] == [5 + 3 + 5]
-
-
 def test_a_pod_without_a_place_starts_once_its_node_is_back() -> None:
     apart = Placement(repulsions=(PodTerm(HOSTNAME, app("db")),))
     pods = [started(f"db-{number}", f"w-{number}", 50, app="db", placement=apart) for number in (1, 2, 3)]

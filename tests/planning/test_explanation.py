@@ -20,7 +20,7 @@ from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing, 
 from rollout.model.quantity import Count
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
-from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.continuation import with_earlier_exclusions, without_accepted_blockers
 from rollout.planning.plan.document import decode_plan, encode_plan
 from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
@@ -160,26 +160,6 @@ PLAN = RolloutPlan(
     warnings=(),
     summary=PlanSummary(nodes=2, waves=2, waves_lower_bound=1),
 )
-
-
-def test_nodes_under_way_are_the_first_wave_of_the_interrupted_run() -> None:
-    plan = joined("interrupted", (planned("a"),), PLAN)
-    assert plan.plan_id == "interrupted"
-    assert [(wave.index, [node.name for node in wave.nodes]) for wave in plan.waves] == [
-        (1, ["a"]),
-        (2, ["b"]),
-        (3, ["c"]),
-    ]
-    assert plan.waves[0].because == "begun before the interruption"
-    assert plan.summary == PlanSummary(nodes=3, waves=3, waves_lower_bound=2)
-
-
-def test_that_nodes_under_way_are_away_blocks_nothing() -> None:
-    assert joined("interrupted", (planned("a"),), PLAN).blockers == (BUDGET,)
-
-
-def test_without_nodes_under_way_only_the_id_is_taken_over() -> None:
-    assert joined("interrupted", (), PLAN) == replace(PLAN, plan_id="interrupted")
 
 
 def test_what_was_left_out_before_is_accounted_for_where_it_is_still_there() -> None:

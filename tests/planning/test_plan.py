@@ -6,7 +6,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
+from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.plan.build import build_plan
@@ -181,24 +181,6 @@ def test_a_budget_that_does_not_allow_now_only_warns() -> None:
     assert [(found.object, "allows no eviction now" in found.message) for found in plan.warnings] == [
         ("pdb/shop/web", True)
     ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "drain", "kind"),
-    [
-        ({"owner": None}, DrainPolicy(), BlockerKind.UNMANAGED_POD),
-        ({"owner": None}, DrainPolicy(force=True), None),
-        ({"has_empty_dir": True}, DrainPolicy(delete_emptydir_data=False), BlockerKind.LOCAL_STORAGE),
-        ({"has_empty_dir": True}, DrainPolicy(), None),
-    ],
-)
-def test_pods_that_must_not_be_touched_block(
-    changes: dict[str, object], drain: DrainPolicy, kind: BlockerKind | None
-) -> None:
-    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1", **changes)], policy=Policy(drain=drain)))  # type: ignore[arg-type]
-    assert [found.kind for found in plan.blockers] == ([kind] if kind else [])
-    if kind is None:
-        assert plan.warnings
 
 
 # What counts against --max-unavailable, and what a plan says of it.

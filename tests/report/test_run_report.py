@@ -10,7 +10,6 @@ from rollout.errors import InputError
 from rollout.planning.play.pace import Past
 from rollout.report.experience import past_of
 from rollout.report.lines import Record
-from rollout.report.runs.chart import MOST_ROWS, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import report_of
 from rollout.report.runs.tables import hold_table, part_table
@@ -20,7 +19,6 @@ from tests.report.journals import (
     begun,
     ended,
     finished,
-    fleet,
     held,
     plan,
     planned,
@@ -136,27 +134,10 @@ def test_a_journal_that_is_cut_off_is_told_as_far_as_it_goes(length: int) -> Non
 
 
 @pytest.mark.usefixtures("utc")
-def test_a_run_under_way_has_a_node_in_its_phase() -> None:
-    told = report(*Night().records()[:12])
-    assert {node.outcome for node in told.nodes} == {""}
-    assert "rebooting" in {node.phases[-1].phase for node in told.nodes if node.phases}
-
-
-@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("records", [(), ({"type": "step"},), ({"no": "record"},), ({"type": 7},)])
 def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
     with pytest.raises(InputError, match=r"no run is recorded in run\.jsonl"):
         report(*records)
-
-
-@pytest.mark.usefixtures("utc")
-@pytest.mark.parametrize("together", [1, 10, 1000])
-def test_many_nodes_are_grouped(together: int) -> None:
-    """Waves are the groups, unless they are too many or too large."""
-    told = report(*fleet(1000, together).records())
-    rows = [len(chart.sections[0].rows) for chart in timeline(told)]
-    assert len(rows) <= MOST_ROWS
-    assert (sum(rows), max(rows) <= 100) == (1000, True)
 
 
 # What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose.

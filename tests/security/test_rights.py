@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import apply_rights
@@ -31,7 +30,7 @@ from rollout.model.progress import Phase
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 from tests.server.serving import Server, await_true, reboot, serving
-from tests.used_rights import single, unprinted, used
+from tests.used_rights import single, used
 
 ROOT = Path(__file__).parents[2]
 
@@ -309,20 +308,6 @@ def test_pods_are_deleted_only_where_that_was_asked_for(lab_used_rights: Lab, ru
     acts = used(lab_used_rights)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
-
-
-def test_what_is_not_printed_is_found(lab_used_rights: Lab) -> None:
-    """By the look that every test takes at its lab when it is over."""
-    api = connect(lab_used_rights.kubeconfig, None)
-    api.get("/api/v1/nodes")
-    assert unprinted(lab_used_rights) == []
-    api.get("/api/v1/namespaces/kube-system/secrets")
-    api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
-    assert [(act.verb, act.resource) for act in unprinted(lab_used_rights)] == [
-        ("list", "secrets"),
-        ("get", "deployments"),
-    ]
-    lab_used_rights.call(lab_used_rights.requests.clear)
 
 
 def test_what_doctor_asks_for_is_what_is_printed(lab_used_rights: Lab, run_used_rights: Run) -> None:

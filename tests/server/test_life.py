@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import yaml
 
-from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
 from tests.ended import Ended
 from tests.server.conftest import (
@@ -192,39 +192,6 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, ro
     assert (released.code, released.stdout) == (0, f"The slot of {client.node} is free.\n"), released.stderr
     assert not is_cordoned(lab, client.node)
     assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
-
-
-def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve: Serve, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    client = Client(lab, workers(lab)[0])
-    server = serve(lab)
-    client.await_grant(server)
-    client.reboot()
-    client.await_release(server)
-    wait_until(lambda: not slots_of(lab))
-    run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
-    (history,) = json.loads(rollout(lab, "history", run, "-o", "json").stdout)["runs"]
-    assert history["outcomes"] == [[client.node, "succeeded"]]
-    reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
-    assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons
-    _, text = server.get("/metrics")
-    assert 'node_rollout_fleetlock_requests_total{cluster="' in text
-    assert 'outcome="succeeded"' in text
-
-
-def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serve, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    server, silent, asking = serve(lab), Client(lab, workers(lab)[0]), Client(lab, workers(lab)[1])
-    silent.reboot()
-    wait_until(lambda: server.has_said(f"rebooted without having asked: {silent.node}"))
-    wait_until(lambda: silent.node in rollout(lab, "fleetlock", "status").stdout)
-    asking.await_grant(server)
-    asking.reboot()
-    asking.await_release(server)
-    wait_until(lambda: not slots_of(lab))
-    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
-    assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
-    assert "node_rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
 
 
 def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
