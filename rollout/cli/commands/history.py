@@ -52,7 +52,7 @@ def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOpt
         output.show(document, lambda: history_text(histories, width=output.width))
         return
     recorded = recorded_run(run, file, settings.cluster, everywhere=True)
-    chosen = with_state(replay(recorded.records), is_being_written=is_being_written(recorded.file))
+    chosen = with_state(replay(recorded.records), is_being_written=bool(is_being_written(recorded.file)))
     document = HistoryReport(FORMAT_VERSION, (chosen,))
     output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
 
@@ -64,7 +64,9 @@ def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list
 
     paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
     try:
-        replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
+        replayed = [
+            with_state(replay(read_journal(path)), is_being_written=bool(is_being_written(path))) for path in paths
+        ]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
     if file and not any(entry.run for entry in replayed):
