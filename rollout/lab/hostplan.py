@@ -13,14 +13,7 @@ from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-_LONGEST_LABEL: Final = 63
 _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}
-_DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
-    "cpu": "8",
-    "memory": "32Gi",
-    "pods": "110",
-    "ephemeral-storage": "100Gi",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +68,6 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
     return tuple(replace(draft, node=_node_setting(draft)) for draft in drafts)
-
-
-def hostname(node: str) -> str:
-    """What a label can hold of a node's name: of a long one the end, which tells nodes of one group apart."""
-    return node[-_LONGEST_LABEL:].lstrip("-.")
 
 
 def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
@@ -147,18 +135,14 @@ def _node_setting(draft: HostPlan) -> NodeSetting:
         annotations=settings.annotations,
         taints=own_taints if settings.taints is None else settings.taints,
         unschedulable=bool(settings.cordoned),
-        capacity={**_DEFAULT_CAPACITY, **settings.capacity},
+        capacity={**NodeSetting().capacity, **settings.capacity},
         flaps=settings.flaps or (),
         agent=bool(settings.agent),
     )
 
 
 def _labels(draft: HostPlan) -> dict[str, str]:
-    labels = {
-        "kubernetes.io/hostname": hostname(draft.name),
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-    }
+    labels = dict[str, str]()
     if draft.zone:
         labels[ZONE_LABEL] = draft.zone
         labels["topology.kubernetes.io/region"] = draft.zone.rpartition("-")[0] or draft.zone

@@ -249,7 +249,7 @@ def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
     return status(code, "", f'admission webhook "{name}" denied the request: {why}')
 
 
-def asked_eviction_answers(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
+def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
     code, body = answer
     with scripted(lambda exchange: exchange.answer(code, body, **headers)) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
@@ -334,7 +334,7 @@ def asked_eviction_answers(tmp_path: Path, answer: tuple[int, bytes], headers: d
     ],
 )
 def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer, tmp_path: Path) -> None:
-    attempt = asked_eviction_answers(tmp_path, answer, {})
+    attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message
     assert "\n" not in attempt.message
 
@@ -351,7 +351,7 @@ def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer,
 def test_whoever_asks_for_patience_is_given_it(
     answer: tuple[int, bytes], headers: dict[str, str], seconds: int | None, tmp_path: Path
 ) -> None:
-    assert asked_eviction_answers(tmp_path, answer, headers).retry_after == seconds
+    assert asked_once(tmp_path, answer, headers).retry_after == seconds
 
 
 def test_an_answer_that_breaks_off_is_the_servers_trouble(tmp_path: Path) -> None:

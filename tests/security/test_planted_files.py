@@ -244,7 +244,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-def rollout_settings_files(home: Path, *arguments: str, **variables: str) -> Ended:
+def rollout_beside(home: Path, *arguments: str, **variables: str) -> Ended:
     return invoked(home, variables, arguments)
 
 
@@ -294,11 +294,11 @@ def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> 
     home.chmod(0o777)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
-    ended = rollout_settings_files(home, *flags, **variables)
+    ended = rollout_beside(home, *flags, **variables)
     assert ended.code == ExitCode.USAGE
     assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
     assert not marker.exists()
-    rollout_settings_files(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
+    rollout_beside(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
     assert marker.exists()
 
 

@@ -62,12 +62,12 @@ def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait:
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, session.selection))
     ssh = session.settings.ssh
     patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
-    results: list[CheckResult] = []
+    results: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
         for result in check_hosts(chosen, targets.observations, session.shell, patience, wait=wait):
             advance(result.node, result)
-            results.append(result)
-    return sorted(results, key=lambda result: chosen.index(result.node))
+            results[result.node] = result
+    return [results[name] for name in chosen]
 
 
 def _document(results: "list[CheckResult]") -> bytes:

@@ -65,7 +65,8 @@ def examined(settings: Given, policy: Policy) -> Iterator[Check]:
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(session)
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
-        chosen = [node for node in nodes if node.name in targets.selected]
+        selected = frozenset(targets.selected)
+        chosen = [node for node in nodes if node.name in selected]
         yield from _remembered(session, chosen)
         yield selection_check(subject, targets.number_of(selection), len(nodes))
         yield from _pools(chosen, policy)

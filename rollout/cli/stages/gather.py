@@ -193,7 +193,8 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]
         say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
-    hostless = [name for name in matched.nodes_without_host if name in set(selected)]
+    chosen_names = frozenset(selected)
+    hostless = [name for name in matched.nodes_without_host if name in chosen_names]
     if hostless:
         say(f"warning: no host is known for the Nodes {shortened(hostless)}")
     return matched.hosts

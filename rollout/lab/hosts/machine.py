@@ -41,11 +41,6 @@ class Unit:
         return "active" if self.active else "inactive"
 
     @property
-    def sub_state(self) -> str:
-        """`SubState` as systemd names it."""
-        return "running" if self.active else "dead"
-
-    @property
     def load_state(self) -> str:
         """`LoadState` as systemd names it."""
         return "masked" if self.masked else "loaded"
