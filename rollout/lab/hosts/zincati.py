@@ -49,11 +49,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the drop-ins say, put together; `interval` is the pause between two checks for updates, in seconds."""
+    """What the drop-ins say, put together."""
 
     base_url: str
     group: str
-    interval: int
 
 
 def node_id(machine_id: str) -> str:
@@ -96,8 +95,7 @@ def settings_of(files: Mapping[str, str]) -> Settings | None:
     base_url = updates.get(_STRATEGY, {}).get("base_url", "")
     if not base_url or updates.get("strategy") != _STRATEGY or not updates.get("enabled", True):
         return None
-    interval = merged.get("agent", {}).get("timing", {}).get("steady_interval_secs", _REFRESH_SECONDS)
-    return Settings(base_url, merged.get("identity", {}).get("group") or "default", interval)
+    return Settings(base_url, merged.get("identity", {}).get("group") or "default")
 
 
 def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +134,7 @@ class Zincati:
             await self._ask_until_granted(session, STEADY_STATE)
             while self._machine.engine.staged is None:
                 self._machine.attempt_update()
-                await self._pause((await self._settings()).interval)
+                await self._pause(_REFRESH_SECONDS)
             await self._await_reboot(session)
         self._machine.log("zincati", f"update finalized: {self._machine.engine.staged}")
         self._machine.reboot()

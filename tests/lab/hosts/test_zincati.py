@@ -194,14 +194,10 @@ def test_a_stopped_unit_asks_nobody() -> None:
 
 def test_drop_ins_are_laid_over_each_other_by_their_names() -> None:
     vendor, own, runtime = (f"/{place}/zincati/config.d" for place in ("usr/lib", "etc", "run"))
-    assert settings_of({f"{own}/55-ours.toml": drop_in("http://a/", "workers")}) == Settings(
-        "http://a/", "workers", 300
-    )
+    assert settings_of({f"{own}/55-ours.toml": drop_in("http://a/", "workers")}) == Settings("http://a/", "workers")
     both = {f"{vendor}/10-a.toml": drop_in("http://a/", "x"), f"{own}/90-b.toml": '[identity]\ngroup = "y"\n'}
-    assert settings_of(both) == Settings("http://a/", "y", 300)
+    assert settings_of(both) == Settings("http://a/", "y")
     assert settings_of({**both, f"{runtime}/10-a.toml": ""}) is None, "a file of the same name takes its place"
-    slower = {**both, f"{runtime}/99.toml": "[agent.timing]\nsteady_interval_secs = 60\n"}
-    assert settings_of(slower) == Settings("http://a/", "y", 60)
     assert settings_of({**both, f"{own}/99.toml": "[updates]\nenabled = false\n"}) is None
     assert settings_of({**both, f"{own}/99.toml": '[updates]\nstrategy = "periodic"\n'}) is None
     assert settings_of({f"{own}/55-ours.conf": drop_in("http://a/", "workers")}) is None
