@@ -93,7 +93,7 @@ class NodeView:
 class RunView:
     """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own.
 
-    `told` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
+    `told_at` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
     right now. `summary` is that of its last command, None where that has not ended, and `aborted` who undid it since.
     `evictions`, and those of pods that came meanwhile, are of all commands. `pod_endings` are how many seconds pods
     took to end, by owner. `misunderstood` counts records.
@@ -103,7 +103,7 @@ class RunView:
     heard_at: datetime | None = None
     commands: list[RunRecord | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
-    told: float | None = None
+    told_at: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class RunView:
         match event:
             case PlanReady() | PlanLine():
                 self.plans.append(event.plan if isinstance(event, PlanReady) else event.document)
-                self.told = heard
+                self.told_at = heard
             case WaveStarted():
                 self._wave(event)
             case WaveSettling():

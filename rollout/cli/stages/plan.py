@@ -111,7 +111,9 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
     targets = gather.ask_named(session, snapshot.nodes, pending_nodes(unfinished, retry_failed=retry))
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, session.operating)
+    situation = Situation(
+        *(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, session.operating, session.proven)
+    )
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     gathered = Gathered(snapshot, targets)
@@ -185,6 +187,7 @@ def inputs_of(session: Session, gathered: Gathered) -> PlanInputs:
         past=past_runs(gathered.snapshot.identity),
         own_node=gathered.targets.own_node,
         unattended=session.operating,
+        proven=session.proven,
     )
 
 
