@@ -98,28 +98,21 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             begin = text.find(_LINE_BEGINS, end)
 
 
-def is_being_written(path: Path) -> bool:
-    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends."""
+def is_being_written(path: Path) -> bool | None:
+    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends.
+
+    None where that cannot be told: there is no such file, or its file system knows no locks.
+    """
     if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return False
-
-
-def is_let_go(path: Path) -> bool:
-    """Whether surely no process on this machine has the journal open to write; not where locks are not known."""
+        return None
     try:
         with path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
-        return False
-    return True
+        return None
+    return False
 
 
 def runs_directory() -> Path:

@@ -1,6 +1,5 @@
 """Options that are no settings, and that several commands share."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,6 @@ UnlockOption = Annotated[
 AllClustersOption = Annotated[
     bool, typer.Option("--all-clusters", help="Runs on any cluster; default: those on the context's, by its address")
 ]
-JournalOption = Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="Read this journal")]
 
 # which simulated cluster, and how fast its time passes
 NodesOption = Annotated[

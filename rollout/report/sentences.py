@@ -176,5 +176,5 @@ def ended(result: RunResult) -> str:
 def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
     """`3 nodes succeeded, 1 failed`: of those that did not succeed, what is none is not told; nor an empty number."""
     others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
-    told = [f"{succeeded} succeeded"] if succeeded else []
-    return ", ".join((*told, *(f"{count} {word}" for count, word in others if count)))
+    parts = [f"{succeeded} succeeded"] if succeeded else []
+    return ", ".join((*parts, *(f"{count} {word}" for count, word in others if count)))

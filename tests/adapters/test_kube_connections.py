@@ -120,7 +120,7 @@ def tls(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path) ->
     return server_context(authority, tmp_path) if request.param == "https" else None
 
 
-def client_kube_watch(tmp_path: Path, server: ScriptedServer) -> KubeApi:
+def watching_client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
     config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
     return connect(config.write(tmp_path / "kubeconfig"), None, timeouts=Timeouts(connect=2, read=1))
 
@@ -143,7 +143,7 @@ def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path,
         exchange.piece(b"x" * 200_000 + b"\n")
         exchange.wfile.write(b"0\r\n\r\n")
 
-    with scripted(script, tls) as server, client_kube_watch(tmp_path, server).watch("/w", {}, seconds=5) as lines:
+    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=5) as lines:
         assert next(lines) == b'{"n":1}'
         proceed.set()
         assert list(lines) == [b'{"n":2}', b'{"n":3}', b"x" * 200_000]
@@ -152,7 +152,7 @@ def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path,
 def test_the_request_asks_for_bookmarks_and_an_end_and_no_compression(tmp_path: Path) -> None:
     with scripted(endless) as server:
         query = {"resourceVersion": "7", "fieldSelector": "metadata.name=n"}
-        with client_kube_watch(tmp_path, server).watch("/w", query, seconds=90) as lines:
+        with watching_client(tmp_path, server).watch("/w", query, seconds=90) as lines:
             next(lines)
         assert server.exchanges[0].query == {
             **query,
@@ -166,7 +166,7 @@ def test_the_request_asks_for_bookmarks_and_an_end_and_no_compression(tmp_path: 
 def test_another_thread_ends_a_blocked_watch_at_once(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
     with scripted(endless, tls) as server:
         for _ in range(20):
-            stream = client_kube_watch(tmp_path, server).watch("/w", {}, seconds=600)
+            stream = watching_client(tmp_path, server).watch("/w", {}, seconds=600)
             outcome: list[object] = []
             entered = threading.Event()
             reader = threading.Thread(target=_collect, args=(stream, outcome, entered))
@@ -202,7 +202,7 @@ def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLCo
             time.sleep(0.05)
             exchange.reset()
 
-    with scripted(script, tls) as server, client_kube_watch(tmp_path, server).watch("/w", {}, seconds=60) as lines:
+    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=60) as lines:
         assert next(lines) == b'{"n": 1}'
         with pytest.raises(ApiUnavailableError, match="broke"):
             next(lines)
@@ -211,7 +211,7 @@ def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLCo
 def test_a_version_too_old_is_gone_before_the_first_line(tmp_path: Path) -> None:
     body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (2)"}
     with scripted(lambda exchange: exchange.json(body, 410)) as server:
-        watch = client_kube_watch(tmp_path, server).watch("/w", {"resourceVersion": "1"}, seconds=60)
+        watch = watching_client(tmp_path, server).watch("/w", {"resourceVersion": "1"}, seconds=60)
         with pytest.raises(ApiGoneError, match="too old"), watch:
             pass
 

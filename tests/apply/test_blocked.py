@@ -216,7 +216,7 @@ def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Ro
 Start = Callable[[str, int], Lab]
 
 
-def events_abort_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
+def node_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
     found = lab.call(lambda: list(lab.store.items(EVENTS)))
     ours = [event for event in found if event["source"].get("component") == "node-rollout"]
     return [event for event in ours if event["involvedObject"]["name"] == node and event["reason"] == reason]
@@ -236,10 +236,10 @@ def test_each_node_that_is_given_back_says_so(started: Start, rollout: Rollout, 
         run = run_of(lab)
         ended = rollout(lab, "abort", "--yes", "--force-unlock", run)
         assert ended.code == 0, ended.stderr
-        (event,) = events_abort_events(lab, node, "GivenBack")
+        (event,) = node_events(lab, node, "GivenBack")
         assert event["type"] == "Normal"
         assert event["involvedObject"]["uid"]
         assert event["message"].startswith("Undone by rollout abort in phase ")
         assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
         assert "Undone by rollout abort" in described(lab, tmp_path, node)
-        assert not events_abort_events(lab, node, "RolloutFailed")
+        assert not node_events(lab, node, "RolloutFailed")

@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "plan": ("plan", "--max-unavailable", "3"),
     "doctor": ("doctor",),
     "apply-asks": ("apply",),
-    "history": ("history", "--journal", str(Path(__file__).with_name("journal.jsonl"))),
+    "history": ("history", "--set", f"output.journal={Path(__file__).with_name('journal.jsonl')}"),
 }
 
 

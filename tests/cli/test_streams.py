@@ -98,7 +98,7 @@ def lab(start_lab: StartLab) -> Lab:
     return start_lab(load_scenario(TINY))
 
 
-def shell_odd_places(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
+def in_shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
     """A line of shell, in a folder, with the lab's variables."""
     given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
     environment = {**given, **(lab.environment if lab else {}), **variables}
@@ -111,9 +111,7 @@ def shell_odd_places(line: str, folder: Path, lab: Lab | None = None, **variable
 @pytest.mark.exhaustive
 @pytest.mark.sample
 def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
-    ended = shell_odd_places(
-        f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab
-    )
+    ended = in_shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
     assert ended.code == ExitCode.OK, ended.stderr
 
 
@@ -127,13 +125,11 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         "pl\N{LATIN SMALL LETTER A WITH DIAERESIS}n".encode(),
     ):
         word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
-        saved = shell_odd_places(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
+        saved = in_shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
         assert saved.code == ExitCode.OK, saved.stderr
         line = next(line for line in saved.stderr.splitlines() if "To run exactly this: " in line)
         assert all(character.isprintable() for character in line)
-        shown = shell_odd_places(
-            f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab
-        )
+        shown = in_shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab)
         assert shown.code == ExitCode.OK, shown.stderr
     assert not (tmp_path / "ran").exists()
 

@@ -108,6 +108,16 @@ def test_every_field_is_explained_and_nothing_else() -> None:
     assert list(schemas.stale_meanings()) == []
 
 
+def test_the_examples_with_jq_name_fields_of_what_they_read() -> None:
+    """Where jq is not installed nothing else tries them."""
+    examples = re.findall(r"^rollout (.+) \| jq .*'(.+)'$", text_of(DOCS / "json.md"), re.MULTILINE)
+    assert len(examples) > 8
+    for command, path in examples:
+        name = "status-run" if "--run" in command else command.split()[0]
+        properties = set(re.findall(r'"(\w+)": \{', text_of(SCHEMAS / f"{name}.json")))
+        assert set(re.findall(r"\.(\w+)", path)) <= properties, path
+
+
 def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     contracts = [

@@ -74,16 +74,16 @@ def test_without_any_past_all_is_assumed_and_said_to_be() -> None:
 
 
 # Nothing of these runs is like what the pods tell: pods end in 5 s, hosts boot in 27.
-PAST_OF_SETTLING = Past(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
+SETTLED_PAST = Past(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
 
 
-def planned_settling(
+def settled_plan(
     pods: list[Pod],
     *budgets: Budget,
     nodes: int = 3,
     at_once: int = 1,
     rolling: bool = False,
-    past: Past = PAST_OF_SETTLING,
+    past: Past = SETTLED_PAST,
 ) -> RolloutPlan:
     """The plan for the nodes that have pods; the last node takes what leaves them, and has no turn."""
     policy = Policy(
@@ -102,7 +102,7 @@ def started(name: str, on: str, seconds: int, **more: object) -> Pod:
 
 
 def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last_nobody_waits() -> None:
-    plan = planned_settling([started("web", "w-1", 100), started("shop", "w-2", 100)])
+    plan = settled_plan([started("web", "w-1", 100), started("shop", "w-2", 100)])
     # evicted and started at once: ready after 100 s, of which drain and reboot take 5 and 27
     assert [wave.estimate.settle for wave in plan.waves] == [100 - 5 - 27, 0]
     assert plan.estimate.seconds == 100 + 5 + 27
@@ -111,17 +111,15 @@ def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last
 def test_a_pod_without_a_place_starts_once_its_node_is_back() -> None:
     apart = Placement(repulsions=(PodTerm(HOSTNAME, app("db")),))
     pods = [started(f"db-{number}", f"w-{number}", 50, app="db", placement=apart) for number in (1, 2, 3)]
-    plan = planned_settling(pods)
+    plan = settled_plan(pods)
     assert [wave.estimate.settle for wave in plan.waves] == [50, 0]
 
 
 def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
     told = {"ReplicaSet/shop/web": (2, 2, 3), "StatefulSet/shop/db": (50, 55), "ReplicaSet/shop/gone": (1,)}
-    past = replace(PAST_OF_SETTLING, owners=told)
+    past = replace(SETTLED_PAST, owners=told)
     web, db, new = (started("web", "w-1", 3), started("db", "w-1", 3, owner="StatefulSet"), started("new", "w-1", 3))
-    drains = [
-        planned_settling(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])
-    ]
+    drains = [settled_plan(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])]
     assert drains == [2, 50, 5]
 
 
@@ -135,7 +133,7 @@ def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drain
     machines = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
     made = inputs(machines, pods=pods, budgets=[budget("db", allowed=2, expected=5)], policy=policy)
     # four pods leave the second node: two at once, then one whenever one is ready again
-    assert [wave.estimate.drain for wave in build_plan(replace(made, past=PAST_OF_SETTLING)).waves] == [5, 65 + 60 + 5]
+    assert [wave.estimate.drain for wave in build_plan(replace(made, past=SETTLED_PAST)).waves] == [5, 65 + 60 + 5]
 
 
 @pytest.mark.parametrize(("milli", "drain"), [(1500, (5 + 10) * 2 + 5), (2500, 3600)])
@@ -143,7 +141,7 @@ def test_the_first_pods_take_what_room_there_is(milli: int, drain: int) -> None:
     """One of three finds no place, and is the last: the permit of the first two comes back. Of two it does not."""
     requests = Resources(cpu_milli=milli)
     pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet", requests=requests) for number in range(3)]
-    plan = planned_settling(pods, budget("db", allowed=1, expected=3), nodes=2)
+    plan = settled_plan(pods, budget("db", allowed=1, expected=3), nodes=2)
     assert plan.waves[0].estimate.drain == drain
 
 
@@ -154,7 +152,7 @@ def test_a_pod_goes_where_fewer_of_its_owner_are_and_is_not_drained_twice() -> N
     machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
     policy = Policy(prefer_no_schedule_taint=False)
     made = inputs(machines, pods=pods, budgets=[budget("web", allowed=1, expected=2)], policy=policy)
-    plan = build_plan(replace(made, past=PAST_OF_SETTLING, selected=("w-1", "w-2")))
+    plan = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1", "w-2")))
     assert [wave.estimate.drain for wave in plan.waves] == [5, 5]
 
 
@@ -162,11 +160,11 @@ def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> 
     """The pod goes to one of two equal nodes: the next, and waits for it again, or the last; from that nobody waits."""
     machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
     made = inputs(machines, pods=[started("web", "w-1", 100)], policy=Policy(prefer_no_schedule_taint=False))
-    estimate = build_plan(replace(made, past=PAST_OF_SETTLING)).estimate
+    estimate = build_plan(replace(made, past=SETTLED_PAST)).estimate
     # each move but the one from the last node is waited for
     assert estimate.at_least == 100 + 27 + 5 + 27
     # where the last node is drained or the first one took the pod
     assert estimate.at_most in (100 + 100 + 5 + 27, 100 + 100 + 27)
     assert estimate.at_least <= estimate.seconds <= estimate.at_most
-    certain = build_plan(replace(made, past=PAST_OF_SETTLING, selected=("w-1",))).estimate
+    certain = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1",))).estimate
     assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)

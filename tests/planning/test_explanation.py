@@ -218,7 +218,7 @@ def test_a_node_that_loses_it_takes_pods_like_any_other_again() -> None:
     assert made.place(MOVING) == "w-1"
 
 
-def planned_soft_taint(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:
+def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:
     """Three nodes with 3, 1 and 2 pods, one at a time; a fourth has room, and no update."""
     pods = [
         pod(f"p-{on}-{i}", on, requests=ASKED)
@@ -232,15 +232,15 @@ def planned_soft_taint(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_the_nodes_of_fewest_pods_begin(strategy: Strategy) -> None:
-    order = [one.name for one in planned_soft_taint(spared=True, strategy=strategy).nodes]
+    order = [one.name for one in tainted_plan(spared=True, strategy=strategy).nodes]
     assert order == ["w-2", "w-3", "w-1"]
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_the_summary_counts_the_pods_and_how_often_they_move(strategy: Strategy) -> None:
     spared, moved_on = (
-        planned_soft_taint(spared=True, strategy=strategy),
-        planned_soft_taint(spared=False, strategy=strategy),
+        tainted_plan(spared=True, strategy=strategy),
+        tainted_plan(spared=False, strategy=strategy),
     )
     assert (spared.summary.pods_to_move, spared.summary.expected_evictions) == (6, 6)
     assert moved_on.summary.pods_to_move == 6

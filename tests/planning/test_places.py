@@ -234,7 +234,7 @@ def verdicts(rooms: Scheduler, moving: Pod, made: PlanInputs) -> list[bool]:
 ALL_AT_ONCE = Policy(max_unavailable=Count(9))
 
 
-def named_playing(name: str, pool: str, cores: int = 4) -> Node:
+def hosted(name: str, pool: str, cores: int = 4) -> Node:
     return node(name, labels={HOSTNAME: name, "pool": pool}, allocatable=Resources(cores * 1000, 8 << 30, 110))
 
 
@@ -249,8 +249,8 @@ def names(plan: RolloutPlan) -> list[list[str]]:
 def small_pool() -> PlanInputs:
     """Three nodes for certain pods, with room for those of one node besides their own; ample room elsewhere."""
     nodes = [
-        *(named_playing(f"p-{i}", "p", 3) for i in range(3)),
-        *(named_playing(f"w-{i}", "w", 16) for i in range(6)),
+        *(hosted(f"p-{i}", "p", 3) for i in range(3)),
+        *(hosted(f"w-{i}", "w", 16) for i in range(6)),
     ]
     pods = [pooled(f"a-{i}", f"p-{i}", "p", 1) for i in range(3)] + [pooled("b", "p-0", "p", 1)]
     return inputs(nodes, pods=pods, policy=ALL_AT_ONCE)
@@ -277,7 +277,7 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
 
 
 def test_pods_that_belong_together_move_together() -> None:
-    nodes = [named_playing("w-1", "w"), named_playing("w-2", "w")]
+    nodes = [hosted("w-1", "w"), hosted("w-2", "w")]
     drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
     pods = [pod("follower", "w-1", app="f", placement=drawn), pod("hub", "w-1", app="hub")]
     plan = build_plan(inputs(nodes, pods=pods))
@@ -286,7 +286,7 @@ def test_pods_that_belong_together_move_together() -> None:
 
 
 def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
-    nodes = [named_playing("w-1", "w"), named_playing("w-2", "w")]
+    nodes = [hosted("w-1", "w"), hosted("w-2", "w")]
     drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
     pods = [pod(f"f-{i}", "w-1", app="f", placement=drawn) for i in range(2)] + [pod("hub", "w-1", app="hub")]
     guarded = inputs(nodes, pods=pods, budgets=[budget("f", allowed=1, expected=2)])
@@ -308,8 +308,8 @@ def test_large_waves_leave_no_pod_without_a_place_that_small_ones_do_not(seed: i
 
 def crowded(random: Random) -> PlanInputs:
     """Pools of nodes that are nearly full of pods of odd sizes, beside much free room that they cannot use."""
-    nodes = [named_playing(f"{pool}-{i}", pool, 8) for pool in "abc" for i in range(5)]
-    nodes += [named_playing(f"free-{i}", "free", 64) for i in range(5)]
+    nodes = [hosted(f"{pool}-{i}", pool, 8) for pool in "abc" for i in range(5)]
+    nodes += [hosted(f"free-{i}", "free", 64) for i in range(5)]
     pods = [
         pooled(f"{each.name}-{i}", each.name, each.labels["pool"], random.choice((1, 2, 3)))
         for each in nodes[:15]

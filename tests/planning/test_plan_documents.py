@@ -80,7 +80,7 @@ def test_a_plan_with_a_piece_of_something_else(at: int, length: int, piece: byte
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=400)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=120)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=7), VALUES)
 def test_a_forged_plan_with_any_value_anywhere(path: list[int], value: Any) -> None:
     document = changed(DOCUMENT, path, value)

@@ -47,7 +47,7 @@ def clusters(draw: st.DrawFn) -> PlanInputs:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters())
 def test_invariants(given_inputs: PlanInputs) -> None:
     plan = build_plan(given_inputs)

@@ -106,7 +106,7 @@ def test_a_password_in_the_servers_address_is_kept_nowhere(start_lab: StartLab, 
         ("doctor", "-v"),
         ("plan", "-o", "json", "--out", "saved.plan"),
         ("apply", "saved.plan", "-o", "json", "--set", "output.journal=journal"),
-        ("history", "--journal", "journal", "-o", "json"),
+        ("history", "--set", "output.journal=journal", "-o", "json"),
     )
     for arguments in commands:
         ended = rollout(home, *arguments, **environment)

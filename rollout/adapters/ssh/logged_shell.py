@@ -42,16 +42,16 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the other does."""
-        with _timed(host, _name(command)) as told:
-            told.append(result := self.shell.run(host, command, timeout=timeout))
+        with _timed(host, _name(command)) as answers:
+            answers.append(result := self.shell.run(host, command, timeout=timeout))
         return result
 
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         """As the other does."""
-        with _timed(host, f"{_name(question)}, then {_name(command)}") as told:
-            told.append(result := self.shell.run_if(host, question, agreed, command, timeout=timeout))
+        with _timed(host, f"{_name(question)}, then {_name(command)}") as answers:
+            answers.append(result := self.shell.run_if(host, question, agreed, command, timeout=timeout))
         return result
 
     def run_on_all(
@@ -81,13 +81,13 @@ class LoggedShell:
 @contextmanager
 def _timed(host: Host, name: str) -> Iterator[list[Answer | None]]:
     """Tell of the answer that is put into the list, or of the failure."""
-    begun, told = time.monotonic(), list[Answer | None]()
+    begun, answers = time.monotonic(), list[Answer | None]()
     try:
-        yield told
+        yield answers
     except SshError as error:
         _tell(host, name, error, begun)
         raise
-    _tell(host, name, told[0], begun)
+    _tell(host, name, answers[0], begun)
 
 
 def _name(command: str) -> str:

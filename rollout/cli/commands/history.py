@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.options import AllClustersOption, JournalOption
+from rollout.cli.options import AllClustersOption
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_bytes
 from rollout.errors import InputError, UsageError
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+        metavar="RUN",
+        help="Show this run as a timeline: the first letters of its id, or a journal's path.",
+        show_default=False,
     ),
 ]
 
 
 @takes(*CLUSTER)
-def history(
-    settings: Given, run: RunArgument = "", journal: JournalOption = None, all_clusters: AllClustersOption = False
-) -> None:
+def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOption = False) -> None:
     """List the runs on this cluster that were written down on this machine, or tell one as a timeline.
 
     The cluster is told by its address in the kubeconfig; it is not asked. A run that is named may be of any cluster.
@@ -45,14 +45,14 @@ def history(
     from rollout.cli.stages.recorded import recorded_run
     from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
 
-    output, file = settings.output, journal or settings.output.journal
+    output, file = settings.output, settings.output.journal
     if not run:
         histories = _histories(file, settings, everywhere=all_clusters)
         document = HistoryReport(FORMAT_VERSION, tuple(histories))
         output.show(document, lambda: history_text(histories, width=output.width))
         return
     recorded = recorded_run(run, file, settings.cluster, everywhere=True)
-    chosen = with_state(replay(recorded.records), is_being_written=is_being_written(recorded.file))
+    chosen = with_state(replay(recorded.records), is_being_written=bool(is_being_written(recorded.file)))
     document = HistoryReport(FORMAT_VERSION, (chosen,))
     output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
 
@@ -64,7 +64,9 @@ def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list
 
     paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
     try:
-        replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
+        replayed = [
+            with_state(replay(read_journal(path)), is_being_written=bool(is_being_written(path))) for path in paths
+        ]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
     if file and not any(entry.run for entry in replayed):
@@ -122,7 +124,6 @@ def report(
     run: ReportedRunArgument = "",
     format: FormatOption = None,  # noqa: A002 - the flag's name
     out: OutOption = None,
-    journal: JournalOption = None,
     all_clusters: AllClustersOption = False,
 ) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
@@ -145,7 +146,7 @@ def report(
 
     chosen = _format(format, out, as_json=settings.output.as_json)
     check_target(out)
-    run_read = recorded_run(run, journal or settings.output.journal, settings.cluster, everywhere=all_clusters)
+    run_read = recorded_run(run, settings.output.journal, settings.cluster, everywhere=all_clusters)
     written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
     if out is None:
         show_bytes(written)

@@ -2,7 +2,7 @@
 
 import socket
 
-from rollout.adapters.journal import is_let_go, journal_of, read_journal
+from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
@@ -28,7 +28,7 @@ def has_ended_here(lease: LeaseState) -> bool:
         begun = [record for record in read_journal(path) if record.get("type") == "run"]
     except OSError:
         return False
-    return bool(begun) and begun[-1].get("process") == lease.process and is_let_go(path)
+    return bool(begun) and begun[-1].get("process") == lease.process and is_being_written(path) is False
 
 
 def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
