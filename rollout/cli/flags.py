@@ -28,7 +28,7 @@ _PRINTED = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
 _ALWAYS = ("output",)
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
-    **dict.fromkeys(("waves", "drain", "reboot", "gates"), "Rules"),
+    **dict.fromkeys(("waves", "drain", "reboot", "gates", "evidence"), "Rules"),
     "ssh": "SSH",
     "output": "Output and settings",
 }

@@ -81,6 +81,7 @@ _COMMANDS: Mapping[str, str] = {
     "release": "End the hold of a version that failed on too many nodes.",
     "history": "List this machine's runs, or show one as a timeline.",
     "report": "Report a run as a page, Markdown or JSON.",
+    "evidence": "Write down what was proved of a version, for other clusters.",
     "doctor": "Check everything that a rollout needs, and name each fix.",
     "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
     "known-hosts": "Scan the Nodes' host keys into a known_hosts file.",

@@ -88,6 +88,7 @@ _REASONS = {
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip blocked` was given",
     ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
     ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
+    ExclusionReason.UNPROVEN: "`operate --require-evidence`: another cluster has not proved its staged version yet",
     ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
     "rollouts: `rollout release VERSION`, or `--allow held`",
     ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only by `rollout operate`",

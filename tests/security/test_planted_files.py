@@ -18,6 +18,7 @@ import pytest
 from rollout.adapters.journal import JournalFile
 from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
 from rollout.adapters.ssh import workers
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from rollout.gather.hosts.side_by_side import Answer
@@ -311,7 +312,7 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    asked = workers.ShellSettings(None, None, (), 1.0, 1)
+    asked = partial(ParamikoShell, connect_timeout=1.0)
     ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
     assert list(ask(ask_here=_nobody)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"

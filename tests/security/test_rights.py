@@ -86,7 +86,8 @@ def test_no_rule_of_them_writes_everywhere() -> None:
     for role in (role for role in printed() if role["kind"] == "Role"):
         for rule in role["rules"]:
             named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"], ["node-rollout-fleetlock"])
-            assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
+            read = (rule.get("resourceNames"), rule["verbs"]) == (["node-rollout-evidence"], ["get"])
+            assert named or read or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +228,13 @@ SLOT: Json = {
 }
 
 
+EVIDENCE = tuple(
+    word
+    for name, value in (("source", "configmap"), ("cluster", "staging"), ("allowed-signers", "signers"))
+    for word in ("--set", f"evidence.{name}={value}")
+)
+
+
 def printed_grants(run_there: Run, *arguments: str) -> tuple[Grant, ...]:
     ended = run_there("manifests", "roles", "-o", "json", *arguments)
     assert ended.code == ExitCode.OK, ended.stderr
@@ -289,6 +297,7 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     quiet_lab.call(lambda: quiet_lab.store.create(CONFIGMAPS, SLOT))
     assert run_there("abort", "--yes", *QUICK_LOCK).code == ExitCode.OK
     assert end_of(watching).code == ExitCode.OK
+    assert run_there("status", *EVIDENCE).code == ExitCode.OK
     assert_used_is_printed(quiet_lab, grants)
 
 
@@ -341,6 +350,7 @@ def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
         *QUICK_LOCK,
     )
     assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    assert run_there("operate", "--once", *EVIDENCE).code == ExitCode.OK
     acts = used(quiet_lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
     (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))

@@ -108,17 +108,6 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
     assert is_cordoned(lab, client.node)
 
 
-def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    server = serve(lab)
-    client.ask(server)
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    client.await_release(server)
-    assert not is_cordoned(lab, client.node)
-    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
-
-
 def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> None:
     lab = started("default", 5)
     client = Client(lab, workers(lab)[0])

@@ -19,7 +19,7 @@ from rollout.adapters.ssh.attempt import Attempt
 from rollout.adapters.ssh.key_sources import HeldKey
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
-from rollout.adapters.ssh.workers import ShellSettings, in_processes, workers_for
+from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.side_by_side import side_by_side
 from rollout.model.host import Host, HostKeyFiles, Identities
@@ -63,17 +63,6 @@ class ParamikoShell:
         self._output_limit = output_limit
         if self._key_file is not None:
             self._check_key(self._key_file)
-
-    @classmethod
-    def from_settings(cls, settings: ShellSettings) -> "ParamikoShell":
-        """One that does as another would, without asking anybody."""
-        return cls(
-            known_hosts=Path(settings.known_hosts) if settings.known_hosts is not None else None,
-            key_file=Path(settings.key_file) if settings.key_file is not None else None,
-            passphrases=settings.passphrases,
-            connect_timeout=settings.connect_timeout,
-            output_limit=settings.output_limit,
-        )
 
     def unlock(self, hosts: Iterable[Host]) -> None:
         """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
@@ -123,7 +112,7 @@ class ParamikoShell:
         if workers == 1:
             return here(hosts)
         return in_processes(
-            self._settings,
+            self._in_worker(),
             hosts,
             command,
             timeout=timeout,
@@ -132,11 +121,12 @@ class ParamikoShell:
             ask_here=here,
         )
 
-    @property
-    def _settings(self) -> ShellSettings:
-        return ShellSettings(
-            known_hosts=str(self._known_hosts_file) if self._known_hosts_file is not None else None,
-            key_file=self._key_file,
+    def _in_worker(self) -> Callable[[], "ParamikoShell"]:
+        """What makes one in another process that does as this one, without asking anybody."""
+        return partial(
+            ParamikoShell,
+            known_hosts=self._known_hosts_file,
+            key_file=Path(self._key_file) if self._key_file is not None else None,
             passphrases=self._keys.passphrases,
             connect_timeout=self._connect_timeout,
             output_limit=self._output_limit,

@@ -16,7 +16,7 @@ from rollout.model.policy import Policy
 OnceOption = Annotated[bool, typer.Option("--once", help="Make one pass and end: for a CronJob")]
 
 
-@takes("operate", *CLUSTER, "nodes", *RULES, *HOSTS)
+@takes("operate", *CLUSTER, "nodes", *RULES, "evidence", *HOSTS)
 def operate(settings: Given, once: OnceOption = False) -> None:
     """Reboot what waits, unattended: pass after pass, or one with --once.
 
@@ -30,6 +30,7 @@ def operate(settings: Given, once: OnceOption = False) -> None:
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
     from rollout.cli.signals import interrupted_by_signals
+    from rollout.cli.stages.evidence import evidence_rules
     from rollout.cli.stages.lock import lock_watch
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.notify import News
@@ -37,6 +38,8 @@ def operate(settings: Given, once: OnceOption = False) -> None:
     from rollout.execution.base.stop import StopRequest
 
     settings = _unattended(settings)
+    if settings.evidence.source:
+        evidence_rules(settings)
     _refuse_what_persons_decide(policy_of(settings), interactive=settings.gates.interactive)
     server = _server(settings.cluster) if settings.metrics.is_used or settings.metrics.listen else ""
     with metered(settings.metrics, settings.cluster.name, server, settings.metrics.listen) as meter:

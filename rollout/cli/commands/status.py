@@ -41,6 +41,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
       rollout status --watch
       kubectl describe $(rollout status --pending -o name)
     """
+    from rollout.cli.stages.evidence import proven_as_known
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.run_status import remembered, rollout_beside, show_run, watch_run
     from rollout.cli.stages.session import connect, connect_cluster
@@ -62,8 +63,9 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     targets = ask_hosts(session, nodes)
     memory, now = remembered(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
+    proven = proven_as_known(session, memory)
     shown, own = targets.meant(nodes, session.selection), targets.own_node
-    rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own_node=own)
+    rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own, proven)
     statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
     if output.is_document or output.as_names:
         _write_nodes(statuses, output, rollout, only_pending=pending)

@@ -16,7 +16,7 @@ from typing import get_type_hints
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Setting, Table, setting, settings_of
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.unattended import FleetLock, Metrics, Notify, Operate
+from rollout.cli.settings.unattended import Evidence, FleetLock, Metrics, Notify, Operate
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
@@ -383,6 +383,7 @@ class Settings(Table):
     metrics: Metrics = Metrics()
     notify: Notify = Notify()
     operate: Operate = Operate()
+    evidence: Evidence = Evidence()
     fleetlock: FleetLock = FleetLock()
     pool: tuple[PoolTable, ...] = ()
 

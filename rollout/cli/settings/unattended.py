@@ -67,6 +67,25 @@ class Operate(Table):
     )
 
 
+class Evidence(Table):
+    """What another cluster has to prove of a version before operate takes it."""
+
+    source: str = setting(
+        "",
+        "Take only versions proven so: a file, folder or URL of rollout evidence, or configmap",
+        "SOURCE",
+        read=values.evidence_source,
+        flag="require-evidence",
+    )
+    cluster: str = setting(
+        "", "The cluster that proves: its cluster.name or UID, and its principal", "NAME", read=values.principal
+    )
+    allowed_signers: Path | None = setting(None, "OpenSSH's file of who may sign: PRINCIPAL KEY-TYPE KEY")
+    nodes: int = setting(1, "How many nodes have to run it there", least=1)
+    hours: int = setting(24, "For how many hours since the last of them was rebooted", least=0)
+    max_age: Duration = setting(Duration(7 * 86400), "How old evidence may be", read=values.some_time)
+
+
 class FleetLock(Table):
     """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
 

@@ -20,6 +20,7 @@ _COMMENT = "#"
 _SERVER = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
 # What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
 _PLAIN_URL = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
+_PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -107,6 +108,25 @@ def freeze(value: str) -> str:
     from rollout.planning.eligibility.windows import parse_freeze
 
     parse_freeze(value)
+    return value
+
+
+def principal(value: str) -> str:
+    """What names one signer in a file of allowed signers, or none."""
+    if value and not _PRINCIPAL.fullmatch(value):
+        raise ValueError(f"{value!r} is not the name of a cluster. Write letters, digits, dots and dashes.")
+    return value
+
+
+def evidence_source(value: str) -> str:
+    """A place where evidence may be, or none."""
+    if not value.startswith(("http://", "https://")):
+        return value
+    from rollout.adapters.prometheus import parsed_url
+
+    parts = parsed_url(value)
+    if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
+        raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
     return value
 
 

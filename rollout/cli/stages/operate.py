@@ -16,6 +16,7 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
+from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
@@ -40,6 +41,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import why_aborted
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.ports import Clock, ClusterApi
@@ -243,13 +245,21 @@ class _Pass:
         return result
 
     def _under(self, policy: Policy) -> Session:
-        """Return the session by these rules, with their gates.
+        """Return the session by these rules, with their gates, and with what another cluster has proved.
 
         Nobody is there to see where a record would have it ask.
         """
         settings, alerts = self.session.settings, policy.gates.alerts
         own = alerts if alerts.url == settings.alerts.prometheus_url else AlertPolicy()
-        return replace(self.session, policy=policy, gates=wiring.gates(settings, own, self.stop.end))
+        gates = wiring.gates(settings, own, self.stop.end)
+        return replace(self.session, policy=policy, gates=gates, proven=self._proven())
+
+    def _proven(self) -> Proven | None:
+        memory = gather.read_memory(self.session, quiet=True)
+        proven = gather.with_patience(lambda: proven_elsewhere(self.session, memory, remembers=True))
+        for problem in proven.problems if proven else ():
+            say(f"warning: {problem}")
+        return proven
 
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:

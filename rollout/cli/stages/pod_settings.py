@@ -49,7 +49,7 @@ _BESIDE = frozenset(
     }
 )
 _WITH_OTHERS = ("ssh.inventory", "reboot.pre-playbook", "reboot.post-playbook")
-_CARRIED = frozenset({*_WITH_OTHERS, "ssh.config", "gates.calendar"})
+_CARRIED = frozenset({*_WITH_OTHERS, "ssh.config", "gates.calendar", "evidence.allowed-signers"})
 # They mean the same in the pod.
 _NO_FILE = ("none", os.devnull)
 _PASSED_OVER = re.compile(r"\..*|.*~|__pycache__")

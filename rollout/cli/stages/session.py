@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from rollout.execution.gates.gates import GatePorts
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.rollout.ledger import Inheritance
+    from rollout.planning.eligibility.evidence import Proven
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan from a `file`; `is_own`: the operator saved it here, and has chosen its rules by that."""
+    """A plan from a `file`; `chosen` are rules that the operator has chosen: its own, where they saved it here."""
 
     plan: RolloutPlan
     file: str
-    is_own: bool
+    chosen: Policy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Session:
     `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with.
     `observers` are told beside whoever shows a run; `news` is what notifications told before; `watch` is what was seen
     of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
-    watches, or has decided to try failed nodes again. `process` is a word that no other process has.
+    watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
+    where it need not. `process` is a word that no other process has.
     """
 
     settings: Given
@@ -58,6 +60,7 @@ class Session:
     news: "News | None" = None
     watch: "LeaseWatch | None" = None
     operating: bool = False
+    proven: "Proven | None" = None
     force_unlock: str = ""
     process: str = field(default_factory=lambda: secrets.token_hex(8))
 
