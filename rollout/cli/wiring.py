@@ -157,6 +157,7 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
         alerts.url,
         pattern=alerts.pattern,
         match_only=alerts.match_only,
+        matchers=alerts.matchers,
         token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
     )
 

@@ -249,9 +249,9 @@ def _idle_gates(gates: GatePolicy) -> Iterator[str]:
 
     Who gives them believes in a gate that is not there.
     """
-    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only):
-        yield "alerts.filter-regexp has no effect without alerts.prometheus-url: no alerts are read"
-    if gates.windows.wait and not gates.windows.windows:
+    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only or gates.alerts.matchers):
+        yield "a filter of alerts has no effect without alerts.prometheus-url: no alerts are read"
+    if gates.windows.wait and not (gates.windows.windows or gates.windows.freezes):
         yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 
