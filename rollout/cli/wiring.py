@@ -65,15 +65,22 @@ def host_shell(options: Ssh) -> HostExecutor:
     """Return what carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell
 
-    return logged_shell(_executor(options))
-
-
-def _executor(options: Ssh) -> HostExecutor:
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
-        return AnsibleExecutor(_ansible_settings(options))
-    return _ssh(options)
+        return logged_shell(AnsibleExecutor(_ansible_settings(options)))
+    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
+    from rollout.adapters.ssh.known_hosts import HostKeyChecking
+    from rollout.adapters.ssh.shell import ParamikoShell
+
+    shell = ParamikoShell(
+        known_hosts=options.known_hosts,
+        host_key_checking=HostKeyChecking(options.host_key_checking),
+        key_file=options.key,
+        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
+        ask=ask_on_terminal,
+    )
+    return logged_shell(shell)
 
 
 def _ansible_settings(options: Ssh) -> "AnsibleSettings":
@@ -100,20 +107,6 @@ def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
     by_ansible = options.executor is Executor.ANSIBLE
     with shown_meanwhile("asking ansible-inventory for the hosts"):
         return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
-
-
-def _ssh(options: Ssh) -> HostExecutor:
-    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
-    from rollout.adapters.ssh.known_hosts import HostKeyChecking
-    from rollout.adapters.ssh.shell import ParamikoShell
-
-    return ParamikoShell(
-        known_hosts=options.known_hosts,
-        host_key_checking=HostKeyChecking(options.host_key_checking),
-        key_file=options.key,
-        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
-        ask=ask_on_terminal,
-    )
 
 
 def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, Host]:
@@ -164,6 +157,7 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
         alerts.url,
         pattern=alerts.pattern,
         match_only=alerts.match_only,
+        matchers=alerts.matchers,
         token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
     )
 

@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -15,9 +16,10 @@ from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.adapters.notify import DeliveryError, destinations
 from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url, is_same_place, token_for
 from rollout.errors import GateError, UsageError
+from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
 from rollout.report.metrics.instruments import Metrics
-from tests.adapters.strangers import Say, Stranger
+from tests.adapters.openssh import Say, Stranger
 from tests.apply.test_metrics import gateway
 
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
@@ -38,6 +40,7 @@ Serve = Callable[[int, bytes], str]
 
 
 asked: list[str | None] = []
+queries: list[str] = []
 
 
 @pytest.fixture
@@ -48,7 +51,8 @@ def serve() -> Iterator[Serve]:
             class Query(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     asked.append(self.headers.get("Authorization"))
-                    self.send_response(status if self.path == "/prefix/api/v1/query?query=ALERTS" else 404)
+                    queries.append(parse_qs(urlsplit(self.path).query)["query"][0])
+                    self.send_response(status if self.path.startswith("/prefix/api/v1/query?query=ALERTS") else 404)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
@@ -83,6 +87,17 @@ def test_firing_alerts_count_as_kured_counts_them(
     url = serve(200, json.dumps(ANSWER).encode())
     source = PrometheusAlerts(url, pattern=pattern, match_only=match_only)
     assert source.active() == counting
+
+
+def test_prometheus_itself_matches_labels(serve: Serve) -> None:
+    url, matchers = serve(200, json.dumps(ANSWER).encode()), ('severity=~"critical|page"', 'team!="d,b"')
+    PrometheusAlerts(url, pattern="", match_only=False, matchers=matchers).active()
+    assert queries[-1] == 'ALERTS{severity=~"critical|page",team!="d,b"}'
+    PrometheusAlerts(url, pattern="", match_only=False).active()
+    assert queries[-1] == "ALERTS"
+    for strange in ("severity", 'a="b"} or vector(1) or x{a="b"', 'a="b",c="d"', 'a==~"b"', "a='b'", '1a="b"', 'a="b'):
+        assert not is_matcher(strange)
+    assert is_matcher(r'a="b\"c"')
 
 
 def test_a_token_is_sent(serve: Serve) -> None:

@@ -149,17 +149,21 @@ def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi
 
 @pytest.mark.in_memory
 @pytest.mark.usefixtures("kubelet", "node")
-def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: ClusterApi) -> None:
+@pytest.mark.parametrize("where", ["n2", NODE])
+def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(
+    server: StandaloneApi, api: ClusterApi, where: str
+) -> None:
+    """Nor is one that is back on the very node: its drain has not looked at it yet."""
     add_pod(server, NODE, "db-0", owned=STATEFUL)
     add_budget(server, "db-0", allowed=1)
     (pod,) = read_node_pods(api, NODE).pods
     server.call(lambda: server.store.remove(PODS, "db-0", "default"))
     add_node(server, "n2")
-    add_pod(server, "n2", "db-0", owned=STATEFUL)
+    add_pod(server, where, "db-0", owned=STATEFUL)
     assert request_removal(api, pod, PATIENT).answer is Answer.GONE
     assert statuses(server) == []
     assert disrupted(server, "db-0") == {}
-    assert pods_on(server, "n2") == {"db-0"}
+    assert pods_on(server, where) == {"db-0"}
 
 
 @pytest.mark.in_memory

@@ -262,6 +262,7 @@ WEAKER: dict[str, Any] = {
     "gates.alerts.url": "http://prometheus:9090",
     "gates.alerts.pattern": "^Disk",
     "gates.alerts.match_only": True,
+    "gates.alerts.matchers": ('severity="critical"',),
     "gates.blocking_pods": None,
     "gates.timeout": None,
     "gates.health_checks": 1,

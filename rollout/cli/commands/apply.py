@@ -52,7 +52,7 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=settings.output.as_json)
     selection, policy = selection_of(settings), policy_of(settings)
-    saved = plan.load_saved(file) if file else None
+    saved = plan.load_saved(file, policy) if file else None
     if saved:
         selection, policy = saved.plan.selection, saved.plan.policy
         _refuse_rules_beside_plan(settings, policy)

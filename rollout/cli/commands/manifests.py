@@ -11,7 +11,7 @@ from rollout.cli.flags import takes
 from rollout.cli.manifest_options import ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
-from rollout.cli.terminal import say, show, show_bytes
+from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -55,6 +55,7 @@ def manifests(
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
+    from rollout.manifests.objects import list_document, manifest_text, objects
 
     _refuse_others(call, kind)
     settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
@@ -66,7 +67,8 @@ def manifests(
         options = replace(options, name=FLEETLOCK_NAME)
     installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
     _refuse_unserved(installation)
-    _print(installation, as_json=settings.output.as_json)
+    document = list_document(objects(installation))
+    settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation, options):
         say(line)
 
@@ -203,16 +205,6 @@ def _listen(kind: Kind, written: str) -> "Listen":
         return Listen()
     host, port = parsed_address(address)
     return Listen(address, port, is_reachable=host in _EVERYWHERE)
-
-
-def _print(installation: "Installation", *, as_json: bool) -> None:
-    from rollout.manifests.objects import list_document, manifest_text, objects
-    from rollout.model.json_text import json_document
-
-    if as_json:
-        show_bytes(json_document(list_document(objects(installation))))
-    else:
-        show(manifest_text(installation).rstrip("\n"))
 
 
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:

@@ -85,7 +85,7 @@ def _gates(settings: Settings) -> GatePolicy:
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
-        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only),
+        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,

@@ -334,6 +334,13 @@ class Alerts(Table):
     )
     filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
     filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
+    matchers: tuple[str, ...] = setting(
+        (),
+        'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"',
+        "MATCHER",
+        read=values.matcher,
+        between=";",
+    )
 
 
 class Labels(Table):

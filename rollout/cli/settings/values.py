@@ -174,6 +174,15 @@ def pattern(value: str) -> str:
     return value
 
 
+def matcher(value: str) -> str:
+    """Return a label matcher, as it was written."""
+    from rollout.model.gates import is_matcher
+
+    if not is_matcher(value):
+        raise ValueError(f'{value!r} is not a label matcher. Write it as severity="critical", with =, !=, =~ or !~.')
+    return value
+
+
 def prometheus_url(value: str) -> str:
     """Return a URL that can be asked, or none."""
     if not value.strip():

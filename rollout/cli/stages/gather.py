@@ -4,7 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
@@ -12,7 +12,17 @@ from rollout.cli.settings.schema import Ssh
 from rollout.cli.stages.session import Gathered, Session, Targets
 from rollout.cli.terminal import error_console, say, shown_meanwhile
 from rollout.errors import ApiError, InputError
+from rollout.execution.base.deadline import Deadline, has_answered, patiently
+from rollout.execution.record.stored import read_record
+from rollout.execution.record.unfinished import Unfinished, assess, look
+from rollout.gather.cluster import memory as memory_reading
+from rollout.gather.cluster import snapshot as snapshot_reading
+from rollout.gather.cluster.slots import read_slots
+from rollout.gather.hosts.identity import identified
+from rollout.gather.hosts.matching import SshDefaults, match_hosts
+from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
+from rollout.gather.hosts.signs import annotated
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
@@ -22,9 +32,6 @@ from rollout.model.text import counted, shortened
 from rollout.planning.eligibility.candidates import excluded_by_name, located
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import ClusterApi
-
-if TYPE_CHECKING:
-    from rollout.execution.record.unfinished import Unfinished
 
 T = TypeVar("T")
 
@@ -41,10 +48,8 @@ def gather(session: Session) -> Gathered:
 
 def read_cluster(session: Session) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
-    from rollout.gather.cluster.snapshot import read_snapshot
-
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
-        snapshot = with_patience(lambda: read_snapshot(session.api))
+        snapshot = with_patience(lambda: snapshot_reading.read_snapshot(session.api))
         for warning in snapshot.warnings:
             say(f"warning: {warning}")
         memory = read_memory(session)
@@ -55,9 +60,7 @@ def read_cluster(session: Session) -> ClusterSnapshot:
 
 def read_memory(session: Session, *, quiet: bool = False) -> Memory:
     """Read what is remembered of earlier rollouts; warn of what is not understood, or not shown, unless `quiet`."""
-    from rollout.gather.cluster.memory import read_memory as read
-
-    memory = with_patience(lambda: read(session.api, session.namespace))
+    memory = with_patience(lambda: memory_reading.read_memory(session.api, session.namespace))
     if memory.problem and not quiet:
         say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
     return memory
@@ -65,33 +68,24 @@ def read_memory(session: Session, *, quiet: bool = False) -> Memory:
 
 def read_nodes(session: Session) -> tuple[Node, ...]:
     """Read the nodes alone."""
-    from rollout.gather.cluster.snapshot import read_nodes as read
-
     with stage("read the nodes") as note, shown_meanwhile("reading the nodes"):
-        nodes = with_patience(lambda: read(session.api))
+        nodes = with_patience(lambda: snapshot_reading.read_nodes(session.api))
         note(counted(len(nodes), "node"))
     return nodes
 
 
-def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
+def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
     """Return what an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
-    from rollout.execution.record.unfinished import look
-
     return with_patience(lambda: look(api, namespace, deferred=deferred))
 
 
-def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> "Unfinished | None":
+def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished | None:
     """Return the same of nodes that were read already."""
-    from rollout.execution.record.stored import read_record
-    from rollout.execution.record.unfinished import assess
-
     return assess(with_patience(lambda: read_record(session.api, session.namespace)), nodes)
 
 
 def has_slots(api: ClusterApi, namespace: str) -> bool:
     """Whether a host holds a slot of FleetLock; not where this user may not see it."""
-    from rollout.gather.cluster.slots import read_slots
-
     try:
         return bool(with_patience(lambda: read_slots(api, namespace)).slots.held)
     except ApiError:
@@ -100,8 +94,6 @@ def has_slots(api: ClusterApi, namespace: str) -> bool:
 
 def with_patience(action: Callable[[], T]) -> T:
     """Ask a server that answers, but not now, again for a while; one that is not there is told of at once."""
-    from rollout.execution.base.deadline import Deadline, has_answered, patiently
-
     reported = list[BaseException]()
 
     def notice(error: BaseException) -> None:
@@ -160,10 +152,8 @@ def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
 
 def _pod(own: OwnPod, api: ClusterApi) -> Pod | None:
     """Return this process's Pod, as far as it may be read."""
-    from rollout.gather.cluster.snapshot import read_pod
-
     try:
-        return with_patience(lambda: read_pod(api, own.namespace, own.name)) if own.key else None
+        return with_patience(lambda: snapshot_reading.read_pod(api, own.namespace, own.name)) if own.key else None
     except ApiError:
         return None
 
@@ -175,14 +165,11 @@ def choose(session: Session, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
     """Have the API server read the selector: it is the authority on what one means."""
-    from rollout.gather.cluster.snapshot import read_nodes as read
-
     selector = selection.selector
-    return with_patience(lambda: read(api, selector)) if selector else nodes
+    return with_patience(lambda: snapshot_reading.read_nodes(api, selector)) if selector else nodes
 
 
 def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: Ssh) -> Mapping[str, Host]:
-    from rollout.gather.hosts.matching import SshDefaults, match_hosts
 
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.user, port=ssh.port or 0, key_file=None)
@@ -204,9 +191,6 @@ def _observed(
     session: Session, nodes: Sequence[Node], hosts: Mapping[str, Host], probe: Probe
 ) -> Mapping[str, HostObservation]:
     """Return what the hosts say, where they are the machines of their Nodes, and what stands on these."""
-    from rollout.gather.hosts.identity import identified
-    from rollout.gather.hosts.polling import poll
-    from rollout.gather.hosts.signs import annotated
     from rollout.report.console import asking_progress
 
     ssh = session.settings.ssh

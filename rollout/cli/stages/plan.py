@@ -12,7 +12,6 @@ from rollout.adapters.journal import runs_directory
 from rollout.adapters.local_files import current_reader, distrust, open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.settings.rules import policy_of
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels, first_label
@@ -44,10 +43,11 @@ _LATEST = 500
 _DECISIONS = logging.getLogger("rollout.decision")
 
 
-def load_saved(file: Path) -> SavedPlan:
-    """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise."""
+def load_saved(file: Path, chosen: Policy | None = None) -> SavedPlan:
+    """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise. `chosen` are the rules beside it."""
     document = _read(file)
-    return SavedPlan(decode_plan(document, str(file)), str(file), _is_own(document))
+    plan = decode_plan(document, str(file))
+    return SavedPlan(plan, str(file), plan.policy if _is_own(document) else chosen)
 
 
 def _read(path: Path) -> bytes:
@@ -95,17 +95,10 @@ def gather_for_run(session: Session) -> Gathered:
 
 def planned_run(session: Session, gathered: Gathered) -> Run:
     """Return what is to be run, after showing it; an unattended process shows it where something is to be done."""
-    decided, settings = decide(session, gathered), session.settings
+    decided, saved = decide(session, gathered), session.saved
     if not (session.as_json or session.operating):
-        show(
-            file_text(decided, session.saved.file, session.width)
-            if session.saved
-            else shown(session, gathered, decided)
-        )
-    conceded: tuple[str, ...] = ()
-    if session.saved:
-        chosen = session.saved.plan.policy if session.saved.is_own else policy_of(settings)
-        conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", chosen)
+        show(file_text(decided, saved.file, session.width) if saved else shown(session, gathered, decided))
+    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", saved.chosen) if saved else ()
     return run_of(session, gathered, decided, gathered.targets.number_of(decided.selection), conceded)
 
 
@@ -256,9 +249,9 @@ def _idle_gates(gates: GatePolicy) -> Iterator[str]:
 
     Who gives them believes in a gate that is not there.
     """
-    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only):
-        yield "alerts.filter-regexp has no effect without alerts.prometheus-url: no alerts are read"
-    if gates.windows.wait and not gates.windows.windows:
+    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only or gates.alerts.matchers):
+        yield "a filter of alerts has no effect without alerts.prometheus-url: no alerts are read"
+    if gates.windows.wait and not (gates.windows.windows or gates.windows.freezes):
         yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 

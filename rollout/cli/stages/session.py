@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan from a `file`; `is_own`: the operator saved it here, and has chosen its rules by that."""
+    """A plan from a `file`; `chosen` are rules that the operator has chosen: its own, where they saved it here."""
 
     plan: RolloutPlan
     file: str
-    is_own: bool
+    chosen: Policy | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,10 @@ import urllib3
 
 from rollout.lab.api.selectors import matches_labels, parse_labels
 from rollout.lab.api.statuses import StatusError
-from tests.contract.cluster import MERGE, STRATEGIC, Cluster
+from tests.contract.cluster import Cluster
 from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
-
-
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 def send(
@@ -48,31 +45,6 @@ def test_creation(api: StandaloneApi, client: Cluster, body: bytes, status: int)
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "status"),
-    [
-        (b"nonsense", MERGE, 400),
-        (b"{}", "application/json-patch+json", 415),
-        (b"[]", MERGE, 400),
-        (b'{"metadata": null}', MERGE, 400),
-        (b'{"metadata": {"name": "other"}}', MERGE, 400),
-        (b'{"metadata": {"labels": "text"}}', STRATEGIC, 422),
-        (b'{"spec": {"taints": {}}}', STRATEGIC, 422),
-        (b'{"metadata": {"uid": "other"}}', MERGE, 409),
-    ],
-)
-def test_patches(api: StandaloneApi, client: Cluster, body: bytes, kind: str, status: int) -> None:
-    answer = send(api, client, "PATCH", f"{NODES}/{client.node()}", body, kind)
-    assert answer.status == status, answer.data
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"nonsense", b"k8s\0", b"k8s\0\xff\xff", b"k8s\0\x0a\x06\x0a\x02v1\x12\x00", b"k8s\0\x0b"]
-)
-def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
-    assert send(api, client, "POST", NODES, body, PROTOBUF).status in {400, 415}
-
-
-@pytest.mark.parametrize(
     ("method", "path", "status"),
     [
         ("POST", f"{NODES}/a", 405),
@@ -95,12 +67,6 @@ def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
 def test_addresses(client: Cluster, method: str, path: str, status: int) -> None:
     answer = client.send(method, path)
     assert (answer.status, answer.body["kind"]) == (status, "Status")
-
-
-def test_groups_that_nobody_serves_are_told_off_in_plain_text(api: StandaloneApi, client: Cluster) -> None:
-    answer = send(api, client, "GET", "/apis/none/v1/things", b"", "")
-    assert answer.status == 404
-    assert answer.data == b"404 page not found\n"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +105,3 @@ def test_broken_labels(selector: str) -> None:
     with pytest.raises(StatusError) as refused:
         parse_labels(selector)
     assert refused.value.code == 400
-
-
-POD = {
-    "metadata": {"name": "p", "namespace": "n"},
-    "spec": {"nodeName": "a", "hostNetwork": True},
-    "status": {"phase": "Running"},
-}

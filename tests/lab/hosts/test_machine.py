@@ -70,15 +70,6 @@ def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) ->
     assert machine.boot_id != boot_id
 
 
-@pytest.mark.parametrize(("fault", "runs"), [(RebootFault.NONE, "4152.2.0"), (RebootFault.ROLLS_BACK, "4081.2.0")])
-def test_a_boot_may_find_the_next_version_staged(fault: RebootFault, runs: str, make_machine: MakeMachine) -> None:
-    machine = make_machine(faults=HostFaults(reboot=fault, stages_again=True))
-
-    asyncio.run(rebooted(machine))
-
-    assert (machine.os_version, machine.engine.staged) == (runs, "4152.2.1")
-
-
 @pytest.mark.parametrize(
     ("fault", "events", "power", "reboots"),
     [
@@ -151,13 +142,6 @@ def test_ubuntu_has_a_marker_that_goes_with_the_boot_and_no_update_engine(
     booted_anew(machine)
     assert ask(machine, "[ -e /run/reboot-required ]").status == 1
     assert machine.os_version == "24.04"
-
-
-def test_a_boot_may_put_files_there_again(make_machine: MachineFactory, ask: Ask) -> None:
-    again = {"/run/reboot-required": "again\n"}
-    machine = host(make_machine, System.UBUNTU, "24.04", engine=UpdateEngine(), boot_files=again)
-    booted_anew(machine)
-    assert ask(machine, "cat /run/reboot-required").out == "again\n"
 
 
 def deployments(machine: Machine, ask: Ask) -> list[tuple[str, bool, bool]]:

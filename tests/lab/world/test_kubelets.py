@@ -84,18 +84,6 @@ def test_a_pod_takes_its_time_to_start() -> None:
     assert pod["status"]["podIP"].startswith("10.")
 
 
-def test_annotations_steer_start_and_readiness() -> None:
-    sim = Simulation(1)
-    sim.pod("slow", annotations={f"{LAB}startup-seconds": "30"})
-    sim.pod("sick", annotations={f"{LAB}ready": "never"})
-    sim.advance(29)
-    assert phase(sim.get(PODS, "slow")) == "Pending"
-    sim.advance(2)
-    assert is_ready(sim.get(PODS, "slow"))
-    assert phase(sim.get(PODS, "sick")) == "Running"
-    assert not is_ready(sim.get(PODS, "sick"))
-
-
 @pytest.mark.parametrize(
     ("wanted", "grace", "least", "most"),
     [(None, None, 1, 2.6), ("12", None, 12, 12.6), ("60", None, 30, 30.6), ("60", 5, 5, 5.6)],
@@ -127,19 +115,6 @@ def test_a_stuck_pod_stays_until_it_is_forced_or_its_host_reboots() -> None:
     assert not sim.has(PODS, "rebooted")
 
 
-def test_a_host_that_is_off_from_the_start_is_known_and_silent() -> None:
-    sim = Simulation()
-    sim.add_node("n1", running=False)
-    sim.begin()
-    ready = condition(sim.node("n1"), "Ready")
-    assert ready is not None
-    assert ready["status"] == "Unknown"
-    assert {taint["key"] for taint in sim.node("n1")["spec"]["taints"]} == {"node.kubernetes.io/unreachable"}
-    sim.switch_on("n1")
-    sim.advance(10)
-    assert sim.is_ready("n1")
-
-
 def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:
     sim = Simulation(2)
     sim.daemon_set("agent")
@@ -167,19 +142,6 @@ def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:
     assert restarted["metadata"]["uid"] == agent["metadata"]["uid"]
     assert is_ready(restarted)
     assert restarted["status"]["containerStatuses"][0]["restartCount"] == 1
-
-
-def test_ready_flaps_after_a_boot_when_told_to() -> None:
-    sim = Simulation(1, setting=NodeSetting(flaps=((3, False), (8, True))))
-    assert sim.is_ready("n1")
-    sim.switch_off("n1")
-    sim.switch_on("n1")
-    seen: list[bool] = []
-    for _ in range(15):
-        sim.advance(1)
-        if not seen or seen[-1] != sim.is_ready("n1"):
-            seen.append(sim.is_ready("n1"))
-    assert seen == [False, True, False, True]
 
 
 def test_a_volume_is_attached_while_it_is_used_and_a_moment_longer() -> None:

@@ -94,21 +94,6 @@ def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
     assert cluster.keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
 
 
-def test_a_process_that_is_held_up_does_not_take_living_nodes_for_silent() -> None:
-    cluster = Cluster(speed=200, nodes=3)
-    cluster.world.settle()
-
-    async def live() -> None:
-        async with passing_time(cluster.world):
-            await asyncio.sleep(0.2)
-            time.sleep(0.6)  # noqa: ASYNC251 - the loop is held up on purpose: 120 simulated seconds
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-                assert cluster.ready_nodes() == 3
-
-    asyncio.run(live())
-
-
 @pytest.mark.parametrize("moment", range(1, 31))
 def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(moment: int) -> None:
     clock = HeldUpClock()
@@ -152,26 +137,6 @@ def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.L
 
 
 # The agenda, with time that stands still and with time that really passes.
-
-
-def test_work_asked_for_twice_is_done_once() -> None:
-    agenda, done = Agenda(ManualClock()), list[str]()
-    for _ in range(3):
-        agenda.soon(done.append, "a")
-        agenda.later(1, done.append, "b")
-    agenda.advance(2)
-    assert done == ["a", "b"]
-
-
-def test_timers_run_in_order_of_their_time() -> None:
-    clock = ManualClock()
-    agenda, done = Agenda(clock), list[tuple[str, float]]()
-    for name, seconds in (("c", 3), ("a", 1), ("b", 2)):
-        agenda.after(seconds, lambda name=name: done.append((name, clock.monotonic())))
-    agenda.advance(2.5)
-    assert done == [("a", 1), ("b", 2)]
-    agenda.advance(1)
-    assert done[-1] == ("c", 3)
 
 
 def test_settling_runs_delays_but_no_deadlines() -> None:
