@@ -170,8 +170,8 @@ def installs_from_an_index(wheel: Path, folder: Path) -> None:
         environment = folder / "installed"
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)
         index = f"http://127.0.0.1:{server.server_port}/"
-        install = [environment / "bin" / "pip", "install", "--quiet", "--extra-index-url", index, "node-rollout"]
-        subprocess.run(install, check=True, capture_output=True)
+        install = ("install", "--quiet", "--extra-index-url", index, "node-rollout")
+        subprocess.run([environment / "bin" / "pip", *install], check=True, capture_output=True)
         server.shutdown()
     for command in ("rollout", "kubectl-node_rollout"):
         said = subprocess.run([environment / "bin" / command, "--version"], check=True, capture_output=True, text=True)
