@@ -1,6 +1,5 @@
 """From a scenario's groups and overrides to one complete description per host. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -60,7 +59,7 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
     """The scenario's hosts in the order of its groups; raises ScenarioError."""
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
-        chosen = _selected(drafts, override.select)
+        chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
         if not chosen:
             raise ScenarioError(
                 f"{scenario.name}: {_described(override.select)} is not among the {len(drafts)} hosts",
@@ -91,14 +90,6 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
 
 
-def _selected(drafts: Sequence[HostPlan], selection: Selection) -> frozenset[str]:
-    names = [draft.name for draft in drafts if _matches(draft, selection)]
-    if selection.share is None or not names:
-        return frozenset(names)
-    count = max(1, round(len(names) * selection.share))
-    return frozenset(names[math.floor(index * len(names) / count)] for index in range(count))
-
-
 def _described(selection: Selection) -> str:
     fields = {name: getattr(selection, name) for name in Selection.__struct_fields__}
     said = {name: ", ".join(value) if name == "names" else value for name, value in fields.items() if value}
@@ -110,7 +101,6 @@ def _matches(draft: HostPlan, selection: Selection) -> bool:
         (not selection.names or draft.name in selection.names)
         and selection.role in (None, draft.group.role)
         and selection.zone in (None, draft.zone)
-        and selection.prefix in (None, draft.group.prefix)
     )
 
 

@@ -23,9 +23,9 @@ from rollout.execution.base.stop import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
 from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
+from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import blocked, blocked_briefly, briefly, phases, sentence, wave_title
-from rollout.report.tables import usual_reboot
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5

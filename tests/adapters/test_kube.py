@@ -17,8 +17,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import is_passing
 from rollout.gather.cluster.rights import REVIEWS
-from tests.adapters.kube_client import QUICK, client
-from tests.scripted_api import Exchange, Kubeconfig, scripted
+from tests.scripted_api import QUICK, Exchange, Kubeconfig, client, scripted
 
 
 def status_body(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:

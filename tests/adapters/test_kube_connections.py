@@ -20,8 +20,7 @@ from rollout.errors import (
     ApiUnavailableError,
 )
 from rollout.lab.credentials import Authority, new_authority, server_context, write_kubeconfig
-from tests.adapters.kube_client import QUICK, client
-from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
+from tests.scripted_api import QUICK, Exchange, Kubeconfig, ScriptedServer, client, scripted
 
 
 @pytest.mark.parametrize(

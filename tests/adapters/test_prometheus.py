@@ -19,7 +19,7 @@ from rollout.errors import GateError, UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
 from rollout.report.metrics.instruments import Metrics
-from tests.adapters.strangers import Say, Stranger
+from tests.adapters.openssh import Say, Stranger
 from tests.apply.test_metrics import gateway
 
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]

@@ -21,7 +21,7 @@ from rollout.errors import (
     SshTimeoutError,
 )
 from tests.adapters.conftest import Process, shell, trusting
-from tests.adapters.strangers import MakeStranger, Stranger, fall_silent
+from tests.adapters.openssh import MakeStranger, Stranger, fall_silent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 

@@ -17,7 +17,7 @@ import pytest
 from rollout.adapters.ssh.sockets import connect
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from tests.adapters.conftest import Process, trusting
-from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
+from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 # What the kernel holds of a connection on loopback, both ways, beyond what has been read.
 KERNELS = 16 << 20

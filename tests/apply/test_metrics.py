@@ -12,10 +12,9 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout
-from tests.apply.scrapes import Scrape, complaints
+from tests.apply.conftest import Rollout, Scrape, complaints
 from tests.ended import Ended, invoked
-from tests.inbox import Inbox, received
+from tests.waiting import Inbox, received
 
 Started = Callable[[Scenario | str, int], Lab]
 

@@ -13,8 +13,8 @@ from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
 from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, invoked, start
-from tests.inbox import TOKEN, Inbox, received
 from tests.scripted_api import Exchange, scripted
+from tests.waiting import TOKEN, Inbox, received
 
 PASSWORD = "pa55w0rd"
 LONGEST_FAREWELL = 5.0

@@ -230,17 +230,6 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_an_update_may_go_on_by_itself(start_lab: StartLab, tmp_path: Path) -> None:
-    path = tmp_path / "moving.yaml"
-    path.write_text(
-        "description: Moving.\nextends: default\n"
-        "hosts: [{select: {names: [worker-1]}, update: {state: downloading, moves: true}}]\n"
-    )
-    lab = start_lab(load_scenario(str(path)), nodes=2)
-
-    assert until(lambda: "NEED_REBOOT" in ssh(lab, "worker-1", "update_engine_client -status")[1])
-
-
 # Whoever has connected is hung up on when the lab, its API server or a host goes away, however far he has come.
 
 

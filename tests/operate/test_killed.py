@@ -19,8 +19,7 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
-from tests.apply.scrapes import Scrape
+from tests.apply.conftest import Scrape, command
 from tests.crash.conftest import Machine, machine  # noqa: F401 - a fixture
 from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching, witnessing
 from tests.ended import Ended, end_of

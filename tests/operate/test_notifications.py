@@ -9,9 +9,8 @@ import pytest
 
 from rollout.lab.lab import Lab
 from tests.ended import end_of, invoked, start
-from tests.inbox import Inbox, received
 from tests.operate.conftest import ONCE, open_now
-from tests.waiting import wait_until
+from tests.waiting import Inbox, received, wait_until
 
 Start = Callable[[str, int], Lab]
 

@@ -9,7 +9,6 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.inbox import received
 from tests.operate.conftest import (
     ONCE,
     ORIGIN,
@@ -19,7 +18,7 @@ from tests.operate.conftest import (
     open_now,
     record,
 )
-from tests.waiting import wait_until
+from tests.waiting import received, wait_until
 
 Start = Callable[[str, int], Lab]
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")

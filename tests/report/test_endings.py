@@ -15,9 +15,9 @@ from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
+from rollout.report.plan_parts import plan_sum
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
-from rollout.report.tables import plan_sum
 from rollout.report.unfinished import abort_text, resume_text
 from tests.docs import reference
 from tests.report.builders import AT, plan, planned

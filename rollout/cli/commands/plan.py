@@ -82,7 +82,7 @@ def plan(
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import decide, where_of, zones
     from rollout.cli.stages.session import connect
-    from rollout.report.findings import blocked_line
+    from rollout.report.plan_parts import blocked_line
 
     output = settings.output
     if file is not None:
@@ -138,7 +138,7 @@ def _within(date: datetime | None, session: "Session", gathered: "Gathered") -> 
 def _show_saved(file: Path, output: Output) -> None:
     """Show the plan as it was made."""
     from rollout.cli.stages.plan import load_saved
-    from rollout.report.findings import blocked_line
+    from rollout.report.plan_parts import blocked_line
 
     plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
@@ -238,7 +238,7 @@ def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> No
     from rollout.cli.stages.plan import inputs_of
     from rollout.planning.plan.build import assemble, decide
     from rollout.planning.plan.explanation import explain
-    from rollout.report.findings import explanation_text
+    from rollout.report.plan_parts import explanation_text
 
     name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:

@@ -25,11 +25,11 @@ from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
-from rollout.report.findings import rehearsal_text
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command
 from rollout.report.live import LiveProgress
 from rollout.report.plain import EventLog, PlainLines
+from rollout.report.plan_parts import rehearsal_text
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
 

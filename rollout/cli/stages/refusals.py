@@ -28,7 +28,7 @@ from rollout.model.plan import Blocker, BlockerKind, ExclusionReason, RolloutPla
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted
 from rollout.ports import ClusterApi
-from rollout.report.findings import finding_lines
+from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
 _MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."

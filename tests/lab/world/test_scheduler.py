@@ -161,10 +161,7 @@ def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> N
     ("more", "placed"),
     [
         ({}, 2),
-        ({"nodeTaintsPolicy": "Honor"}, 4),
         ({"maxSkew": 2}, 4),
-        ({"nodeTaintsPolicy": "Honor", "minDomains": 3}, 2),
-        ({"labelSelector": {}, "matchLabelKeys": ["app"]}, 2),
     ],
 )
 def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: Json, placed: int) -> None:
