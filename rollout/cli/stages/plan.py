@@ -169,15 +169,15 @@ def limit_for(session: Session, gathered: Gathered, date: datetime) -> Finish:
         return smallest_limit(inputs_of(session, gathered), date)
 
 
-def finish_text(found: Finish, date: datetime) -> str:
+def finish_text(end: Finish, date: datetime) -> str:
     """Return when it is done with this limit; where that is too late, what takes longest."""
-    if not found.plan.waves:
+    if not end.plan.waves:
         return "nothing is to be done"
-    ends = f"about {found.at.astimezone():%a %Y-%m-%d %H:%M %Z}" if found.at else "not in the next two years of windows"
-    if found.is_by(date):
-        return f"done by {date.astimezone():%a %Y-%m-%d %H:%M %Z} with --max-unavailable {found.limit}: {ends}"
-    why = f"; {found.obstacle}" if found.at else ""
-    limit = f"--max-unavailable {found.limit}"
+    ends = f"about {end.at.astimezone():%a %Y-%m-%d %H:%M %Z}" if end.at else "not in the next two years of windows"
+    if end.is_by(date):
+        return f"done by {date.astimezone():%a %Y-%m-%d %H:%M %Z} with --max-unavailable {end.limit}: {ends}"
+    why = f"; {end.obstacle}" if end.at else ""
+    limit = f"--max-unavailable {end.limit}"
     return f"not done by {date.astimezone():%a %Y-%m-%d %H:%M %Z}, whatever the limit: {ends} with {limit}{why}"
 
 
