@@ -40,10 +40,10 @@ class Attempt:
         """Until the deadline; below 0 after it."""
         return self._deadline - time.monotonic()
 
-    def connect(self, *, many_keys: bool) -> None:
+    def connect(self) -> None:
         """Connect, for the first time or again."""
         self._doing, self._connection = "connecting", None
-        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
+        self._connection = Connection(self.host, deadline=self._deadline)
         self._doing = _AGREEING
 
     def handshake(self, algorithms: tuple[str, ...]) -> Shown:

@@ -80,7 +80,7 @@ def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
     started = time.monotonic()
     attempt = Attempt(host, started + timeout)
     try:
-        attempt.connect(many_keys=False)
+        attempt.connect()
         return attempt.handshake(known.algorithms(host))
     except (OSError, EOFError, paramiko.SSHException) as error:
         attempt.close()

@@ -16,7 +16,6 @@ from typing import TypeVar
 import paramiko
 
 from rollout.adapters.ssh.attempt import Attempt
-from rollout.adapters.ssh.key_sources import HeldKey
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
@@ -151,8 +150,7 @@ class ParamikoShell:
         soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
         attempt = Attempt(host, soon)
         try:
-            # An agent may decline to sign, which the transport for one attempt does not survive.
-            self._reach(attempt, many_keys=len(keys) > 1 or any(isinstance(key, HeldKey) for key in keys))
+            self._reach(attempt)
             attempt.log_in(keys)
             return talk(attempt, deadline)
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -161,12 +159,12 @@ class ParamikoShell:
         finally:
             attempt.close()
 
-    def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
+    def _reach(self, attempt: Attempt) -> None:
         """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
         known_hosts = self._known_hosts_of(attempt.host)
         for pause in (*_TURNED_AWAY, None):
             try:
-                attempt.connect(many_keys=many_keys)
+                attempt.connect()
                 shown = attempt.handshake(known_hosts.algorithms(attempt.host))
                 known_hosts.verify(attempt.host, shown)
             except (OSError, EOFError, paramiko.SSHException):
