@@ -3,14 +3,12 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import (
     ApiConflictError,
     ApiUnavailableError,
@@ -20,10 +18,10 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, read_lease
+from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from tests.standalone_api import StandaloneApi, standalone_api
+from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
@@ -165,6 +163,24 @@ def test_whoever_loses_it_is_fenced_and_leaves_it_alone(api: KubeApi) -> None:
     assert lease(api)["holderIdentity"] == "bob"
 
 
+def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
+    with lock(api, "ann") as held:
+        api.delete(PATH)
+        with pytest.raises(FencedError, match="is free now"):
+            wait_for_a_fence(held)
+
+
+def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more(
+    api: KubeApi, server: StandaloneApi
+) -> None:
+    with lock(api, "ann", seconds=1) as held:
+        fault = inflict(server, hung(requests=4))
+        wait_until(lambda: struck(server, fault) == 3)
+        held.check()
+        assert struck(server, fault) == 4
+        assert lease(api)["holderIdentity"] == "ann"
+
+
 def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
     told = list[BaseException]()
     terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
@@ -279,164 +295,3 @@ class Ahead(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + self.seconds
-
-
-# Whether whoever holds the lock is alive: the Lease says how long that takes to see, and no clock but ours.
-
-
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-
-
-LEASE = f"{LEASES}/node-rollout"
-
-
-# As far from ours as another machine's clock may be.
-ELSEWHERE = "2099-01-01T00:00:00.000000Z"
-
-
-class Passing(SystemClock):
-    """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a moment of it."""
-
-    def __init__(self, api: KubeApi, renewed_at: float | None = None) -> None:
-        super().__init__()
-        self.api = api
-        self.renewed_at = renewed_at
-        self.time = 0.0
-
-    def now(self) -> datetime:
-        raise AssertionError("clocks of two machines are never compared")
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        if self.renewed_at is not None and self.time >= self.renewed_at:
-            self.renewed_at = None
-            lease = json.loads(self.api.get(LEASE))
-            lease["spec"]["renewTime"] = ELSEWHERE
-            self.api.replace(LEASE, lease)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
-    with standalone_api(tmp_path_factory.mktemp("api")) as running:
-        yield connect(running.kubeconfig, None, timeouts=Timeouts(connect=5, read=20))
-
-
-@pytest.fixture
-def api(server: KubeApi) -> Iterator[KubeApi]:
-    yield server
-    server.delete(LEASE)
-
-
-def hold(api: KubeApi, seconds: int | None, holder: str = "ann") -> None:
-    spec = {"holderIdentity": holder, "renewTime": "2001-01-01T00:00:00.000000Z", "leaseDurationSeconds": seconds}
-    api.create(LEASES, {"metadata": {"name": "node-rollout"}, "spec": spec})
-
-
-def looked(
-    api: KubeApi, renewed_at: float | None = None, notice: Callable[[str], None] = lambda _message: None
-) -> tuple[bool, float]:
-    """What came of it, and how long it took."""
-    passing = Passing(api, renewed_at)
-    watch = LeaseWatch(passing)
-    state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice)
-    return state is Holder.ALIVE, passing.time
-
-
-@pytest.mark.parametrize(("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)])
-def test_a_dead_one_is_watched_for_as_long_as_its_renewal_could_take(
-    seconds: int | None, longest: float, api: KubeApi
-) -> None:
-    hold(api, seconds)
-    alive, took = looked(api)
-    assert not alive
-    assert (seconds or 30) / 3 < took <= longest
-
-
-@pytest.mark.parametrize(("seconds", "renewed_at"), [(3, 1), (30, 10), (120, 40), (600, 200)])
-def test_a_living_one_is_seen_at_its_next_renewal(seconds: int, renewed_at: float, api: KubeApi) -> None:
-    hold(api, seconds)
-    assert looked(api, renewed_at) == (True, renewed_at)
-
-
-class SetClock(SystemClock):
-    """Shows what a test sets."""
-
-    seconds = 0.0
-
-    def now(self) -> datetime:
-        raise AssertionError("clocks of two machines are never compared")
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
-def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
-    clock = SetClock()
-    watch = LeaseWatch(clock)
-    assert watch.look(LeaseState("", "1", 0)) is Holder.NOBODY
-    assert watch.look(LeaseState("ann", "2", 10)) is Holder.UNKNOWN
-    clock.seconds = 29
-    assert watch.look(LeaseState("ann", "3", 10)) is Holder.ALIVE
-    clock.seconds = 58.9
-    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.ALIVE, "")
-    clock.seconds = 59
-    assert (watch.look(LeaseState("ann", "3", 10)), watch.stale) == (Holder.GONE, "3")
-    assert (watch.look(LeaseState("bob", "4", 10)), watch.stale) == (Holder.UNKNOWN, "")
-    clock.seconds = 200
-    assert watch.state is Holder.GONE
-    assert watch.look(LeaseState("", "5", 10)) is Holder.NOBODY
-
-
-def test_a_renewal_that_is_young_by_the_servers_clock_is_a_sign_of_life_at_once_and_an_old_one_none_of_death() -> None:
-    clock = SetClock()
-    for ago, state in [(6, Holder.ALIVE), (13, Holder.UNKNOWN), (3600, Holder.UNKNOWN)]:
-        lease = LeaseState("ann", str(ago), 10, written=NOW - timedelta(seconds=ago))
-        assert LeaseWatch(clock).look(lease, NOW) is state
-    by_its_own_clock = LeaseState("ann", "1", 10, renewed=NOW)
-    assert LeaseWatch(clock).look(by_its_own_clock, NOW) is Holder.UNKNOWN
-
-
-def test_a_process_of_this_machine_that_ends_while_it_is_watched_is_gone_at_once() -> None:
-    ended = list[str]()
-    watch = LeaseWatch(SetClock(), lambda lease: lease.process in ended)
-    lease = LeaseState("ann@here/1", "1", 10, process="p")
-    assert watch.look(lease, NOW) is Holder.UNKNOWN
-    ended.append("p")
-    assert (watch.look(lease), watch.stale) == (Holder.GONE, "1")
-
-
-NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
-
-
-def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
-    """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
-    at = NOW - timedelta(seconds=ago)
-    lease = LeaseState("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
-    return glance(lease, NOW, has_ended=has_ended)
-
-
-@pytest.mark.parametrize(
-    ("ago", "one_clock", "alive"),
-    [
-        (0, True, True),
-        (12, True, True),
-        (13, True, None),
-        (32, True, None),
-        (33, True, False),
-        # a holder whose clock is late is alive all the same
-        (33, False, None),
-        (86400, False, None),
-        (-3600, False, True),
-    ],
-)
-def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(ago: float, *, one_clock: bool, alive: object) -> None:
-    assert glanced(ago, one_clock=one_clock).alive is alive
-
-
-def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
-    assert glance(LeaseState("", "1", 0.0), NOW).alive is False
-    assert glanced(0, one_clock=True, has_ended=True).alive is False
-    assert glance(LeaseState("ann", "1", 10.0), NOW).alive is None
