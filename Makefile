@@ -2,7 +2,7 @@
 BIN ?= .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format types layers lock fast test exhaustive image docs lab demo ci
+.PHONY: help setup lint format types layers lock fast test exhaustive faults image docs lab demo ci
 
 help: ## list these commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 12
@@ -37,6 +37,9 @@ test: ## the default tier of the tests
 
 exhaustive: ## every test, with a hundred times the examples: an hour or more; real machines as root
 	$(BIN)/pytest -q -n 4 --dist worksteal -m "" --hypothesis-profile=exhaustive
+
+faults: ## put faults into the engine, one at a time: each has to be found by the default tier
+	$(BIN)/python -m tests.mutations.faults
 
 image: ## build the image without an engine, and start it; as root
 	ROLLOUT_IMAGE=1 $(BIN)/pytest -q tests/image

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+
 Json = dict[str, Any]
+
 
 KINDS = {
     "configmaps": "ConfigMap",
@@ -172,3 +175,14 @@ class Kubeconfig:
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps(self.document()))
         return path
+
+
+# A client of a scripted API server, which waits for nothing as long as one of a real server.
+
+
+QUICK = Timeouts(connect=2, read=0.5)
+
+
+def client(tmp_path: Path, url: str, timeouts: Timeouts = QUICK) -> KubeApi:
+    """One whose credentials stand in a kubeconfig of its own."""
+    return connect(Kubeconfig(url).write(tmp_path / "kubeconfig"), None, timeouts=timeouts)

@@ -9,7 +9,7 @@ from rollout.lab.api.access import Act, Grant, grants_of
 from rollout.lab.api.requests import Target
 from rollout.lab.lab import Lab
 from rollout.manifests.installation import Access
-from rollout.manifests.roles import roles
+from rollout.manifests.objects import roles
 from rollout.model.marks import LEASE_NAMESPACE
 
 # What every account may do on a real server: system:discovery and system:basic-user.

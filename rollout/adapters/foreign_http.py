@@ -86,20 +86,10 @@ class _Line:
         return left
 
     def connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
-        """As `socket.create_connection` does, with one deadline for all the addresses of a name."""
-        trouble: OSError = ConnectionError()
-        for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            connection = socket.socket(family, kind, protocol)
-            try:
-                connection.settimeout(self.seconds_left())
-                connection.connect(place)
-            except OSError as error:
-                connection.close()
-                trouble = error
-            else:
-                self._watch(connection)
-                return connection
-        raise trouble
+        """As `socket.create_connection` does, within the time that is left."""
+        connection = socket.create_connection(address, self.seconds_left())
+        self._watch(connection)
+        return connection
 
     def _watch(self, connection: socket.socket) -> None:
         # a further descriptor: TLS takes the first one over

@@ -18,6 +18,7 @@ import msgspec
 
 from rollout.adapters.local_files import open_output
 from rollout.model.json_text import json_line
+from rollout.model.text import is_run_id
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
@@ -97,28 +98,21 @@ def read_log(stream: Iterable[bytes]) -> Iterator[Record | None]:
             begin = text.find(_LINE_BEGINS, end)
 
 
-def is_being_written(path: Path) -> bool:
-    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends."""
+def is_being_written(path: Path) -> bool | None:
+    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends.
+
+    None where that cannot be told: there is no such file, or its file system knows no locks.
+    """
     if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return False
-
-
-def is_let_go(path: Path) -> bool:
-    """Whether surely no process on this machine has the journal open to write; not where locks are not known."""
+        return None
     try:
         with path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
     except OSError:
-        return False
-    return True
+        return None
+    return False
 
 
 def runs_directory() -> Path:
@@ -126,6 +120,13 @@ def runs_directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return home / "rollout" / "runs"
+
+
+def journal_of(run: str) -> Path:
+    """Return the file of a run kept here; an id from elsewhere was checked where it was read, and is no path."""
+    if not is_run_id(run):
+        raise AssertionError(f"{run!r} is not a rollout id")
+    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def journals(directory: Path) -> tuple[Path, ...]:

@@ -8,7 +8,6 @@ cluster's group. When a pass last went well outlives the next that does not: it 
 import re
 import socket
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -36,9 +35,6 @@ from rollout.errors import InputError, RolloutError, UsageError
 
 _ADDRESS = re.compile(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})")
 _MOST_PORTS = 65_535
-# Nobody scrapes with more; whoever opens connections for their own sake costs no more threads than that, and keeps
-# nobody out: the oldest makes room.
-_MOST_CONNECTIONS = 32
 _PATIENCE = 10.0
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -70,15 +66,13 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a connection, for so long and so many at once: cut off are those that stay, and the oldest."""
+    """A thread a connection; whoever says nothing for a while is cut off."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, host: str, port: int, application: Application) -> None:
         self.address_family, address = _resolved(host, port)
-        # with the moment in which each came, the oldest first
-        self._open: dict[socket.socket, float] = {}
         super().__init__(address, _Handler)
         self.set_app(application)
 
@@ -90,29 +84,6 @@ class _Server(ThreadingMixIn, WSGIServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "rollout", int(self.socket.getsockname()[1])
         self.setup_environ()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._cut(list(self._open)[: max(0, len(self._open) - _MOST_CONNECTIONS + 1)])
-        self._open[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._open.pop(request, None)
-
-    def service_actions(self) -> None:
-        """Every half second; a time-out of the connection's would count anew with each byte."""
-        latest = time.monotonic() - _PATIENCE
-        self._cut([request for request, came in self._open.copy().items() if came < latest])
-
-    def _cut(self, requests: Iterable[socket.socket]) -> None:
-        """Have their threads find nothing more to read or write, and end."""
-        for request in requests:
-            self._open.pop(request, None)
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever hangs up before the answer is nobody's concern."""

@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlencode
 
 import msgspec
 import urllib3
@@ -45,13 +46,18 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class PrometheusAlerts:
-    """Asks one Prometheus. `pattern` names alerts that do not count; with `match_only`, the only ones that do.
+    """Asks one Prometheus, for alerts with labels that match.
+
+    `pattern` names alerts that do not count; with `match_only`, the only ones that do.
 
     `token` is sent as it is, see `token_for`; empty for none.
     """
 
-    def __init__(self, url: str, *, pattern: str, match_only: bool, token: str = "") -> None:
+    def __init__(
+        self, url: str, *, pattern: str, match_only: bool, matchers: Sequence[str] = (), token: str = ""
+    ) -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
+        self._parameters = urlencode({"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"})
         self._token = token
         self._pattern = checked_pattern(pattern)
         self._match_only = match_only
@@ -81,7 +87,10 @@ class PrometheusAlerts:
     def _ask(self) -> Answer:
         """In a few attempts, with one deadline for all of them."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        request, deadline = request_to(f"{self._url}?query=ALERTS", headers), time.monotonic() + _BOUNDS.seconds
+        request, deadline = (
+            request_to(f"{self._url}?{self._parameters}", headers),
+            time.monotonic() + _BOUNDS.seconds,
+        )
         for pause in _PAUSES:
             try:
                 return exchange(request, _BOUNDS, deadline=deadline)

@@ -78,7 +78,7 @@ def versions(ctx: typer.Context, incomplete: str) -> Sequence[str]:
 
 
 def running(ctx: typer.Context, incomplete: str) -> Sequence[str]:
-    """The run whose process holds the lock."""
+    """Return the run whose process holds the lock."""
     from rollout.execution.lease import read_lease
 
     def read() -> list[str]:
@@ -89,7 +89,7 @@ def running(ctx: typer.Context, incomplete: str) -> Sequence[str]:
 
 
 def runs(incomplete: str) -> Sequence[str]:
-    """Runs that were written down on this machine, the latest first."""
+    """Return runs that were written down on this machine, the latest first."""
 
     def read() -> list[str]:
         from rollout.adapters.journal import journals, runs_directory
@@ -111,7 +111,7 @@ def scenarios(incomplete: str) -> Sequence[str]:
 
 
 def plans(incomplete: str) -> Sequence[str]:
-    """Saved plans, and folders on the way to them."""
+    """Return saved plans, and folders on the way to them."""
     return _in_time(lambda: [name for name in _files(incomplete) if name.endswith("/") or _is_plan(Path(name))])
 
 
@@ -121,7 +121,7 @@ def files(incomplete: str) -> Sequence[str]:
 
 
 def assignments(incomplete: str) -> Sequence[str]:
-    """Settings by their keys, with the = that follows; then the words of one that has fixed ones."""
+    """Return settings by their keys, with the = that follows; then the words of one that has fixed ones."""
     from rollout.cli.settings.schema import settings
 
     name, equals, _ = incomplete.partition("=")
@@ -133,7 +133,7 @@ def assignments(incomplete: str) -> Sequence[str]:
 
 
 def _of_cluster(read: Callable[[], list[str]]) -> list[str]:
-    """The same, with the client loaded before the time counts."""
+    """Read with the client loaded before the time counts."""
     from rollout.adapters.kube.client_parts import client_parts
 
     client_parts()
@@ -148,7 +148,7 @@ def _seconds() -> float:
 
 
 def _in_time(read: Callable[[], list[str]]) -> list[str]:
-    """What it finds within the time; nothing where it fails, or takes longer, and then nobody waits for it."""
+    """Return what it finds within the time; nothing where it fails, or takes longer, and then nobody waits for it."""
     names: list[str] = []
 
     def reading() -> None:

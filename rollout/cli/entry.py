@@ -6,7 +6,7 @@ from rollout.errors import ExitCode
 
 
 def main() -> None:
-    """The console entry point."""
+    """Run the program: the console entry point."""
     try:
         from rollout.cli.main import main as command
 

@@ -1,27 +1,63 @@
-"""From an exception to what the operator sees and what the process ends with.
+"""One command line, run to its end: from an exception to what the operator sees and the process ends with.
 
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
 import errno
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import typer
 
+from rollout.cli.streams import discard_output, flush_or_discard
 from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
 PROGRAM = "rollout"
+_PLUGIN = "kubectl-node_rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # How Python words that the system has given no thread.
 _NO_THREAD = "can't start new thread"
 _EXTRA = "Got unexpected extra argument"
+
+
+def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run one command line of the program, as typer's application or as its root command; the exit code."""
+    try:
+        code = program(list(arguments), prog_name=_typed_name(), standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has seen enough; nothing more may be written, not even at exit
+        discard_output()
+        return ExitCode.ERROR
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
+        flush_or_discard()
+        with suppress(OSError):
+            report(error, verbose=_is_verbose(arguments))
+        return exit_code(error)
+    finally:
+        flush_or_discard()
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _typed_name() -> str:
+    """Return what usage lines call the program: `kubectl node-rollout` runs a file of the name `_PLUGIN`."""
+    return "kubectl node-rollout" if Path(sys.argv[0]).name == _PLUGIN else PROGRAM
+
+
+def _is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
+    has_flag = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
+    return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")
 
 
 def report(error: BaseException, *, verbose: bool) -> ExitCode:
@@ -36,7 +72,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """What the process ends with."""
+    """Return what the process ends with."""
     if isinstance(error, RolloutError):
         return error.exit_code
     if isinstance(error, typer.TyperException):
@@ -47,7 +83,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def causes(error: BaseException) -> Iterator[str]:
-    """The chain behind an error, nearest first."""
+    """Yield the chain behind an error, nearest first."""
     cause = error.__cause__
     while cause is not None:
         yield f"{type(cause).__name__}: {cause}"
@@ -82,7 +118,7 @@ def _lines(error: BaseException) -> Iterator[str]:
 
 
 def _denied(error: BaseException) -> str:
-    """What the system has said no to, which is no bug; empty where it is something else."""
+    """Return what the system has said no to, which is no bug; empty where it is something else."""
     if isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
@@ -96,7 +132,7 @@ def _denied(error: BaseException) -> str:
 
 
 def _advice(error: typer.TyperException) -> str:
-    """What other programs would have taken: flags before the command, and nodes without a flag."""
+    """Return what other programs would have taken: flags before the command, and nodes without a flag."""
     context = getattr(error, "ctx", None)
     if context is None:
         return ""

@@ -59,7 +59,7 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 
 
 def _stream(path: Path) -> int | None:
-    """The descriptor of this process that a path means: it may be a socket, or stand in the middle of a file."""
+    """Return the descriptor of this process that a path means: it may be a socket, or stand in the middle of a file."""
     number = _STREAM.fullmatch(str(path))
     return int(number[1]) if number else _STREAMS.get(str(path))
 

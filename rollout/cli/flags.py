@@ -12,8 +12,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from rollout.cli.settings.keys import Setting, Table, settings_of, written
+from rollout.cli.settings.output import OutputFormat
 from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
-from rollout.cli.settings.schema import OutputFormat, settings
+from rollout.cli.settings.schema import settings
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 
@@ -27,7 +28,7 @@ _PRINTED = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
 _ALWAYS = ("output",)
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
-    **dict.fromkeys(("waves", "drain", "reboot", "gates"), "Rules"),
+    **dict.fromkeys(("waves", "drain", "reboot", "gates", "evidence"), "Rules"),
     "ssh": "SSH",
     "output": "Output and settings",
 }
@@ -130,7 +131,7 @@ def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
 
 
 def _chosen(names: Iterable[str]) -> list[Setting]:
-    """Settings with flags, of tables or by their names, each once."""
+    """Return settings with flags, of tables or by their names, each once."""
     every = [setting for setting in settings().values() if setting.key.flag]
     chosen = [item for name in names for item in every if name in (item.name, item.name.partition(".")[0])]
     return list(dict.fromkeys(chosen))
@@ -145,7 +146,7 @@ def _parameter_name(setting: Setting) -> str:
 
 
 def _annotation(setting: Setting) -> Any:
-    """The flag for typer: texts, which the schema reads; nothing where it is not given."""
+    """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
     counts = setting.key.read is verbosity
     default = "" if counts or setting.is_flag else written(setting.default)
     option = typer.Option(
@@ -170,7 +171,7 @@ def _choices(setting: Setting) -> Callable[[str], list[str]] | None:
 
 
 def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, assigned: list[str] | None) -> Given:
-    """What holds, by all layers: the file, the environment, `--set`, flags."""
+    """Return what holds, by all layers: the file, the environment, `--set`, flags."""
     environment: dict[str, Any] = {}
     typed: dict[str, Any] = {}
     for setting, value in received.items():
@@ -193,7 +194,7 @@ def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, as
 def _words(
     context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What was typed of settings that another command takes, too; no secret, and nothing of how to print."""
+    """Yield what was typed of settings that another command takes, too; no secret, and nothing of how to print."""
     for name, value in typed.items():
         setting = settings()[name]
         if setting.is_flag:
@@ -210,7 +211,7 @@ def _words(
 
 
 def _refuse_empty(setting: Setting, value: Any) -> None:
-    """A value that is empty would mean that nothing was given: all nodes in place of one."""
+    """Refuse an empty value: it would mean that nothing was given: all nodes in place of one."""
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
     if any(not text.replace(setting.key.between if setting.is_list else " ", " ").strip() for text in texts):
         raise UsageError(
@@ -223,7 +224,7 @@ class PlainValue:
     """Reads a parameter's text by its type: typer's own way loads pydantic, 0.15 s of each command."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value; `typer.BadParameter` names the parameter."""
+        """Return the value; `typer.BadParameter` names the parameter."""
         kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser
         is_list = param.multiple or param.nargs == -1
         if value is None:
@@ -254,7 +255,7 @@ def _single(kind: Any, parser: Callable[[Any], Any] | None, value: Any) -> Any:
 
 
 def _in_range(value: Any, declared: Any) -> Any:
-    """A number within the limits of its option."""
+    """Return a number within the limits of its option."""
     least, most = declared.min, declared.max
     is_within = (least is None or value >= least) and (most is None or value <= most)
     if isinstance(value, int | float) and not is_within:

@@ -1,9 +1,11 @@
 """Commands that are imported when they are asked for: all of them together cost more than most commands do themselves.
 
 A command is a function of its own name, in `rollout.cli.commands`; a group of commands is a typer application there.
+Help is plain text, a section a group of options: typer's own boxes cut long flags short in a terminal of 80 columns,
+and cost more to draw than everything else that `rollout --help` does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -11,11 +13,18 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.completion import complete_values
-from rollout.cli.help import SectionedCommand, prepare_values
+from rollout.cli.flags import read_plainly
 
+_OWN = "Options"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-# Of two commands that share a file, the one that has not its name.
-_ELSEWHERE = {"unpause": "pause"}
+# Of commands that share a file, those that have not its name.
+_ELSEWHERE = {
+    "unpause": "pause",
+    "release": "pause",
+    "abort": "resume",
+    "report": "history",
+    "known-hosts": "inventory",
+}
 
 
 class Commands(Mapping[str, Any]):
@@ -63,7 +72,7 @@ class CommandList(TyperGroup):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
-        """The commands' names, of which none is imported for that, and the program's own flags."""
+        """Return the commands' names, of which none is imported for that, and the program's own flags."""
         whole = self.commands
         self.commands = {
             name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.lines.items()
@@ -74,6 +83,75 @@ class CommandList(TyperGroup):
             self.commands = whole
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
-        """A line each."""
+        """Write a line each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.commands.lines.items()))
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose help lists its options under the headings they were declared with."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """As any command's."""
+        prepare_values(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """As usages of other programs have it: `FILE` has to be given, `[FILE]` need not."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Arguments, options of this command alone, then the groups in the order of their first option."""
+        sections = _sections(self.get_params(ctx), ctx)
+        for title in sorted(sections, key=lambda title: (title != "Arguments", title != _OWN)):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
+
+def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, list[tuple[str, str]]]:
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in parameters:
+        record = parameter.get_help_record(context)
+        if record is not None:
+            sections.setdefault(_title(parameter), []).append((_label(parameter, record[0]), record[1]))
+    return sections
+
+
+def _label(parameter: Any, written: str) -> str:
+    """Return what stands before an explanation, without Python's name for a type, and without a flag's no."""
+    is_typed = parameter.param_type_name == "argument" and not parameter.type_descriptor.choices
+    return written.partition(" <")[0] if is_typed else written.partition(" / ")[0]
+
+
+def _title(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    return getattr(parameter, "rich_help_panel", None) or _OWN
+
+
+class DefaultCommandGroup(TyperGroup):
+    """A group whose first command is meant where none is named: `rollout fleetlock --listen :8080` serves."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """As any group's, with the first command put in front of options that are not the group's own."""
+        is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        # while a line is being typed, the next word may be any command's name
+        is_open = ctx.resilient_parsing and not args
+        prepare_values(self, ctx)
+        return super().parse_args(ctx, args if is_command or is_open else [next(iter(self.commands)), *args])
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
+        """Return the commands' names; or flags, which are those of the first command."""
+        if not incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
+
+
+def prepare_values(command: Any, context: typer.Context) -> None:
+    """Have a command read its values quickly; one whose line is being typed takes them as they are."""
+    parameters = command.get_params(context)
+    if not context.resilient_parsing:
+        read_plainly(parameters)
+        return
+    for parameter in parameters:
+        parameter.process_value = lambda _context, value: value

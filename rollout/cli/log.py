@@ -62,7 +62,7 @@ def logged(command: str, verbosity: int, file: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _told(command: str) -> Iterator[None]:
-    """The first line and the last, whatever the end is."""
+    """Log the first line and the last, whatever the end is."""
     begun = time.monotonic()
     _SAID.info("rollout %s %s, process %d", __version__, command, os.getpid())
     code = 0
@@ -91,7 +91,7 @@ def _tell_error(error: BaseException) -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[Callable[[str], None]]:
-    """A stage, told with how long it took and with what is noted of it while it goes on."""
+    """Log a stage, with how long it took and with what is noted of it while it goes on."""
     begun, notes = time.monotonic(), list[str]()
     outcome = "failed"
     try:
@@ -103,7 +103,7 @@ def stage(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def took(seconds: float) -> str:
-    """A stage's time: `0.02s`, `1.20s`, and longer ones as everywhere."""
+    """Return a stage's time: `0.02s`, `1.20s`, and longer ones as everywhere."""
     return f"{seconds:.2f}s" if seconds < _SOON else elapsed(seconds)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from rollout import __version__
 from rollout.cli import completion, failures
-from rollout.cli.invocation import invoke
+from rollout.cli.failures import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
 from rollout.cli.streams import forget_impossible_sizes, prepare_streams, raise_limit_of_files
@@ -55,39 +55,11 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _install_completion(value: bool) -> None:
-    if value:
-        from rollout.cli.commands.completion import detected_shell, install
-
-        shell = detected_shell()
-        typer.echo(f"{shell} completion installed in {install(shell)}. It takes effect in the next terminal.")
-        raise typer.Exit
-
-
-def _show_completion(value: bool) -> None:
-    if value:
-        from rollout.cli.commands.completion import completion as printed
-        from rollout.cli.commands.completion import detected_shell
-
-        printed(detected_shell())
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    install_completion: Annotated[  # noqa: ARG001 - likewise
-        bool,
-        typer.Option(
-            "--install-completion", callback=_install_completion, help="Install completion for the current shell."
-        ),
-    ] = False,
-    show_completion: Annotated[  # noqa: ARG001 - likewise
-        bool,
-        typer.Option("--show-completion", callback=_show_completion, help="Print its script for the current shell."),
     ] = False,
 ) -> None:
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
@@ -109,6 +81,7 @@ _COMMANDS: Mapping[str, str] = {
     "release": "End the hold of a version that failed on too many nodes.",
     "history": "List this machine's runs, or show one as a timeline.",
     "report": "Report a run as a page, Markdown or JSON.",
+    "evidence": "Write down what was proved of a version, for other clusters.",
     "doctor": "Check everything that a rollout needs, and name each fix.",
     "inventory": "Print the Nodes as an Ansible inventory, in JSON.",
     "known-hosts": "Scan the Nodes' host keys into a known_hosts file.",
@@ -117,12 +90,12 @@ _COMMANDS: Mapping[str, str] = {
     "demo": "Watch a simulated cluster being taken through its updates.",
     "completion": "Print the completion script of bash, zsh or fish.",
     "fleetlock": "Serve FleetLock: hosts with Zincati ask before they reboot.",
-    "lab": "A simulated cluster to rehearse on.",
+    "lab": "Rehearse on a simulated cluster.",
 }
 
 
 def program() -> Any:
-    """The command `rollout`, with all others in it."""
+    """Return the command `rollout`, with all others in it."""
     typer.completion.completion_init()  # type: ignore[attr-defined]
     root: Any = typer.main.get_command(app)
     root.commands = Commands(_COMMANDS)
@@ -135,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """The console entry point."""
+    """Run the program: the console entry point."""
     prepare_streams()
     forget_impossible_sizes()
     raise_limit_of_files()

@@ -86,7 +86,7 @@ def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
 def _listened(
     listen: Callable[[int], None], numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[int]:
-    """A thread listens at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
+    """Have a thread listen at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
     listener = threading.Thread(target=listen, args=(ear,), name="signals", daemon=True)
@@ -117,7 +117,10 @@ def _remember(ear: int, ending: StopRequest, over: threading.Event) -> None:
 
 
 def _heard(_number: int, _frame: FrameType | None) -> None:
-    """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
+    """Do nothing.
+
+    A handler there must be, or the interpreter would not write to the descriptor; the listener does the work.
+    """
 
 
 def _listen(ear: int, stop: StopRequest, said: str) -> None:

@@ -19,7 +19,7 @@ _LOG = logging.getLogger(SAID)
 
 
 def say(text: str) -> None:
-    """A line for the operator, beside the data."""
+    """Print a line for the operator, beside the data."""
     _LOG.info("%s", text)
     write_beside(fitted(printable(text)))
 
@@ -39,7 +39,10 @@ def write_beside(line: str, style: str = "") -> None:
 
 
 def fitted(line: str) -> str:
-    """A line for standard error: a terminal gets it broken between words, a command at its end on a line of its own."""
+    """Return a line for standard error.
+
+    A terminal gets it broken between words, a command at its end on a line of its own.
+    """
     if not sys.stderr.isatty():
         return line
     from rollout.report.columns import is_command, wrapped
@@ -64,7 +67,7 @@ def shown_meanwhile(doing: str) -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
+    """Print data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -78,7 +81,7 @@ def show(text: str) -> None:
 
 
 def show_lines(text: str) -> None:
-    """The same of sentences, which are no table: a terminal gets them broken between words."""
+    """Print sentences, which are no table: a terminal gets them broken between words."""
     if is_terminal():
         from rollout.report.columns import wrapped
 
@@ -98,7 +101,7 @@ def show_names(nodes: Iterable[str]) -> None:
 
 
 def show_bytes(data: bytes) -> None:
-    """Data for programs."""
+    """Print data for programs."""
     _write(data.decode().rstrip("\n"))
 
 
@@ -114,7 +117,7 @@ def width() -> int:
 
 @cache
 def error_console() -> "SharedConsole":
-    """Standard error, for progress; rich honours NO_COLOR and dumb terminals.
+    """Return standard error, for progress; rich honours NO_COLOR and dumb terminals.
 
     One for all: what is printed by it while something moves there stands above that.
     """

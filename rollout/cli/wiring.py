@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics import MetricsServer, Pushgateway
     from rollout.adapters.notify import Destination
-    from rollout.cli.settings.schema import Cluster, Notify
+    from rollout.cli.settings.schema import Cluster
+    from rollout.cli.settings.unattended import Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.checks import NodePlaybooks
     from rollout.execution.gates.gates import AlertSource, GatePorts
@@ -31,14 +32,14 @@ HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
 
 def cluster_api(options: "Cluster") -> ClusterApi:
-    """The API server of the chosen kubeconfig and context."""
+    """Return the API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
     return connect(options.kubeconfig, options.context or None)
 
 
 def context_of(options: "Cluster") -> str:
-    """The context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
+    """Return the context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
     from rollout.errors import KubeconfigError
 
@@ -51,25 +52,35 @@ def context_of(options: "Cluster") -> str:
 
 
 def server_of(options: "Cluster") -> tuple[str, str]:
-    """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
+    """Return the context of the kubeconfig that is used, and its server's address.
+
+    `KubeconfigError` where there is none.
+    """
     from rollout.adapters.kube.kubeconfig import find_server
 
     return find_server(options.kubeconfig, options.context or None, os.environ)
 
 
 def host_shell(options: Ssh) -> HostExecutor:
-    """What carries commands to the hosts."""
+    """Return what carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell
 
-    return logged_shell(_executor(options))
-
-
-def _executor(options: Ssh) -> HostExecutor:
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
-        return AnsibleExecutor(_ansible_settings(options))
-    return _ssh(options)
+        return logged_shell(AnsibleExecutor(_ansible_settings(options)))
+    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
+    from rollout.adapters.ssh.known_hosts import HostKeyChecking
+    from rollout.adapters.ssh.shell import ParamikoShell
+
+    shell = ParamikoShell(
+        known_hosts=options.known_hosts,
+        host_key_checking=HostKeyChecking(options.host_key_checking),
+        key_file=options.key,
+        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
+        ask=ask_on_terminal,
+    )
+    return logged_shell(shell)
 
 
 def _ansible_settings(options: Ssh) -> "AnsibleSettings":
@@ -88,7 +99,7 @@ def _ansible_settings(options: Ssh) -> "AnsibleSettings":
 
 
 def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
-    """The inventory that is named; None where the Nodes are the inventory."""
+    """Return the inventory that is named; None where the Nodes are the inventory."""
     if options.inventory is None:
         return None
     from rollout.adapters.ansible.inventory import read_inventory
@@ -98,22 +109,8 @@ def inventory(options: Ssh, defaults: "SshDefaults") -> "Inventory | None":
         return read_inventory(options.inventory, _ansible_settings(options), defaults, by_ansible=by_ansible)
 
 
-def _ssh(options: Ssh) -> HostExecutor:
-    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
-    from rollout.adapters.ssh.known_hosts import HostKeyChecking
-    from rollout.adapters.ssh.shell import ParamikoShell
-
-    return ParamikoShell(
-        known_hosts=options.known_hosts,
-        host_key_checking=HostKeyChecking(options.host_key_checking),
-        key_file=options.key,
-        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
-        ask=ask_on_terminal,
-    )
-
-
 def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, Host]:
-    """The hosts as `--ssh-config` or the operator's own configuration has them reached."""
+    """Return the hosts as `--ssh-config` or the operator's own configuration has them reached."""
     if options.executor is Executor.ANSIBLE:
         # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
         return {
@@ -136,7 +133,7 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
 
 
 def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = None) -> "GatePorts":
-    """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
+    """Return what the gates ask outside the cluster: the operator's command, terminal and playbooks, and Prometheus.
 
     `alerts` are the plan's. The token goes nowhere but where the settings themselves point. `end` as for the ports.
     """
@@ -160,12 +157,13 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
         alerts.url,
         pattern=alerts.pattern,
         match_only=alerts.match_only,
+        matchers=alerts.matchers,
         token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
     )
 
 
 def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
-    """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
+    """Return the operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
     from rollout.execution.gates.checks import Occasion
 
     by_occasion = {
@@ -181,7 +179,7 @@ def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
 
 
 def own_pod() -> "OwnPod | None":
-    """What this process knows of the pod that it runs in; None outside a pod."""
+    """Return what this process knows of the pod that it runs in; None outside a pod."""
     from rollout.adapters.own_pod import own_pod as look
 
     return look()
@@ -209,7 +207,7 @@ def try_listening(address: str) -> None:
 
 
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:
-    """The text of these metrics, and of this process's own, each time that it is asked for."""
+    """Return the text of these metrics, and of this process's own, each time that it is asked for."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry()
@@ -229,7 +227,7 @@ def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
 
 
 def system_clock() -> Clock:
-    """This machine's clocks; tests have waits hurried by a variable that is no setting."""
+    """Return this machine's clocks; tests have waits hurried by a variable that is no setting."""
     from rollout.adapters.clock import SystemClock
 
     return SystemClock(float(os.environ.get(HURRIED_VARIABLE) or 1))

@@ -45,7 +45,6 @@ class Fleet:
         self.agents: dict[str, Zincati] = {}
         self._groups = {plan.name: plan.settings.zincati.group for plan in plans if plan.settings.zincati is not None}
         self._inventory: list[InventoryHost] = []
-        self._moving = [plan.name for plan in plans if plan.settings.update and plan.settings.update.moves]
         for plan, listening in zip(plans, sockets, strict=True):
             machine = _machine(plan, listening, clock=clock, rng=rng, timings=timings)
             key = new_host_key()
@@ -77,8 +76,6 @@ class Fleet:
             await server.start()
         for machine in self.machines.values():
             machine.start()
-        for name in self._moving:
-            self.machines[name].continue_update()
         for agent in self.agents.values():
             agent.start()
 

@@ -1,6 +1,5 @@
 """From a scenario's groups and overrides to one complete description per host. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,14 +12,7 @@ from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-_LONGEST_LABEL: Final = 63
 _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}
-_DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
-    "cpu": "8",
-    "memory": "32Gi",
-    "pods": "110",
-    "ephemeral-storage": "100Gi",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
     """The scenario's hosts in the order of its groups; raises ScenarioError."""
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
-        chosen = _selected(drafts, override.select)
+        chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
         if not chosen:
             raise ScenarioError(
                 f"{scenario.name}: {_described(override.select)} is not among the {len(drafts)} hosts",
@@ -75,11 +67,6 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
     return tuple(replace(draft, node=_node_setting(draft)) for draft in drafts)
-
-
-def hostname(node: str) -> str:
-    """What a label can hold of a node's name: of a long one the end, which tells nodes of one group apart."""
-    return node[-_LONGEST_LABEL:].lstrip("-.")
 
 
 def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
@@ -103,14 +90,6 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
 
 
-def _selected(drafts: Sequence[HostPlan], selection: Selection) -> frozenset[str]:
-    names = [draft.name for draft in drafts if _matches(draft, selection)]
-    if selection.share is None or not names:
-        return frozenset(names)
-    count = max(1, round(len(names) * selection.share))
-    return frozenset(names[math.floor(index * len(names) / count)] for index in range(count))
-
-
 def _described(selection: Selection) -> str:
     fields = {name: getattr(selection, name) for name in Selection.__struct_fields__}
     said = {name: ", ".join(value) if name == "names" else value for name, value in fields.items() if value}
@@ -122,7 +101,6 @@ def _matches(draft: HostPlan, selection: Selection) -> bool:
         (not selection.names or draft.name in selection.names)
         and selection.role in (None, draft.group.role)
         and selection.zone in (None, draft.zone)
-        and selection.prefix in (None, draft.group.prefix)
     )
 
 
@@ -147,18 +125,14 @@ def _node_setting(draft: HostPlan) -> NodeSetting:
         annotations=settings.annotations,
         taints=own_taints if settings.taints is None else settings.taints,
         unschedulable=bool(settings.cordoned),
-        capacity={**_DEFAULT_CAPACITY, **settings.capacity},
+        capacity={**NodeSetting().capacity, **settings.capacity},
         flaps=settings.flaps or (),
         agent=bool(settings.agent),
     )
 
 
 def _labels(draft: HostPlan) -> dict[str, str]:
-    labels = {
-        "kubernetes.io/hostname": hostname(draft.name),
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-    }
+    labels = dict[str, str]()
     if draft.zone:
         labels[ZONE_LABEL] = draft.zone
         labels["topology.kubernetes.io/region"] = draft.zone.rpartition("-")[0] or draft.zone

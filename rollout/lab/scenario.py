@@ -56,12 +56,11 @@ class UpdateState(StrEnum):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The update of a host: `to` is the version that is staged or would be found; `moves` lets it go on."""
+    """The update of a host: `to` is the version that is staged or would be found."""
 
     state: UpdateState = UpdateState.STAGED
     to: str | None = "4152.2.0"
     progress: Fraction = 0.42
-    moves: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
@@ -114,13 +113,11 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which hosts an override is for: all conditions must hold; `share` picks that part, evenly spread."""
+    """Which hosts an override is for: all conditions must hold."""
 
     names: tuple[str, ...] = ()
     role: Role | None = None
     zone: str | None = None
-    prefix: str | None = None
-    share: Fraction | None = None
 
 
 class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

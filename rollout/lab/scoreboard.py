@@ -5,6 +5,7 @@ client reports of itself: that is what makes them worth asserting on.
 """
 
 from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -140,21 +141,16 @@ class ScoreKeeper:
         self._boot_ids = {name: host.boot_id for name, host in hosts.items()}
         self._tally.versions = {name: host.os_version for name, host in hosts.items()}
         self._down = {name for name, host in hosts.items() if not host.running}
-        self._tally.cordoned_before = {
-            node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_cordoned(node)
-        }
+        self._tally.cordoned_before = set(self._nodes_that(_is_cordoned))
         self._tally.scenario_cordons = set(self._tally.cordoned_before)
-        self._tally.excluded_before = {
-            node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_excluded(node)
-        }
+        self._tally.excluded_before = set(self._nodes_that(_is_excluded))
         self._tally.at_start = frozenset(map(uid, self._cluster.store.items(PODS)))
         for node in self._cluster.store.items(NODES):
             self._judge(node)
 
     def scoreboard(self) -> Scoreboard:
         """The figures up to now."""
-        nodes = list(self._cluster.store.items(NODES))
-        hosts = self._world.hosts
+        nodes, hosts = self._cluster.store.items(NODES), self._world.hosts
         return Scoreboard(
             reboots={name: self._tally.reboots[name] for name in sorted(hosts)},
             hosts_down=tuple(sorted(self._down)),
@@ -162,11 +158,7 @@ class ScoreKeeper:
             budgets_broken=tuple(self._tally.broken.values()),
             most_unavailable=self._tally.most_unavailable,
             unavailable_now=tuple(sorted(self._tally.unavailable)),
-            cordons_left=tuple(
-                node["metadata"]["name"]
-                for node in nodes
-                if _is_cordoned(node) and node["metadata"]["name"] not in self._tally.cordoned_before
-            ),
+            cordons_left=self._nodes_that(_is_cordoned, self._tally.cordoned_before),
             evictions=self._tally.evictions,
             moved_twice=self._tally.moved_twice,
             deletions=self._tally.deletions,
@@ -176,18 +168,19 @@ class ScoreKeeper:
                 for name, host in sorted(hosts.items())
             },
             rebooted_undrained=tuple(self._tally.undrained),
-            taints_left=tuple(node["metadata"]["name"] for node in nodes if _has_soft_taint(node)),
-            exclusions_left=tuple(
-                node["metadata"]["name"]
-                for node in nodes
-                if _is_excluded(node) and node["metadata"]["name"] not in self._tally.excluded_before
-            ),
+            taints_left=self._nodes_that(_has_soft_taint),
+            exclusions_left=self._nodes_that(_is_excluded, self._tally.excluded_before),
             rolled_back=tuple(
                 name
                 for name, staged in sorted(self._tally.staged.items())
                 if staged and name in hosts and name not in self._down and hosts[name].os_version != staged
             ),
         )
+
+    def _nodes_that(self, holds: Callable[[Json], bool], before: Container[str] = ()) -> tuple[str, ...]:
+        """The names of the nodes of which this holds, and did not before."""
+        names = (node["metadata"]["name"] for node in self._cluster.store.items(NODES) if holds(node))
+        return tuple(name for name in names if name not in before)
 
     def _follow(self, host: HostState) -> None:
         if host.running:

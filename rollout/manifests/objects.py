@@ -1,12 +1,17 @@
 """The objects of an installation in the order of their creation: texts made of `templates/`, and what they say.
 
 Whatever a template prints is written so that YAML, as Python and Go read it, has the same value.
+
+Roles are made of the rights that the program asks for: nothing that it uses is missing, nothing else is in them. What
+is written beside Nodes and pods is granted in one namespace: the Lease and the ConfigMaps where the lock is, by name
+(`create` cannot be limited to one). Events about Nodes stand in `default`, for the API server refuses the Event of an
+object without a namespace in any other.
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -15,14 +20,15 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rollout.manifests.installation import DEFAULT_NAME, SSH_KEY, Installation, Json, Kind
-from rollout.manifests.roles import roles
+from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights, operate_rights
+from rollout.manifests.installation import DEFAULT_NAME, SSH_KEY, Access, Installation, Json, Kind, User
 from rollout.model import marks
 
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
 _SETTINGS, _SCRATCH = "/etc/rollout/settings", "/tmp"  # noqa: S108 - a volume of its own
 # What no YAML reads as anything but this text; but for words such as `no`.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
+_RIGHTS = {User.PEOPLE: apply_rights, User.OPERATE: operate_rights, User.FLEETLOCK: fleetlock_rights}
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
@@ -57,27 +63,10 @@ def list_document(documents: Sequence[Json]) -> Json:
     return {"apiVersion": "v1", "kind": "List", "items": documents}
 
 
-def kustomization(installation: Installation) -> Mapping[str, str]:
-    """Files by name: a base, with the settings as files of their own; pods read them anew."""
-    texts = re.split(r"^---\n", manifest_text(installation), flags=re.MULTILINE)[1:]
-    named = zip(map(_file_name, objects(installation)), texts, strict=True)
-    files = {name: text for name, text in named if name != "configmap.yaml"}
-    content = _content(installation)
-    base = _environment().get_template("kustomization.yaml.j2").render(content, resources=list(files))
-    return {"kustomization.yaml": base, **files, **content["data"]}
-
-
 def names_registry(image: str) -> bool:
     """Whether an image names its registry: without one, every node would ask Docker Hub for somebody else's."""
     host, slash, _ = image.partition("/")
     return bool(slash) and ("." in host or ":" in host or host == "localhost")
-
-
-def _file_name(document: Json) -> str:
-    """By the kind, and of the Roles and their bindings by the namespace as well."""
-    is_role = document["kind"] in ("Role", "RoleBinding")
-    place = f"-{document['metadata']['namespace']}" if is_role else ""
-    return f"{document['kind'].lower()}{place}.yaml"
 
 
 @cache
@@ -132,7 +121,6 @@ def _content(installation: Installation) -> dict[str, Any]:
         "config_name": f"{access.name}-config",
         "data": data,
         "own_data": list(own_data),
-        "own_files": sorted(data),
         "port": _port(installation),
         "secrets": {name: secret for name, secret in secrets.items() if secret},
         "variables": _variables(installation),
@@ -173,3 +161,33 @@ def _variables(installation: Installation) -> Mapping[str, str]:
         "XDG_STATE_HOME": f"{_SCRATCH}/state",
         **({"ROLLOUT_DISABLE_EVICTION": "true"} if installation.access.disable_eviction else {}),
     }
+
+
+def roles(access: Access) -> tuple[Json, ...]:
+    """A ClusterRole, and a Role for each namespace that is written in; the lock's comes first."""
+    places: dict[str, list[Right]] = {"": []}
+    for right in _RIGHTS[access.user](access.lease_namespace, disable_eviction=access.disable_eviction):
+        # a namespace itself is in none, though access reviews name it as its own
+        places.setdefault("" if right.resource == "namespaces" else right.namespace, []).append(right)
+    return tuple(
+        {
+            "kind": "Role" if place else "ClusterRole",
+            "metadata": {"name": access.name, **({"namespace": place} if place else {})},
+            "rules": list(_rules(rights)),
+        }
+        for place, rights in places.items()
+    )
+
+
+def _rules(rights: Iterable[Right]) -> Iterator[Json]:
+    """The verbs of one resource together, then the resources with the same verbs."""
+    verbs: dict[tuple[str, str, str], dict[str, None]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        verbs.setdefault((right.group, right.name, resource), {})[right.verb] = None
+    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource), allowed in verbs.items():
+        resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
+    for (group, name, allowed_verbs), alike in resources.items():
+        names = {"resourceNames": [name]} if name else {}
+        yield {"apiGroups": [group], "resources": alike, **names, "verbs": list(allowed_verbs)}

@@ -1,10 +1,18 @@
 """What the operator wants asked before a node is begun, rebooted or given back; part of the policy."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rollout.model.marks import FLUO_PREFIX
 from rollout.model.quantity import Duration
+
+_MATCHER = re.compile(r'[A-Za-z_][A-Za-z0-9_]{0,99}(=|!=|=~|!~)"(?:[^"\\\n]|\\.){0,500}"')
+
+
+def is_matcher(text: str) -> bool:
+    """Whether it is a label matcher as PromQL has them, and nothing more."""
+    return _MATCHER.fullmatch(text) is not None
 
 
 class GateVariable(StrEnum):
@@ -47,12 +55,14 @@ class HookPolicy:
 class AlertPolicy:
     """Prometheus' firing alerts that keep nodes from being begun; an empty `url` asks for none.
 
-    `pattern` names alerts that do not count; with `match_only`, the only ones that do.
+    `pattern` names alerts that do not count; with `match_only`, the only ones that do. `matchers` are Prometheus' own,
+    of labels: an alert that one of them does not match does not count.
     """
 
     url: str = ""
     pattern: str = ""
     match_only: bool = False
+    matchers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

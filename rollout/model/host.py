@@ -133,6 +133,51 @@ class LoggedInUser:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitState:
+    """A systemd unit; each state is systemd's own word, empty where systemd did not say.
+
+    `wanted` is whether another unit, a boot's target as a rule, starts it: a distribution may have it so by links of
+    its own in /usr, and of a unit like that systemd says that it is disabled. `problem` is what kept systemd from it.
+    """
+
+    load: str = ""
+    active: str = ""
+    file: str = ""
+    wanted: bool = False
+    problem: str = ""
+
+    @property
+    def masked(self) -> bool:
+        """Whether nothing can start it."""
+        return "masked" in (self.load, self.file) or self.file == "masked-runtime"
+
+    @property
+    def stays_masked(self) -> bool:
+        """Whether nothing can start it after the next boot either: a mask may be in /run, which is gone then."""
+        return self.masked and self.file != "masked-runtime"
+
+    @property
+    def stays_on(self) -> bool:
+        """Whether the next boot starts it, as far as systemd said."""
+        return self.wanted or self.file != "disabled"
+
+    @property
+    def missing(self) -> bool:
+        """Whether the host has no such unit."""
+        return self.load == "not-found"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.active in ("active", "activating", "reloading")
+
+    @property
+    def known(self) -> bool:
+        """Whether systemd said anything of it."""
+        return bool(self.load and self.active)
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """Everything one probe learnt of a host that answered.
 
@@ -143,7 +188,8 @@ class HostFacts:
     `users` are those who are logged in, without the one who asked; None where the host does not tell. `group` is the
     update group. `sources` are those
     that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
-    `shows` are sources that were not asked, and that the host shows it has.
+    `shows` are sources that were not asked, and that the host shows it has. `units` are update-engine and locksmithd,
+    where the probe asked for them.
     """
 
     host: Host
@@ -164,6 +210,7 @@ class HostFacts:
     reboots_itself: tuple[SelfReboot, ...] = ()
     users: tuple[LoggedInUser, ...] | None = None
     shows: tuple[Source, ...] = ()
+    units: tuple[UnitState, UnitState] | None = None
 
     @property
     def lacks_engine(self) -> bool:

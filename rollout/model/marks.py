@@ -90,4 +90,6 @@ LEASE_NAME = "node-rollout"
 MEMORY_NAME = "node-rollout-memory"
 # The ConfigMap of FleetLock's slots.
 SLOTS_NAME = "node-rollout-fleetlock"
+# The ConfigMap of what other clusters have proved.
+EVIDENCE_NAME = "node-rollout-evidence"
 LEASE_NAMESPACE = "kube-system"

@@ -79,6 +79,7 @@ class Memory:
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
     `waited_for` is the rollout of people for which passes have waited for a day, and told of it.
+    `evidence` is when the latest evidence of each version was made that has counted.
     `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
     counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
     """
@@ -88,6 +89,7 @@ class Memory:
     pause: Pause | None = None
     aborted: Pause | None = None
     waited_for: str = ""
+    evidence: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     is_newer: bool = False
 

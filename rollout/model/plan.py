@@ -35,6 +35,7 @@ class ExclusionReason(StrEnum):
     OWN_NODE = "own-node"
     VERSION_HELD = "version-held"
     FAILED_RECENTLY = "failed-recently"
+    UNPROVEN = "unproven"
 
 
 class ExclusionKind(StrEnum):
@@ -48,7 +49,8 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
     """The one place that says which reasons an ending names and answers with exit code 4.
 
     Left out is a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon or a pause),
-    and one that failed, which was told then, and rests until a later pass. Whatever else keeps a node from its update
+    one that failed, which was told then, and rests until a later pass, and one whose version another cluster is still
+    to prove. Whatever else keeps a node from its update
     is trouble that nobody has decided on: not done.
     """
     match reason:
@@ -76,6 +78,7 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.EXCLUDED
             | ExclusionReason.BLOCKED
             | ExclusionReason.FAILED_RECENTLY
+            | ExclusionReason.UNPROVEN
         ):
             return ExclusionKind.LEFT_OUT
         case _:

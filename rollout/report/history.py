@@ -38,7 +38,7 @@ from rollout.report.lines import (
 )
 from rollout.report.rules import changed_rules
 from rollout.report.run_view import RunView
-from rollout.report.sentences import what_happened
+from rollout.report.sentences import outcomes, what_happened
 from rollout.report.summary import findings_text, moves_text, tallied
 
 
@@ -181,13 +181,8 @@ def _moment(line: AnyLine) -> Moment | None:  # noqa: PLR0911 - one return a typ
 
 
 def _end(at: str, line: SummaryLine) -> Moment:
-    groups = (
-        (line.succeeded, "succeeded"),
-        (line.failed, "failed"),
-        (line.not_done, "not done"),
-        (line.not_started, "not started"),
-    )
-    counts = ", ".join(f"{len(group)} {word}" for group, word in groups if group)
+    succeeded = str(len(line.succeeded)) if line.succeeded else ""
+    counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
     not_done = (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
     left = (f"{node} was left: {why}" for node, why in line.why_not_started.items())
     return Moment(at, "", _joined("the end", counts), (*not_done, *left))

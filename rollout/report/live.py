@@ -23,9 +23,9 @@ from rollout.execution.base.stop import StopRequest
 from rollout.model.progress import NodeFinished, Notice, Phase, PlanReady, StepEvent, VersionHeld
 from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
+from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
 from rollout.report.sentences import blocked, blocked_briefly, briefly, phases, sentence, wave_title
-from rollout.report.tables import usual_reboot
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -231,10 +231,10 @@ class LiveProgress:
     def _total(self) -> Text:
         """Which wave it is, and how far the whole has come, at the other end of the line."""
         view = self._view
-        if view.told is None:
+        if view.told_at is None:
             return _in_a_line(f"{elapsed(self._monotonic() - self._started)}  {printable(self._doing)}", "dim")
         ended, failed = len(view.ended), f", {view.failed} failed" if view.failed else ""
-        took, is_over = self._monotonic() - view.told, ended >= view.planned
+        took, is_over = self._monotonic() - view.told_at, ended >= view.planned
         time_spent = elapsed(took) if is_over else _against(took, self._estimate)
         figures = f"{ended} of {view.planned} done{failed}, {time_spent}"
         room = min(self._console.width, _WIDEST) - cell_len(figures) - _GAP
@@ -270,9 +270,9 @@ def _at_this_pace(view: RunView, planned: float) -> float:
     shares = {node.name: wave.estimate.seconds / len(wave.nodes) for wave in waves for node in wave.nodes}
     ended = [node for node in view.nodes.values() if node.end]
     done = sum(shares.get(node.name, 0.0) for node in ended)
-    if view.told is None or not (planned and done):
+    if view.told_at is None or not (planned and done):
         return planned
-    return (max(node.entered for node in ended) - view.told) * sum(shares.values()) / done
+    return (max(node.entered for node in ended) - view.told_at) * sum(shares.values()) / done
 
 
 def _against(took: float, estimate: float) -> str:

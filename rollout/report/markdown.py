@@ -11,11 +11,10 @@ from tabulate import tabulate
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import NOTHING, printable
-from rollout.report.findings import lists_of_findings
+from rollout.report.plan_parts import left_out_rows, lists_of_findings, plan_sum, wave_rows
 from rollout.report.runs import tables
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import Table
-from rollout.report.tables import left_out_rows, plan_sum, wave_rows
 
 _BACKTICKS = re.compile("`+")
 

@@ -20,7 +20,7 @@ from rollout.model.progress import (
 )
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened, timestamp
 from rollout.report.run_view import RunView
-from rollout.report.sentences import owned_pod, why_held
+from rollout.report.sentences import ended, owned_pod, why_held
 from rollout.report.summary import next_step, tallied
 
 WATCH = "rollout status --run"
@@ -148,14 +148,14 @@ class Noteworthy:
             return
         self._told_ended = len(ends)
         wave, failures = self._view.waves[-1], sum(end.outcome.is_failure for end in ends)
-        ended = f"{len(ends)} of {counted(len(wave.nodes), 'node')} ended"
+        so_many = f"{len(ends)} of {counted(len(wave.nodes), 'node')} ended"
         failed = f", {failures} failed" if failures else ""
         planned = counted(self.plan.summary.nodes, "node")
         whole = f"{len(self._view.ended)} of {planned} ended, {self._view.failed} failed"
         yield Note(
             event=NotifyEvent.WAVE_DONE,
             level=Level.WARNING if failures else Level.INFO,
-            title=f"wave {wave.index} of {wave.of}: {ended}{failed}",
+            title=f"wave {wave.index} of {wave.of}: {so_many}{failed}",
             body=f"Of the rollout: {whole}.",
             next=WATCH,
         )
@@ -216,14 +216,7 @@ _LEVELS = {
 
 
 def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Note:
-    counts = (
-        (len(result.failed), "failed"),
-        (len(result.not_done), "not done"),
-        (len(result.not_started), "not started"),
-    )
-    figures = [f"{count} {word}" for count, word in counts if count]
-    if result.succeeded or figures:
-        figures.insert(0, f"{counted(len(result.succeeded), 'node')} succeeded")
+    has_ended = result.succeeded or result.failed or result.not_done or result.not_started
     message = next(_messages(result), "")
     lines = [f"{printable(message)}."] if message else []
     lines += [f"Failed: {shortened([node.node for node in result.failed])}."] if result.failed else []
@@ -233,7 +226,7 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> No
         event=NotifyEvent.FINISHED,
         level=_LEVELS[state],
         state=state,
-        title=f"rollout {state}" + (f": {', '.join(figures)}" if figures else ""),
+        title=f"rollout {state}" + (f": {ended(result)}" if has_ended else ""),
         body="\n".join(lines),
         next=next_step(result, operating=unattended),
     )

@@ -8,10 +8,17 @@ from rollout.model.plan import ExclusionKind, PlannedNode, RolloutPlan, Wave, ki
 from rollout.model.text import counted, natural_key, printable, shortened
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
-from rollout.report.findings import finding_lines
+from rollout.report.plan_parts import (
+    estimate_text,
+    finding_lines,
+    left_out_text,
+    nobody,
+    planned_version,
+    roughly,
+    wide_table,
+)
 from rollout.report.rules import rule_lines
 from rollout.report.sentences import extent
-from rollout.report.tables import estimate_text, left_out_text, nobody, planned_version, roughly, wide_table
 
 _COLUMNS = (
     Column("WAVE", right=True),

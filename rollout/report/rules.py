@@ -77,6 +77,7 @@ _KEYS = {
     "gates.alerts.url": "alerts.prometheus-url",
     "gates.alerts.pattern": "alerts.filter-regexp",
     "gates.alerts.match_only": "alerts.filter-match-only",
+    "gates.alerts.matchers": "alerts.matchers",
     "gates.blocking_pods": "gates.blocking-pod-selector",
     "gates.timeout": "gates.timeout",
     "gates.ignored_rivals": "--allow",

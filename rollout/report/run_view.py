@@ -45,7 +45,8 @@ class NodeView:
     """A node's way so far. `phase` is the one it is in, None where it is not under way.
 
     `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic clock. `wave` is its
-    place among the view's, from 1; `end` is None again where it was taken on anew.
+    place among the view's, from 1; `has_moved_pods`: some had to leave it. `end` is None again where it was taken on
+    anew.
     """
 
     name: str
@@ -57,6 +58,7 @@ class NodeView:
     entered: float = 0.0
     phases: list[PhaseReport] = field(default_factory=list)
     held: dict[str, Hold] = field(default_factory=dict)
+    has_moved_pods: bool = False
     end: NodeFinished | None = None
 
     def enter(self, event: NodeStep, heard: float) -> None:
@@ -69,6 +71,7 @@ class NodeView:
             if event.phase in PART_OF:
                 self.end = None
         self.detail = event.detail
+        self.has_moved_pods |= event.phase is Phase.DRAINING and bool(event.detail)
         if event.phase is not Phase.DRAINING:
             self.let_go(event.at)
 
@@ -90,21 +93,24 @@ class NodeView:
 class RunView:
     """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own.
 
-    `told` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
+    `told_at` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
     right now. `summary` is that of its last command, None where that has not ended, and `aborted` who undid it since.
-    `evictions`, and those of pods that came meanwhile, are of all commands. `misunderstood` counts records.
+    `evictions`, and those of pods that came meanwhile, are of all commands. `pod_endings` are how many seconds pods
+    took to end, by owner. `misunderstood` counts records.
     """
 
     begun_at: datetime | None = None
     heard_at: datetime | None = None
     commands: list[RunRecord | AbortedRecord] = field(default_factory=list)
     plans: list[ToldPlan | RolloutPlan] = field(default_factory=list)
-    told: float | None = None
+    told_at: float | None = None
     waves: list[WaveReport] = field(default_factory=list)
     settling: WaveSettling | None = None
     nodes: dict[str, NodeView] = field(default_factory=dict)
     failures: list[NodeFinished] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
+    releases: list[PodReleased] = field(default_factory=list)
+    pod_endings: dict[str, list[float]] = field(default_factory=dict)
     notices: list[Notice | VersionHeld] = field(default_factory=list)
     interruptions: list[Stretch] = field(default_factory=list)
     summary: SummaryLine | None = None
@@ -178,7 +184,7 @@ class RunView:
         match event:
             case PlanReady() | PlanLine():
                 self.plans.append(event.plan if isinstance(event, PlanReady) else event.document)
-                self.told = heard
+                self.told_at = heard
             case WaveStarted():
                 self._wave(event)
             case WaveSettling():
@@ -187,6 +193,8 @@ class RunView:
                 # a node that goes on says that whatever had to settle before it has settled
                 self.settling = None
                 self._node(event.node).enter(event, heard)
+                for owner, seconds in (event.endings or {}).items():
+                    self.pod_endings.setdefault(owner, []).append(seconds)
             case PodBlocked() | PodReleased():
                 self._hold(event, heard)
             case NodeFinished():
@@ -272,6 +280,7 @@ class RunView:
         held = self._node(event.node).held
         hold = held.get(event.pod)
         if isinstance(event, PodReleased):
+            self.releases.append(event)
             if hold:
                 hold.until, hold.released = event.at, True
                 del held[event.pod]

@@ -169,7 +169,12 @@ def what_failed(result: NodeResult | NodeFinished) -> str:
 
 def ended(result: RunResult) -> str:
     """How many nodes ended how."""
-    counts = [f"{counted(len(result.succeeded), 'node')} succeeded", f"{len(result.failed)} failed"]
-    counts += [f"{len(result.not_done)} not done"] if result.not_done else []
-    counts += [f"{len(result.not_started)} not started"] if result.not_started else []
-    return ", ".join(counts)
+    done = counted(len(result.succeeded), "node")
+    return outcomes(done, len(result.failed), len(result.not_done), len(result.not_started))
+
+
+def outcomes(succeeded: str, failed: int, not_done: int, not_started: int) -> str:
+    """`3 nodes succeeded, 1 failed`: of those that did not succeed, what is none is not told; nor an empty number."""
+    others = ((failed, "failed"), (not_done, "not done"), (not_started, "not started"))
+    parts = [f"{succeeded} succeeded"] if succeeded else []
+    return ", ".join((*parts, *(f"{count} {word}" for count, word in others if count)))

@@ -11,7 +11,7 @@ reported; the answer waits a little for what comes of it.
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rollout.errors import ApiNotFoundError, DrainError
+from rollout.errors import DrainError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.drain.task import DrainTask
@@ -26,7 +26,7 @@ from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
 from rollout.planning.eligibility.pools import pools_of
-from rollout.server.nodes import Machines, by_id, planned, the_one, version_of
+from rollout.server.nodes import UNGRANTED, Machines, by_id, node_of, planned, the_one, version_of
 from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 
@@ -34,7 +34,6 @@ _PATIENCE = 10.0
 _GRANTABLE = (Phase.DRAINED, Phase.REBOOTING)
 _WAIT = 10.0
 _PAUSE = 0.5
-_UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 NOT_HELD = Answer(Kind.NOT_HELD, "no slot is held by this host")
 
 
@@ -129,7 +128,7 @@ class Releases:
         if slot.id != ask.id:
             way_out = f"rollout fleetlock release {slot.node}"
             raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
-        node = self._node(slot)
+        node = node_of(self.world.api.within(_PATIENCE), slot)
         if node is not None and not is_given_back(slot, node):
             self._note(slot, node)
         return self._awaited(slot)
@@ -164,20 +163,12 @@ class Releases:
         slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
         return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
-    def _node(self, slot: Slot) -> Node | None:
-        """Return the Node, or None where it is gone: then the slot is about to be free."""
-        try:
-            node = read_node(self.world.api.within(_PATIENCE), slot.node)
-        except ApiNotFoundError:
-            return None
-        return node if node.uid == slot.node_uid else None
-
     def _note(self, slot: Slot, node: Node) -> None:
         """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
         phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
         if slot.released:
             return
-        if node.boot_id == slot.boot_id and phase in _UNGRANTED:
+        if node.boot_id == slot.boot_id and phase in UNGRANTED:
             self.book.change(lambda slots: slots.changed(slot.run, released=True))
         elif slot.state is SlotState.ABSENT:
             # its place may be another's by now: it is proven and given back without one
@@ -192,7 +183,9 @@ class Releases:
             if self.book.seen(_PAUSE).of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
                 return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             self.world.clock.sleep(_PAUSE)
-        raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
+        raise Denied(
+            Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, node_of(self.world.api.within(_PATIENCE), slot))}"
+        )
 
 
 def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:

@@ -8,9 +8,10 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -136,28 +137,17 @@ class _Front:
 
 async def _in_thread(call: Callable[[], T]) -> T:
     """Its result, of a thread that nobody waits for where this process is to end."""
-    loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-
-    def finish(value: T | None, error: Exception | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(value)
-        else:
-            result.set_exception(error)
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()
 
     def run() -> None:
-        value, error = None, None
         try:
-            value = call()
-        except Exception as raised:  # noqa: BLE001 - whoever waits for it hears of it
-            error = raised
-        # a loop that is closed is waited in by nobody
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(finish, value, error)
+            result.set_result(call())
+        except Exception as error:  # noqa: BLE001 - whoever waits for it hears of it
+            result.set_exception(error)
 
     threading.Thread(target=run, name="ask", daemon=True).start()
-    return cast("T", await result)
+    return await asyncio.wrap_future(result)
 
 
 def _json(answer: Answer) -> web.Response:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 
-from rollout.errors import ApiError
+from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, decode_watch_line, read_list
-from rollout.gather.cluster.snapshot import NODES
+from rollout.gather.cluster.snapshot import NODES, read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
@@ -31,11 +31,14 @@ from rollout.model.text import is_version
 from rollout.planning.eligibility.candidates import excluded_by_name
 from rollout.planning.eligibility.pools import pools_of
 from rollout.planning.eligibility.selector import parse_selector
+from rollout.ports import ClusterApi
 from rollout.server.protocol import Denied, Kind
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+[-+.\w]*")
 _FOREVER = 10.0 * 365 * 24 * 3600
 _AGAIN = 2.0
+# What stands on a node whose host has not been granted its reboot.
+UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
 
 def new_run() -> str:
@@ -81,6 +84,15 @@ def staged_on(node: Node) -> str:
     version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
     is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT
     return version if is_staged and version != NO_VERSION and is_version(version) else ""
+
+
+def node_of(api: ClusterApi, slot: Slot) -> Node | None:
+    """Return the Node that a slot was taken for; None where it was deleted, also where one of its name is there."""
+    try:
+        node = read_node(api, slot.node)
+    except ApiNotFoundError:
+        return None
+    return node if node.uid == slot.node_uid else None
 
 
 def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
@@ -142,9 +154,6 @@ def the_one(names: Iterable[str]) -> str:
             raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(several)}")
 
 
-_UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
-
-
 def unasked(before: Mapping[str, Node], now: Mapping[str, Node]) -> tuple[str, ...]:
     """Return the nodes that were rebooted between two looks, by no rollout and without a grant."""
     return tuple(
@@ -162,7 +171,7 @@ def _was_meant(earlier: Node, node: Node) -> bool:
     """Whether a rollout was at work on it, which leaves its marks, or the result that it ended with."""
     run = node.annotations.get(marks.RUN) or earlier.annotations.get(marks.RUN, "")
     if is_fleetlock_run(run):
-        return node.annotations.get(marks.PHASE, "") not in _UNGRANTED or last_result(node).get("run") == run
+        return node.annotations.get(marks.PHASE, "") not in UNGRANTED or last_result(node).get("run") == run
     return bool(run) or last_result(node) != last_result(earlier)
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from rollout.errors import ApiError, ApiNotFoundError, SshError
+from rollout.errors import ApiError, SshError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
@@ -18,7 +18,7 @@ from rollout.execution.record.memory import RunMemory, Terms, change_memory
 from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Settler
-from rollout.gather.cluster.snapshot import read_identity, read_node, read_nodes
+from rollout.gather.cluster.snapshot import read_identity, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot
@@ -30,7 +30,7 @@ from rollout.planning.eligibility.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.admission import Limits, SlotAdmission
 from rollout.server.holders import is_given_back
-from rollout.server.nodes import plan_of, planned, staged_on, version_of
+from rollout.server.nodes import node_of, plan_of, planned, staged_on, version_of
 from rollout.server.state import ServerSettings, SlotBook, World
 from rollout.server.steps import HeldSlot, steps_of
 
@@ -104,7 +104,7 @@ class SlotRunner:
 
     def run(self, slot: Slot, guard: Guard, stop: StopRequest) -> NodeResult | None:
         """Return the node's end; None where there was nothing to do. `ApiError` where that cannot be told."""
-        node = self._node(slot)
+        node = node_of(self._world.api, slot)
         if node is None or self._is_over(slot, node):
             if node is not None and slot.released and node.boot_id == slot.boot_id and not is_given_back(slot, node):
                 self._rest(slot)
@@ -121,14 +121,6 @@ class SlotRunner:
 
     def _patient(self, report: Reporter) -> PatientApi:
         return PatientApi(self._world.api, self._world.clock, OutageNotice(report), self._settings.api_patience)
-
-    def _node(self, slot: Slot) -> Node | None:
-        """Return the Node, or None where it was deleted."""
-        try:
-            node = read_node(self._world.api, slot.node)
-        except ApiNotFoundError:
-            return None
-        return node if node.uid == slot.node_uid else None
 
     def _is_over(self, slot: Slot, node: Node) -> bool:
         """Whether nothing of ours stands on the node, and nothing is to be begun on it any more."""
@@ -195,7 +187,7 @@ class SlotRunner:
         None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
         """
         try:
-            node = self._node(stage.slot)
+            node = node_of(self._world.api, stage.slot)
         except ApiError:
             return entry
         if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:

@@ -10,15 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
+from rollout.errors import ApiError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
+from rollout.server.nodes import node_of
 from rollout.server.slot_run import SlotRunner
 from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 
@@ -205,24 +205,17 @@ class Worker:
         """Free the slot of a node that is back, or gone; one that stays cordoned keeps it, unless it is away."""
         if result is not None and result.outcome is Outcome.FENCED:
             return
-        if result is None or not result.left_cordoned or slot.released or self._is_gone(slot):
+        stays_cordoned = result is not None and result.left_cordoned and not slot.released
+        node = node_of(self._world.api, slot) if stays_cordoned else None
+        if node is None:
             self._book.change(lambda slots: slots.without(slot.run))
             return
-        state = SlotState.FAILED if self._is_present(slot) else SlotState.ABSENT
+        # that it is absent is proven by its kubelet, which has stopped reporting
+        state = SlotState.FAILED if node.is_ready else SlotState.ABSENT
         begun_anew = partial(
             Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
         )
         self._book.change(begun_anew)
-
-    def _is_gone(self, slot: Slot) -> bool:
-        try:
-            return read_node(self._world.api, slot.node).uid != slot.node_uid
-        except ApiNotFoundError:
-            return True
-
-    def _is_present(self, slot: Slot) -> bool:
-        """Whether the node could be in service: the proof of absence is that its kubelet has stopped reporting."""
-        return read_node(self._world.api, slot.node).is_ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ import pytest
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.model.host import Host
-from tests.adapters.openssh import new_key
-from tests.adapters.strangers import MakeStranger, Say, Stranger
+from tests.adapters.openssh import MakeStranger, Say, Stranger, new_key
 
 T = TypeVar("T")
 Process = asyncssh.SSHServerProcess[bytes]

@@ -17,8 +17,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import is_passing
 from rollout.gather.cluster.rights import REVIEWS
-from tests.adapters.kube_client import QUICK, client
-from tests.scripted_api import Exchange, Kubeconfig, scripted
+from tests.scripted_api import QUICK, Exchange, Kubeconfig, client, scripted
 
 
 def status_body(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
@@ -83,59 +82,6 @@ def test_plain_text_429_of_flow_control_surfaces_at_once_with_its_header(tmp_pat
         assert len(server.exchanges) == 1
     assert caught.value.retry_after == 77
     assert time.monotonic() - began < 60
-
-
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [(401, "credentials"), (403, "rollout doctor"), (302, "not that of an API server")],
-)
-def test_refusals_that_the_operator_can_cure_carry_a_hint(tmp_path: Path, status: int, hint: str) -> None:
-    with (
-        scripted(lambda exchange: exchange.answer(status, b"go away", Location="https://login")) as server,
-        pytest.raises(ApiError) as caught,
-    ):
-        client(tmp_path, server.url).get("/x")
-    assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("why", "hint"),
-    [
-        ("exceeded quota: few, requested: count/configmaps=1, used: 2, limited: 1", "kubectl describe quota"),
-        ('admission webhook "policy.example" denied the request: no', "admission webhook"),
-        ('User "u" cannot create resource "configmaps" in API group "" in the namespace "kube-system"', "right"),
-    ],
-)
-def test_403_has_the_hint_of_what_refuses(tmp_path: Path, why: str, hint: str) -> None:
-    body = status_body(403, "Forbidden", f'configmaps "c" is forbidden: {why}')
-    with scripted(lambda exchange: exchange.json(body, 403)) as server, pytest.raises(ApiError) as caught:
-        client(tmp_path, server.url).create("/x", {})
-    assert hint in caught.value.hint
-
-
-def test_requests_are_what_the_api_expects(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.json({"ok": True})) as server:
-        api = client(tmp_path, server.url)
-        api.get("/a", {"labelSelector": "x in (a,b)"})
-        api.create("/b", {"n": 1}, {"dryRun": "All"})
-        api.replace("/c", {"n": 2})
-        api.patch("/d", {"spec": {"unschedulable": None}})
-        api.delete("/e", {"preconditions": {"uid": "u"}})
-        api.delete("/f")
-    seen = server.exchanges
-    assert [exchange.command for exchange in seen] == ["GET", "POST", "PUT", "PATCH", "DELETE", "DELETE"]
-    assert seen[0].query == {"labelSelector": "x in (a,b)"}
-    assert seen[1].query == {"dryRun": "All"}
-    assert [exchange.headers["Content-Type"] for exchange in seen[1:5]] == [
-        "application/json",
-        "application/json",
-        "application/merge-patch+json",
-        "application/json",
-    ]
-    assert json.loads(seen[3].payload) == {"spec": {"unschedulable": None}}
-    assert seen[5].payload == b""
-    assert {exchange.headers["Authorization"] for exchange in seen} == {"Bearer secret"}
-    assert all(exchange.headers["User-Agent"].startswith("rollout/") for exchange in seen)
 
 
 def test_a_kept_connection_that_died_is_replaced_for_reads_only(tmp_path: Path) -> None:
@@ -320,17 +266,6 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         monkeypatch.setattr("rollout.adapters.kube.access.time.monotonic", lambda: later)
         assert not isinstance(refused(api), ApiUnavailableError)
         assert api.get("/x") == b"{}"
-
-
-def test_a_stream_that_breaks_within_a_chunk_is_told_in_plain_words(tmp_path: Path) -> None:
-    def script(exchange: Exchange) -> None:
-        exchange.stream()
-        exchange.piece(b"{")
-        exchange.close_connection = True
-
-    with scripted(script) as server, pytest.raises(ApiUnavailableError) as caught:
-        client(tmp_path, server.url).get("/x")
-    assert caught.value.message.endswith("GET /x: the answer ended early")
 
 
 @pytest.mark.parametrize(

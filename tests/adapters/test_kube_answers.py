@@ -12,8 +12,7 @@ from rollout.adapters.clock import ServerTime
 from rollout.adapters.kube.answers import continue_token
 from rollout.errors import ApiUnavailableError
 from rollout.ports import ClusterApi
-from tests.adapters.kube_client import client
-from tests.scripted_api import Exchange, scripted
+from tests.scripted_api import Exchange, client, scripted
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 POD = "/api/v1/namespaces/shop/pods/web-0"

@@ -1,20 +1,26 @@
 """Servers that cannot be reached, break off, or are not who they should be."""
 
 import socket
-from collections.abc import Callable
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube.api import Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.errors import (
     ApiError,
+    ApiGoneError,
     ApiUnavailableError,
 )
-from rollout.lab.credentials import new_authority, server_context, write_kubeconfig
-from tests.adapters.kube_client import QUICK, client
-from tests.scripted_api import Exchange, Kubeconfig, scripted
+from rollout.lab.credentials import Authority, new_authority, server_context, write_kubeconfig
+from tests.scripted_api import QUICK, Exchange, Kubeconfig, ScriptedServer, client, scripted
 
 
 @pytest.mark.parametrize(
@@ -101,3 +107,167 @@ def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.json({}), context) as server:
         config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
         assert connect(config.write(tmp_path / "kubeconfig"), None).get("/x") == b"{}"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return new_authority(datetime.now(UTC))
+
+
+@pytest.fixture(params=["http", "https"])
+def tls(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path) -> ssl.SSLContext | None:
+    return server_context(authority, tmp_path) if request.param == "https" else None
+
+
+def watching_client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
+    config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
+    return connect(config.write(tmp_path / "kubeconfig"), None, timeouts=Timeouts(connect=2, read=1))
+
+
+def endless(exchange: Exchange) -> None:
+    exchange.stream()
+    exchange.line({"n": 1})
+    exchange.wait()
+
+
+def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
+    proceed = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        exchange.stream()
+        exchange.piece(b'{"n":1}\n{"n":')
+        proceed.wait(60)
+        exchange.piece(b"2}\n\n")
+        exchange.piece(b'{"n":3}\n')
+        exchange.piece(b"x" * 200_000 + b"\n")
+        exchange.wfile.write(b"0\r\n\r\n")
+
+    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=5) as lines:
+        assert next(lines) == b'{"n":1}'
+        proceed.set()
+        assert list(lines) == [b'{"n":2}', b'{"n":3}', b"x" * 200_000]
+
+
+def test_the_request_asks_for_bookmarks_and_an_end_and_no_compression(tmp_path: Path) -> None:
+    with scripted(endless) as server:
+        query = {"resourceVersion": "7", "fieldSelector": "metadata.name=n"}
+        with watching_client(tmp_path, server).watch("/w", query, seconds=90) as lines:
+            next(lines)
+        assert server.exchanges[0].query == {
+            **query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": "90",
+        }
+        assert server.exchanges[0].headers["Accept-Encoding"] == "identity"
+
+
+def test_another_thread_ends_a_blocked_watch_at_once(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
+    with scripted(endless, tls) as server:
+        for _ in range(20):
+            stream = watching_client(tmp_path, server).watch("/w", {}, seconds=600)
+            outcome: list[object] = []
+            entered = threading.Event()
+            reader = threading.Thread(target=_collect, args=(stream, outcome, entered))
+            reader.start()
+            assert entered.wait(60)
+            time.sleep(0.005)
+            began = time.monotonic()
+            stream.__exit__(None, None, None)
+            reader.join(60)
+            assert not reader.is_alive()
+            assert time.monotonic() - began < 20
+            assert outcome == [b'{"n": 1}', "end"]
+
+
+def _collect(stream: AbstractContextManager[Iterator[bytes]], outcome: list[object], entered: threading.Event) -> None:
+    try:
+        with stream as lines:
+            for line in lines:
+                outcome.append(line)
+                entered.set()
+        outcome.append("end")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the test looks at
+        outcome.append(error)
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_lost_connection_is_an_error_and_no_end(tmp_path: Path, tls: ssl.SSLContext | None, *, orderly: bool) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.stream()
+        exchange.line({"n": 1})
+        exchange.close_connection = True
+        if not orderly:
+            time.sleep(0.05)
+            exchange.reset()
+
+    with scripted(script, tls) as server, watching_client(tmp_path, server).watch("/w", {}, seconds=60) as lines:
+        assert next(lines) == b'{"n": 1}'
+        with pytest.raises(ApiUnavailableError, match="broke"):
+            next(lines)
+
+
+def test_a_version_too_old_is_gone_before_the_first_line(tmp_path: Path) -> None:
+    body = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (2)"}
+    with scripted(lambda exchange: exchange.json(body, 410)) as server:
+        watch = watching_client(tmp_path, server).watch("/w", {"resourceVersion": "1"}, seconds=60)
+        with pytest.raises(ApiGoneError, match="too old"), watch:
+            pass
+
+
+# The parts of the `kubernetes` package: loaded alone, of one piece with the rest for whoever imports it, or whole.
+
+
+LOAD = "import sys\nfrom rollout.adapters.kube.client_parts import client_parts\nparts = client_parts()\n"
+
+
+SLOW = ("kubernetes.client.models", "pydantic", "requests", "requests_oauthlib", "oauthlib", "websocket", "dateutil")
+
+
+def said(script: str) -> str:
+    """What a Python of its own prints: what is imported here already says nothing."""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_what_is_not_used_is_not_loaded() -> None:
+    assert said(f"{LOAD}print([name for name in {SLOW} if name in sys.modules])") == "[]\n"
+
+
+def test_the_ordinary_import_gives_all_of_the_package_afterwards() -> None:
+    """And what was loaded before goes on working beside it."""
+    script = (
+        f"{LOAD}import kubernetes, oauthlib.oauth2\n"
+        "from kubernetes import client, config\n"
+        "assert client.V1Node(metadata=client.V1ObjectMeta(name='a')).metadata.name == 'a'\n"
+        "assert client.CoreV1Api(client.ApiClient()).api_client.rest_client is not None\n"
+        "assert config.load_kube_config.__module__ == 'kubernetes.config.kube_config'\n"
+        "assert oauthlib.oauth2.__file__\n"
+        "configuration = parts.configuration.Configuration()\n"
+        "assert parts.rest.RESTClientObject(configuration).pool_manager is not None\n"
+        "print('well')"
+    )
+    assert said(script) == "well\n"
+
+
+def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
+    """OpenID Connect renews a token by a session of requests_oauthlib, and tells one error of oauthlib's."""
+    script = (
+        f"{LOAD}session = parts.kube_config.OAuth2Session(client_id='a')\n"
+        "error = parts.kube_config.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
+        "client = parts.kube_config.ApiClient(configuration=parts.configuration.Configuration())\n"
+        "import oauthlib.oauth2, requests_oauthlib\n"
+        "assert type(session) is requests_oauthlib.OAuth2Session\n"
+        "assert error is oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
+        "print(type(client).__name__)"
+    )
+    assert said(script) == "ApiClient\n"
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    ["import kubernetes\n", "import importlib.util\nimportlib.util.find_spec = lambda name: None\n"],
+    ids=["loaded already", "not to be taken apart"],
+)
+def test_else_it_is_loaded_whole(otherwise: str) -> None:
+    whole = "import kubernetes.config.kube_config as whole\nprint(parts.kube_config is whole)"
+    assert said(f"{otherwise}{LOAD}{whole}") == "True\n"

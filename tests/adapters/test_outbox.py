@@ -91,23 +91,5 @@ def test_one_that_hangs_delays_nobody_and_keeps_no_more_than_so_many(hung: threa
     assert warnings == ["warning: notifications to https://a: too many are waiting, as it is slow"]
 
 
-def test_what_is_left_at_the_end_is_told_and_nothing_after_it(hung: threading.Event) -> None:
-    def hang(attempt: int) -> None:
-        hung.wait(60)
-        refuse(attempt)
-
-    place, warnings = Place(hang), list[str]()
-    outbox = Outbox([place], warnings.append)
-    outbox.post(NOTE)
-    outbox.post(NOTE)
-    outbox.close(seconds=0.1)
-    told = ["warning: notifications to https://a: 2 notifications not sent, as it did not answer in time"]
-    assert warnings == told
-    hung.set()
-    time.sleep(0.2)
-    assert warnings == told
-    assert place.attempts == 1
-
-
 def void(_value: object) -> None:
     """What a callback returns is nothing."""

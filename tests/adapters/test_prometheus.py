@@ -1,17 +1,30 @@
 """Alerts over a real wire: which of them count, and every answer that is none."""
 
 import json
+import socket
 import threading
+import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from rollout.adapters.metrics import Pushgateway, PushgatewayError
+from rollout.adapters.notify import DeliveryError, destinations
 from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url, is_same_place, token_for
 from rollout.errors import GateError, UsageError
+from rollout.model.gates import is_matcher
+from rollout.model.notification import Note
+from rollout.report.metrics.instruments import Metrics
+from tests.adapters.openssh import Say, Stranger
+from tests.apply.test_metrics import gateway
 
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
+
+
 ANSWER = {
     "status": "success",
     "data": {
@@ -21,8 +34,13 @@ ANSWER = {
         ],
     },
 }
+
+
 Serve = Callable[[int, bytes], str]
+
+
 asked: list[str | None] = []
+queries: list[str] = []
 
 
 @pytest.fixture
@@ -33,7 +51,8 @@ def serve() -> Iterator[Serve]:
             class Query(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     asked.append(self.headers.get("Authorization"))
-                    self.send_response(status if self.path == "/prefix/api/v1/query?query=ALERTS" else 404)
+                    queries.append(parse_qs(urlsplit(self.path).query)["query"][0])
+                    self.send_response(status if self.path.startswith("/prefix/api/v1/query?query=ALERTS") else 404)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
@@ -68,6 +87,17 @@ def test_firing_alerts_count_as_kured_counts_them(
     url = serve(200, json.dumps(ANSWER).encode())
     source = PrometheusAlerts(url, pattern=pattern, match_only=match_only)
     assert source.active() == counting
+
+
+def test_prometheus_itself_matches_labels(serve: Serve) -> None:
+    url, matchers = serve(200, json.dumps(ANSWER).encode()), ('severity=~"critical|page"', 'team!="d,b"')
+    PrometheusAlerts(url, pattern="", match_only=False, matchers=matchers).active()
+    assert queries[-1] == 'ALERTS{severity=~"critical|page",team!="d,b"}'
+    PrometheusAlerts(url, pattern="", match_only=False).active()
+    assert queries[-1] == "ALERTS"
+    for strange in ("severity", 'a="b"} or vector(1) or x{a="b"', 'a="b",c="d"', 'a==~"b"', "a='b'", '1a="b"', 'a="b'):
+        assert not is_matcher(strange)
+    assert is_matcher(r'a="b\"c"')
 
 
 def test_a_token_is_sent(serve: Serve) -> None:
@@ -150,3 +180,125 @@ def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         checked_url(url)
     assert "word" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"), [("ops:plain", "ops:plain"), ("ops:p%40ss%2Fword", "ops:p@ss/word"), ("ops:p@ss", "ops:p@ss")]
+)
+def test_a_login_is_sent_as_it_was_meant(written: str, sent: str) -> None:
+    with gateway() as pushed:
+        push(pushed.url.replace("://", f"://{written}@"))
+    (login,) = pushed.logins
+    assert b64decode((login or "").removeprefix("Basic ")).decode() == sent
+
+
+def test_an_answer_that_repeats_the_password_is_told_without_it() -> None:
+    with gateway(400) as pushed, pytest.raises(PushgatewayError) as caught:
+        push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
+    assert caught.value.message == "it answers 400: no, not with ***"
+
+
+def test_a_redirect_takes_the_login_nowhere() -> None:
+    with gateway() as elsewhere, gateway(307, location=elsewhere.url) as pushed:
+        with pytest.raises(PushgatewayError, match="it answers 307"):
+            push(pushed.url.replace("://", "://ops:correct-horse-battery@"))
+        assert elsewhere.logins == set()
+
+
+def push(url: str) -> None:
+    metrics = Metrics("here")
+    Pushgateway(url, "here").push(metrics, metrics.last_success(), is_whole=True)
+
+
+# Servers that drip or never end: whoever asks them is done at the deadline, and no thread of theirs stays behind.
+
+
+LONGEST = 13.0
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n"
+
+
+# What the buffers of a connection hold besides.
+BUFFERED = 12_000_000
+
+
+ServeSlowly = Callable[[Say], Stranger]
+
+
+@pytest.fixture
+def serve_slowly() -> Iterator[ServeSlowly]:
+    strangers: list[Stranger] = []
+
+    def start(say: Say) -> Stranger:
+        strangers.append(Stranger(say))
+        return strangers[-1]
+
+    yield start
+    for stranger in strangers:
+        stranger.close()
+
+
+def drip_head(stranger: Stranger, connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"X-More: ")
+    stranger.send_for_ever(connection, b"x", 0.2)
+
+
+def drip_body(stranger: Stranger, connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"\r\n")
+    stranger.send_for_ever(connection, b" ", 0.2)
+
+
+def pour(stranger: Stranger, connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"\r\n")
+    stranger.send_for_ever(connection, b" " * 65536)
+
+
+def ask_prometheus(url: str) -> None:
+    PrometheusAlerts(url, pattern="", match_only=False).active()
+
+
+def push_slowly(url: str) -> None:
+    Pushgateway(url, "here").ask()
+
+
+def notify(url: str) -> None:
+    (webhook,) = destinations([url])
+    webhook.send(Note(event="held", title="1", body=""))
+
+
+@pytest.mark.parametrize(
+    ("ask", "say", "scheme"),
+    [
+        (ask_prometheus, drip_head, "http"),
+        (ask_prometheus, drip_body, "http"),
+        (push_slowly, drip_body, "http"),
+        (notify, drip_head, "http"),
+        # bytes of a handshake that never becomes one
+        (notify, lambda stranger, line: stranger.send_for_ever(line, b"\x16\x03\x03\x40\x00" + b"x", 0.2), "https"),
+    ],
+)
+def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
+    ask: Callable[[str], None], say: Say, scheme: str, serve_slowly: ServeSlowly
+) -> None:
+    stranger, ended = serve_slowly(say), threading.Event()
+
+    def run() -> None:
+        with pytest.raises((GateError, PushgatewayError, DeliveryError)):
+            ask(f"{scheme}://127.0.0.1:{stranger.host.port}")
+        ended.set()
+
+    before = threading.active_count()
+    threading.Thread(target=run, daemon=True).start()
+    assert ended.wait(LONGEST)
+    until = time.monotonic() + 1
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+
+
+def test_an_answer_without_an_end_is_read_to_a_bound_and_no_further(serve_slowly: ServeSlowly) -> None:
+    stranger = serve_slowly(pour)
+    with pytest.raises(GateError, match="answers with more than 16 MB"):
+        ask_prometheus(f"http://127.0.0.1:{stranger.host.port}")
+    assert stranger.sent < 16_000_000 + BUFFERED

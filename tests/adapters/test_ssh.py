@@ -19,11 +19,9 @@ from rollout.errors import (
     SshAuthError,
     SshError,
     SshTimeoutError,
-    SshUnreachableError,
 )
-from rollout.model.host import Host
 from tests.adapters.conftest import Process, shell, trusting
-from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent
+from tests.adapters.openssh import MakeStranger, Stranger, fall_silent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
@@ -93,27 +91,6 @@ def test_silent_host(said: bytes, stranger: MakeStranger, key_file: Path) -> Non
     with pytest.raises(SshTimeoutError, match=r"no answer within 0.4 s while agreeing on keys"):
         trusting(key_file, connect_timeout=0.4).run(silent.host, "x", timeout=60)
     assert time.monotonic() - started < 20
-
-
-def test_not_ssh(stranger: MakeStranger, key_file: Path) -> None:
-    web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-    with pytest.raises(SshUnreachableError, match="does not speak SSH"):
-        trusting(key_file).run(web.host, "x", timeout=60)
-
-
-def test_refused(key_file: Path) -> None:
-    host = Host("worker-9", "127.0.0.1", closed_port())
-    one = trusting(key_file)
-    with pytest.raises(SshUnreachableError) as caught:
-        one.run(host, "x", timeout=60)
-    assert caught.value.message == "the connection was refused"
-    assert caught.value.hint == f"Is sshd running at 127.0.0.1, port {host.port}?"
-
-
-def test_name_that_does_not_resolve(key_file: Path) -> None:
-    one = trusting(key_file)
-    with pytest.raises(SshUnreachableError, match="does not resolve"):
-        one.run(Host("worker-9", "worker-9.invalid"), "x", timeout=60)
 
 
 def test_key_refused(servers: Any, key_file: Path) -> None:

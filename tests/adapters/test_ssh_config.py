@@ -104,6 +104,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("line", "why"), [("IdentityFile /a/%L", "%L in '/a/%L'"), ("IdentityFile ${KEYS}/a", "the variable in")]
+)
+def test_what_stands_for_something_else_is_refused_by_name(tmp_path: Path, line: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"for a: {why}") as caught:
+        configured(untold("a", "10.0.0.1"), tmp_path, f"Host *\n  {line}\n")
+    assert "--executor ansible" in caught.value.hint
+
+
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, home: Path, line: str) -> None:
     with pytest.raises(InputError, match=f"sets {line.split(maxsplit=1)[0].lower()} for a") as caught:

@@ -1,20 +1,21 @@
 """Whether a host is the one it was: its key is looked at before anybody logs in."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 
+from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, written
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
 from tests.adapters.conftest import shell, trusting
-from tests.adapters.strangers import MakeStranger, pass_on
-
-pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
+from tests.adapters.openssh import MISSING, MakeStranger, certify, fingerprint, is_here, new_key, pass_on, public, sshd
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 def test_changed_key_is_never_logged_in_to(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
     server = servers.serve(authorized=[client_key])
     one = shell(server, key_file)
@@ -32,6 +33,7 @@ def test_changed_key_is_never_logged_in_to(servers: Any, client_key: asyncssh.SS
     assert other.logins == []
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 @pytest.mark.parametrize("checking", list(HostKeyChecking))
 @pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256"])
 def test_same_key_after_a_reboot(
@@ -61,6 +63,7 @@ def test_same_key_after_a_reboot(
     assert after.logins == []
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 def test_unknown_key_is_never_logged_in_to(server: Any, key_file: Path) -> None:
     known = key_file.parent / "known_hosts"
     known.write_text("")
@@ -72,6 +75,7 @@ def test_unknown_key_is_never_logged_in_to(server: Any, key_file: Path) -> None:
     assert server.logins == []
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
     server = servers.serve(authorized=[client_key])
     known = key_file.parent / "new" / "known_hosts"
@@ -83,11 +87,13 @@ def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key
     assert known.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 def test_checking_can_be_switched_off(server: Any, key_file: Path) -> None:
     one = trusting(key_file)
     assert one.run(server.host(), "x", timeout=60).exit_status == 3
 
 
+@pytest.mark.usefixtures("nothing_is_left_behind")
 @pytest.mark.parametrize("algorithm", ["ecdsa-sha2-nistp256", "ssh-rsa"])
 def test_key_type_on_file_is_preferred(
     servers: Any, client_key: asyncssh.SSHKey, key_file: Path, algorithm: str
@@ -99,3 +105,44 @@ def test_key_type_on_file_is_preferred(
     known.write_text(known.read_text().splitlines()[1] + "\n")
     one = ParamikoShell(known_hosts=known, key_file=key_file)
     assert one.run(server.host(), "x", timeout=60).exit_status == 3
+
+
+# Keys scanned from OpenSSH's own server.
+
+
+@pytest.mark.skipif(not is_here(), reason=MISSING)
+def test_an_authority_on_file_speaks_for_the_hosts_that_it_has_certified(tmp_path: Path) -> None:
+    """A server whose certificate is for another name is merely new."""
+    authority, key = new_key(tmp_path / "authority"), new_key(tmp_path / "host")
+    file = tmp_path / "known_hosts"
+    file.write_text(f"@cert-authority * {public(authority)}\n")
+    for name, standing in (("elsewhere", KeyState.NEW), ("127.0.0.1", KeyState.KNOWN)):
+        certificate = certify(authority, key, "-h", "-n", name)
+        with sshd(tmp_path / name, f"HostCertificate {certificate}", host_keys=[key]) as server:
+            (scanned,) = scan({"worker-1": server.host()}, file, {}, timeout=30, concurrency=1)
+            assert scanned.standing is standing
+            assert scanned.key is not None
+            assert scanned.key.fingerprint == fingerprint(key)
+            assert written("", [scanned]) == f"[127.0.0.1]:{server.port} {public(key)}\n"
+
+
+@pytest.mark.skipif(not is_here(), reason=MISSING)
+def test_what_does_not_answer_has_no_key(tmp_path: Path) -> None:
+    with sshd(tmp_path / "server") as server:
+        host = server.host()
+    (scanned,) = scan({"worker-1": host}, tmp_path / "none", {}, timeout=5, concurrency=1)
+    assert scanned == ScannedHost("worker-1", host, KeyState.UNREACHABLE, error=scanned.error)
+    assert "the connection was refused" in scanned.error
+
+
+@pytest.mark.skipif(not is_here(), reason=MISSING)
+def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: pytest.LogCaptureFixture) -> None:
+    """What paramiko logs of a server that speaks no SSH is in the answer; on the operator's screen it is a riddle."""
+    logger = logging.getLogger("paramiko")
+    level = logger.level
+    logger.setLevel(logging.NOTSET)
+    web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    (scanned,) = scan({"worker-1": web.host}, None, {}, timeout=20, concurrency=1)
+    assert scanned.standing is KeyState.UNREACHABLE
+    logger.setLevel(level)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("paramiko")] == []

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,11 @@ import pytest
 
 from rollout.adapters.ssh.sockets import connect
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
-from tests.adapters.conftest import Process, shell, trusting
-from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
+from tests.adapters.conftest import Process, trusting
+from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 # What the kernel holds of a connection on loopback, both ways, beyond what has been read.
 KERNELS = 16 << 20
-
-
-def test_banner_line_that_never_ends(stranger: MakeStranger, key_file: Path) -> None:
-    endless = stranger(lambda it, connection: it.send_for_ever(connection, b"x" * 65536))
-    with pytest.raises(SshError, match="sent too much data while agreeing on keys"):
-        trusting(key_file).run(endless.host, "true", timeout=60)
-    assert endless.sent < KERNELS
 
 
 def test_packet_that_claims_to_be_huge(stranger: MakeStranger, key_file: Path) -> None:
@@ -84,40 +77,6 @@ async def write_for_ever(process: Process, data: bytes, stream: str = "stdout") 
     while not process.channel.is_closing():
         getattr(process, stream).write(data)
         await getattr(process, stream).drain()
-
-
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_host_that_heeds_no_window(servers: Any, client_key: asyncssh.SSHKey, key_file: Path, stream: str) -> None:
-    sent = list[int]()
-
-    async def flood(process: Process) -> None:
-        process.channel._send_window = 1 << 40  # as one that cheats
-        with suppress(OSError):
-            while len(sent) < (1 << 30) // 32768 and not process.channel.is_closing():
-                getattr(process, stream).write(b"\x1b[2J\x00\xff" * 4096)
-                sent.append(32768)
-                await asyncio.sleep(0)
-
-    server = servers.serve(flood, authorized=[client_key])
-    with pytest.raises(SshError, match=r"printed more than 1048576 bytes|too much data"):
-        shell(server, key_file).run(server.host(), "x", timeout=60)
-
-
-def test_host_that_opens_no_session(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    server = servers.serve(None, authorized=[client_key])
-    with pytest.raises(SshUnreachableError, match="the host opens no session"):
-        shell(server, key_file).run(server.host(), "x", timeout=30)
-
-
-def test_channel_that_is_never_closed(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    async def linger(process: Process) -> None:
-        process.stdout.write(b"done\n")
-        process.channel.write_eof()
-        await asyncio.sleep(60)
-
-    server = servers.serve(linger, authorized=[client_key])
-    with pytest.raises(SshTimeoutError, match="while running the command"):
-        shell(server, key_file).run(server.host(), "x", timeout=1.5)
 
 
 def addresses(*targets: tuple[str, int]) -> list[Any]:

@@ -124,49 +124,6 @@ def events(lab: Lab) -> list[dict[str, Any]]:
     return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
 
 
-STICKY = """
-description: A Deployment that stays on one node, cordoned or not.
-extends: default
-workloads:
-  - kind: Deployment
-    name: sticky
-    namespace: shop
-    replicas: 2
-    tolerate_all: true
-    node_selector: {kubernetes.io/hostname: worker-2}
-    requests: {cpu: 10m, memory: 10Mi}
-"""
-
-
-def test_pods_that_come_back_to_the_node_do_not_keep_it(tmp_path: Path, rollout: Rollout) -> None:
-    """Each of the two is evicted, so is each of those that take their place, and then they are left to the reboot."""
-    (tmp_path / "sticky.yaml").write_text(STICKY)
-    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
-    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2", "--allow", "blocked")
-        asked = lab.call(lambda: lab.requests.asked("create", "pods/eviction"))
-        assert lab.scoreboard().reboots["worker-2"] == 1
-    assert ended.code == 0, ended.stderr
-    assert len([record for record in asked if record.target.name.startswith("sticky")]) == 4
-    notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
-    assert len([message for message in notices if "is left to the reboot" in message]) == 1
-
-
-def test_a_budget_does_not_wait_in_vain_for_pods_that_come_back_to_the_node(tmp_path: Path, rollout: Rollout) -> None:
-    """So the plan names no blocker, and says what becomes of them."""
-    (tmp_path / "sticky.yaml").write_text(f"{STICKY}    budget: {{max_unavailable: 1}}\n")
-    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
-    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
-        plan = json.loads(rollout(lab, "plan", "-o", "json", "--node", "worker-2").stdout)
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2")
-        assert lab.scoreboard().reboots["worker-2"] == 1
-    assert plan["blockers"] == []
-    sticky = [entry for entry in plan["warnings"] if entry["object"].startswith("pod/shop/sticky")]
-    assert [entry["kind"] for entry in sticky] == ["pod", "pod"]
-    assert all("comes back" in entry["message"] for entry in sticky)
-    assert ended.code == 0, ended.stderr
-
-
 QUICK = (
     *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),
     *("--reboot-timeout", "20s", "--ready-timeout", "20s", "--settle-timeout", "20s"),
@@ -259,7 +216,7 @@ def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Ro
 Start = Callable[[str, int], Lab]
 
 
-def events_abort_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
+def node_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
     found = lab.call(lambda: list(lab.store.items(EVENTS)))
     ours = [event for event in found if event["source"].get("component") == "node-rollout"]
     return [event for event in ours if event["involvedObject"]["name"] == node and event["reason"] == reason]
@@ -279,10 +236,10 @@ def test_each_node_that_is_given_back_says_so(started: Start, rollout: Rollout, 
         run = run_of(lab)
         ended = rollout(lab, "abort", "--yes", "--force-unlock", run)
         assert ended.code == 0, ended.stderr
-        (event,) = events_abort_events(lab, node, "GivenBack")
+        (event,) = node_events(lab, node, "GivenBack")
         assert event["type"] == "Normal"
         assert event["involvedObject"]["uid"]
         assert event["message"].startswith("Undone by rollout abort in phase ")
         assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
         assert "Undone by rollout abort" in described(lab, tmp_path, node)
-        assert not events_abort_events(lab, node, "RolloutFailed")
+        assert not node_events(lab, node, "RolloutFailed")

@@ -19,7 +19,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
 from tests.ended import end_of
-from tests.security.records import mark
+from tests.security.hands import mark
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]

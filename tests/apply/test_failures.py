@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollout.cli.scoreboard import scoreboard_text
+from rollout.cli.simulated import scoreboard_text
 from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.engine import UpdateEngine

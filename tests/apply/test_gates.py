@@ -25,7 +25,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout
 from tests.ended import assert_well_said, start_on_terminal
 
 Started = Callable[[str, int], Lab]
@@ -182,20 +182,6 @@ def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
     assert not process.exists() or process.read_text().split()[2] == "Z"
 
 
-def test_a_signal_while_the_gate_command_runs_is_no_refusal(untouched: Lab, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    asks = shlex.join(["sh", "-c", f"touch {shlex.quote(str(begun))}; sleep 300"])
-    process = command(untouched, tmp_path, *ONE, "--set", f"gates.command={asks}")
-    end = time.monotonic() + 60
-    while not begun.exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    process.terminate()
-    stderr = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, stderr
-    assert "error: not started: stopped on request" in stderr
-    assert_untouched(untouched, "worker-1")
-
-
 def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     pod = {
@@ -256,14 +242,6 @@ def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
     assert ended.code == 4
     assert ended.summary["not_started"] == ["worker-1"]
     assert_untouched(untouched, "worker-1")
-
-
-def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    with prometheus([(200, alerts("DiskFull", "Watchdog")), (200, alerts("Watchdog"))]) as url:
-        ended = rollout(lab, *ONE, "--set", f"alerts.prometheus-url={url}", "--set", "alerts.filter-regexp=^Watchdog$")
-    assert ended.code == 0, ended.stderr
-    assert "DiskFull" in ended.stdout
 
 
 def deployment(name: str, **annotations: str) -> Json:

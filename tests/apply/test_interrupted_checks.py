@@ -8,14 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
+from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
+from rollout.lab.world.host import Timings
 from tests.apply.conftest import Rollout, command
 from tests.waiting import wait_until
 
@@ -97,9 +100,6 @@ def test_it_is_gone_on_with_and_asks_anew(started: Callable[[str, int], Lab], tm
     assert (score.cordons_left, score.annotations_left, score.budgets_broken) == ((), {}, ())
 
 
-# The example check DaemonSets of the documents, around a real rollout on the lab.
-
-
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
@@ -161,3 +161,27 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(
         for answer in (AFTER_OF_EXAMPLE_CHECKS, BEFORE_OF_EXAMPLE_CHECKS)
     )
     assert lab.scoreboard().clean
+
+
+# The last look before a reboot waits, within bounds, for volumes to detach.
+
+
+Started = Callable[[Scenario | str, int], Lab]
+
+
+def test_what_a_node_has_attached_is_detached_before_its_host_goes_down(started: Started, rollout: Rollout) -> None:
+    disk = Workload(kind=WorkloadKind.DEPLOYMENT, name="disk", volume_in={"kubernetes.io/os": "linux"})
+    # two minutes: some seconds here, long after the drain has ended
+    changes = {"workloads": (disk,), "timings": Timings(volume_detach=120)}
+    lab = started(msgspec.structs.replace(load_scenario("default"), **changes), 3)
+
+    def attached() -> list[str]:
+        return [str(one["spec"]["nodeName"]) for one in lab.call(lambda: lab.store.items(VOLUMEATTACHMENTS))]
+
+    (node,) = attached()
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", node)
+    assert ended.code == 0, ended.stderr
+    steps = [line["detail"] for line in ended.lines if line["type"] == "step"]
+    assert "waiting for 1 volumes to detach" in steps
+    assert "is still attached" not in ended.stderr
+    assert node not in attached()

@@ -128,21 +128,6 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert remembered(lab)["versions"] == {}
 
 
-def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 6)
-    hold(lab, rollout)
-    mend(lab)
-    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
-    ended = rollout(lab, *APPLY)
-    assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
-    assert list(remembered(lab)["versions"]) == [BAD]
-    by_hand = rollout(lab, *APPLY, "--allow", "held", "--node", "worker-3")
-    assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
-    assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
-    assert remembered(lab)["versions"] == {}
-    assert rollout(lab, *APPLY).code == 0
-
-
 def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     saved = tmp_path / "saved.plan"

@@ -179,7 +179,7 @@ class Watched:
             return
         if change.resource is PODS and "deletionTimestamp" in change.obj["metadata"]:
             node = change.obj["spec"].get("nodeName", "")
-            if node_of_load_balancers(self.lab, node)["spec"].get("unschedulable"):
+            if balanced_node(self.lab, node)["spec"].get("unschedulable"):
                 self.drained.setdefault(node, time.monotonic())
         if change.resource is NODES:
             self._node_changed(change.previous, change.obj)
@@ -193,7 +193,7 @@ class Watched:
             self.given_back_with_label.append(name)
 
 
-def node_of_load_balancers(lab: Lab, name: str) -> Json:
+def balanced_node(lab: Lab, name: str) -> Json:
     node = lab.store.get(NODES, name)
     assert node is not None
     return node
@@ -210,7 +210,7 @@ def is_cordoned(node: Json) -> bool:
 
 def label(lab: Lab, node: str) -> None:
     def change() -> None:
-        current = node_of_load_balancers(lab, node)
+        current = balanced_node(lab, node)
         wanted = {**labels(current), LABEL: "theirs"}
         lab.store.put(NODES, {**current, "metadata": {**current["metadata"], "labels": wanted}})
 
@@ -237,7 +237,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     assert min(waits) >= 2
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
-    assert labels(node_of_load_balancers(lab, theirs))[LABEL] == "theirs"
+    assert labels(balanced_node(lab, theirs))[LABEL] == "theirs"
     # set after the lab's start, as anything of ours would be
     assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
     assert "waiting 2s for load balancers to leave the node out" in ended.stdout
@@ -298,7 +298,7 @@ class Taints:
             self.waiting.append(len(tainted(self._lab)))
 
 
-def node_of_soft_taint(lab: Lab, name: str) -> Json:
+def tainted_node(lab: Lab, name: str) -> Json:
     node = lab.store.get(NODES, name)
     assert node is not None
     return node
@@ -307,7 +307,7 @@ def node_of_soft_taint(lab: Lab, name: str) -> Json:
 def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in taint.items() if value}
-        for taint in node_of_soft_taint(lab, node)["spec"].get("taints") or ()
+        for taint in tainted_node(lab, node)["spec"].get("taints") or ()
         if taint["key"] != "node.kubernetes.io/unschedulable"
     ]
 
@@ -320,7 +320,7 @@ def tainted(lab: Lab) -> list[str]:
 
 def put(lab: Lab, node: str, wanted: list[dict[str, Any]]) -> None:
     def change() -> None:
-        current = node_of_soft_taint(lab, node)
+        current = tainted_node(lab, node)
         lab.store.put(NODES, {**current, "spec": {**current["spec"], "taints": wanted}})
 
     lab.call(change)

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
 from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, invoked, start
-from tests.inbox import TOKEN, Inbox, received
 from tests.scripted_api import Exchange, scripted
+from tests.waiting import TOKEN, Inbox, received
 
 PASSWORD = "pa55w0rd"
 LONGEST_FAREWELL = 5.0
@@ -167,30 +166,6 @@ def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_
     # tried again where that may help, and only there
     assert attempts[0] > len(inbox.notes) >= attempts[1]
     assert elsewhere == []
-
-
-def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    url = inbox.url.replace("//", f"//user:{PASSWORD}@")
-    environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
-    planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
-    gate = "sh -c 'env >> gate-environment'"
-    flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
-    process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
-    inbox.wait_for("wave-done")
-    objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
-    ended = end_of(process)
-    assert ended.code == 0, ended.stderr
-    files = [tmp_path / name for name in ("saved.plan", "journal", "gate-environment")]
-    assert all(file.stat().st_size for file in files)
-    assert "node-rollout" in objects[0]
-    for text in (*objects, *(file.read_text() for file in files), planned.stdout, planned.stderr):
-        assert TOKEN not in text
-        assert PASSWORD not in text
-    assert TOKEN not in ended.stdout + ended.stderr
-    # and yet they were used
-    assert all(TOKEN in exchange.path for exchange in inbox.exchanges)
-    assert {exchange.headers["Authorization"] for exchange in inbox.exchanges} == {"Basic dXNlcjpwYTU1dzByZA=="}
 
 
 def test_by_apprise(started: Started, tmp_path: Path) -> None:

@@ -80,22 +80,6 @@ def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended])
     assert score.annotations_left == {}
 
 
-def test_a_plan_made_elsewhere_spares_the_node_under_the_process_that_runs_it(
-    started: Started, rollout: Rollout, in_pod: Callable[..., Ended], tmp_path: Path
-) -> None:
-    lab = started("default", 5)
-    assert rollout(lab, "plan", "--out", str(tmp_path / "saved.plan"), *QUICK).code == 0
-    first = in_pod(lab, "worker-2", "apply", str(tmp_path / "saved.plan"), "-o", "json")
-    assert first.code == 4, first.stderr
-    assert first.summary["skipped"] == ["worker-2"]
-    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [("worker-2", "deferred")]
-    assert len(first.summary["succeeded"]) == 4
-    assert lab.scoreboard().reboots["worker-2"] == 0
-    assert is_marked(lab, "worker-2")
-    assert rollout(lab, *APPLY).summary["succeeded"] == ["worker-2"]
-    assert not is_marked(lab, "worker-2")
-
-
 def test_resume_gives_it_back_and_leaves_it_to_the_next_run(
     started: Started, rollout: Rollout, in_pod: Callable[..., Ended], tmp_path: Path
 ) -> None:

@@ -166,7 +166,7 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
     flags = ("--canary", "1", "--spread-by", ZONE, "--max-unavailable", "2", *ROLLING)
     planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), "-o", "wide", *flags)
     assert planned.code == 0, planned.stderr
-    assert "BEGINS" in planned.stdout
+    assert " (+" in planned.stdout
     assert "\nRules: --max-unavailable 2, " in planned.stdout
     assert ", --canary 1" in planned.stdout
     ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")

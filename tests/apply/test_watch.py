@@ -21,7 +21,7 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
+from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.apply.test_resume import APPLY, marks, record, run_of
 from tests.cli.screens import shown
 from tests.ended import end_of
@@ -134,29 +134,6 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
         kill(process)
 
 
-def state_of_last_run(rollout: Rollout, lab: Lab) -> str:
-    """As `history` on the machine of the run has it, in JSON and in its table."""
-    (*_, run) = json.loads(rollout(lab, "history", "-o", "json").stdout)["runs"]
-    assert rollout(lab, "history").stdout.rstrip().endswith(f"  {run['state']}")
-    return str(run["state"])
-
-
-def test_an_abort_is_how_it_ended(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("drain-hangs", 5)
-    process = command(lab, tmp_path, *APPLY, *LEASE)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
-    assert state_of_last_run(rollout, lab) == "running"
-    process.kill()
-    process.communicate()
-    assert state_of_last_run(rollout, lab) == "interrupted"
-    with heard(lab, tmp_path, "status", "--watch") as watching:
-        watching.until(lambda line: "no process is working on it" in line)
-        assert rollout(lab, "abort", "--yes", *LEASE).code == 0
-        assert watching.rest() == 0
-    assert state_of_last_run(rollout, lab) == "aborted"
-    assert re.match(r"No rollout is running .* The last was [0-9a-f]{16}, until \S+: 1 aborted", watching.lines[-1])
-
-
 @pytest.mark.exhaustive
 def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tmp_path: Path) -> None:
     lab = started("default", 5)
@@ -204,20 +181,6 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
     assert re.fullmatch(
         r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2 succeeded\.\n", ended.stdout
     )
-
-
-def test_ctrl_c_ends_the_waiting_for_one(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 3)
-    sent = list[int]()
-
-    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
-        if not sent and "waiting for a rollout to begin · Ctrl-C ends this view" in " ".join(lines):
-            process.send_signal(signal.SIGINT)
-            sent.append(process.pid)
-
-    screen = shown(tmp_path, lab.environment, ("status", "--watch"), 80, heed=leave)
-    assert (screen.code, len(sent)) == (130, 1)
-    assert screen.text == "No rollout is running or interrupted.\n"
 
 
 def run_of_last(lab: Lab) -> str:

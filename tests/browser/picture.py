@@ -8,11 +8,11 @@ from tests.docs.example import EXAMPLE
 from tests.docs.pages import DOCS
 
 PICTURE = DOCS / "example-report.png"
-_WIDTH, _FROM, _TO = 1180, "h2#timeline", "h2#held-evictions"
+_WIDTH, _FROM, _TO = 1180, "h2#timeline", "h2#failures"
 
 
 def take() -> None:
-    """From where the time went to the end of the timeline."""
+    """The timeline, which stands right below the head."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": _WIDTH, "height": 900}, color_scheme="light")

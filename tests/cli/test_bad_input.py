@@ -91,7 +91,7 @@ def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
 def test_a_file_that_is_no_journal(text: str | None, told: str, command: Command, home: Path) -> None:
     if text is not None:
         (home / "run.jsonl").write_text(text, encoding="utf-8")
-    ended = command("history", "--journal", "run.jsonl")
+    ended = command("history", "--set", "output.journal=run.jsonl")
     assert ended.code == ExitCode.ERROR
     assert_one_error(ended.stderr, told, "run.jsonl")
 

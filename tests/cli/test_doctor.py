@@ -8,13 +8,9 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
-from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS
-from rollout.lab.hosts.machine import Unit
-from rollout.lab.hosts.release import System
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import NodeGroup, Scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import start
@@ -99,57 +95,6 @@ def test_units_that_are_wrong_on_a_host(start_lab: StartLab, command: Command) -
     assert by["update-engine", "worker-1"] == "fail"
     assert by["locksmithd", "worker-2"] == "warn"
     assert by["update-engine", "worker-2"] == "pass"
-
-
-def test_a_timer_that_reboots_its_host_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
-    """bootc's on one host, unattended-upgrades with Automatic-Reboot on another, without it on a third."""
-    files = {
-        "/etc/apt/apt.conf.d/50unattended-upgrades": '// said twice\nUnattended-Upgrade::Automatic-Reboot "false";\n'
-    }
-    ubuntu = NodeGroup(prefix="ubuntu", count=2, system=System.UBUNTU, version="24.04", files=files)
-    lab = start_lab(Scenario(description="timers", nodes=(ubuntu, NodeGroup(prefix="flatcar", count=2))), speed=30)
-    timer = "bootc-fetch-apply-updates.timer"
-
-    def install() -> None:
-        lab.machines["ubuntu-1"].files["/etc/apt/apt.conf.d/90ours"] = 'Unattended-Upgrade::Automatic-Reboot "1";\n'
-        lab.machines["flatcar-1"].units._units[timer] = Unit(timer, active=True, enabled=True)
-
-    lab.call(install)
-    detect = ("--set", "detect.sources=update-engine,reboot-required")
-    _, checks = findings(command, lab, *detect)
-    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "rival" and check["fix"]}
-    assert set(fixes) == {"ubuntu-1", "flatcar-1"}
-    assert 'Automatic-Reboot "false"' in fixes["ubuntu-1"]
-    assert f"sudo systemctl mask --now {timer}" in fixes["flatcar-1"]
-    planned = json.loads(command("plan", "-o", "json", *detect, lab=lab).stdout)
-    held = {left["node"]: left["message"] for left in planned["excluded"] if left["reason"] == "rival"}
-    assert held["flatcar-1"].endswith("--allow bootc")
-
-
-def deployment(name: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "registry.example/operator:1"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "reboot-coordinator"},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
-        },
-    }
-
-
-def test_a_coordinator_in_the_cluster_fails_with_the_way_to_pause_it(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("idle", nodes=4)
-    made = with_defaults(DEPLOYMENTS, deployment("flatcar-linux-update-operator"))
-    lab.call(lambda: lab.store.create(DEPLOYMENTS, made))
-    code, checks = findings(command, lab)
-    assert code == ExitCode.ERROR
-    (found,) = (check for check in checks if check["verdict"] == "fail")
-    assert found["check"] == "rival"
-    assert found["subject"].endswith("reboot-coordinator/flatcar-linux-update-operator")
-    assert "--replicas=0" in found["fix"]
 
 
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:

@@ -1,6 +1,11 @@
 """`rollout fleetlock zincati`: the file that hosts are given, as a TOML reader, a YAML reader and Zincati read it."""
 
+import json
+import threading
 import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
@@ -8,6 +13,8 @@ import yaml
 
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
+from tests.ended import end_of, start
+from tests.waiting import wait_until
 
 PATH = "/etc/zincati/config.d/55-rollout-fleetlock.toml"
 
@@ -73,3 +80,56 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], reason: str, comm
     assert (ended.code, ended.stdout) == (ExitCode.USAGE, "")
     assert reason in ended.stderr
     assert "hunter22" not in ended.stderr
+
+
+# `rollout lab up --fleetlock`: every host asks there, as Zincati does.
+
+
+class Lock(ThreadingHTTPServer):
+    """A FleetLock server that grants nothing and remembers who asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        super().__init__(("127.0.0.1", 0), Answer)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/lock/"
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Lock
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body["client_params"]["id"]))
+        self.send_response(200 if self.path.endswith("steady-state") else 423)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *words: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def lock() -> Iterator[Lock]:
+    with Lock() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("scenario", ["default", "zincati"])
+def test_each_host_reports_and_asks(scenario: str, lock: Lock, tmp_path: Path) -> None:
+    words = ("lab", "up", "--scenario", scenario, "--nodes", "3", "--speed", "50", "--fleetlock", lock.url)
+    process = start(tmp_path, {}, words)
+    try:
+        wait_until(lambda: len({host for path, host in lock.asked if path == "/lock/v1/pre-reboot"}) == 3)
+    finally:
+        process.terminate()
+        ended = end_of(process)
+    assert ended.code == 0, ended.stderr
+    assert f"Hosts ask {lock.url} before they reboot" in ended.stderr
+    assert {path for path, _ in lock.asked} == {"/lock/v1/steady-state", "/lock/v1/pre-reboot"}

@@ -1,13 +1,11 @@
 """Whole rollouts through the real program in a fleet of its users' size, of which a few nodes wait."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,8 +20,7 @@ from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
 from tests.apply.test_rolling import inflict
-from tests.cli.screens import shown
-from tests.ended import PROGRAM, assert_well_said, end_of, invoked, start
+from tests.ended import PROGRAM, assert_well_said
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -31,42 +28,10 @@ pytestmark = pytest.mark.exhaustive
 HOSTS = 600
 # MB of one process; 100 were measured, of which 50 are its imports.
 MOST_MEMORY = 200
-POOLS = """
-[waves]
-max-unavailable = 9
-health-checks = 1
-
-[[pool]]
-name = "canary"
-selector = "kubernetes.io/hostname in (worker-1, worker-2)"
-max-unavailable = 1
-
-[[pool]]
-name = "web"
-selector = "topology.kubernetes.io/zone=eu-1a,!node-role.kubernetes.io/control-plane"
-after = ["canary"]
-max-unavailable = "2%"
-
-[[pool]]
-name = "batch"
-selector = "topology.kubernetes.io/zone in (eu-1b, eu-1c),!node-role.kubernetes.io/control-plane"
-after = ["canary"]
-max-unavailable = 6
-spread-by = "topology.kubernetes.io/zone"
-
-[[pool]]
-name = "rest"
-selector = "kubernetes.io/os=linux"
-after = ["web", "batch"]
-max-unavailable = 1
-strategy = "rolling"
-reboot-idle = true
-"""
 WAITING = range(30, 46)
 # As a kubelet ends a pod that takes longer than its grace, and as a node does that dies; both as in test_killed.py.
 ENDS = [(signal.SIGTERM, 1.5), (signal.SIGKILL, 0.0)]
 ALL = os.environ.get("OPERATE_BOUNDARIES") == "all"
-LIMITS = {"canary": 1, "web": 3, "batch": 6, "rest": 1}
 
 
 @pytest.fixture(scope="module")
@@ -106,51 +71,6 @@ def assert_nothing_left(lab: Lab) -> None:
     assert (score.taints_left, score.exclusions_left) == ((), ())
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
     assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
-
-
-def most_at_once(lines: Sequence[Mapping[str, str]], nodes: Mapping[str, str]) -> dict[str, int]:
-    """How many nodes of each pool, and of all, were under way together."""
-    under_way, most = set[str](), Counter[str]()
-    for line in lines:
-        if line["type"] == "step" and line["node"] in nodes:
-            under_way.add(line["node"])
-        if line["type"] == "node_finished":
-            under_way.discard(line["node"])
-        now = Counter(nodes[node] for node in under_way) + Counter({"all": len(under_way)})
-        most |= now
-    return dict(most)
-
-
-@pytest.mark.timeout(400)
-def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
-    settings, saved = tmp_path / "pools.toml", tmp_path / "my.plan"
-    settings.write_text(POOLS)
-    before = stage(lab, range(1, 25), "4300.0.0")
-    screen = shown(tmp_path, lab.environment, ["plan", "-c", str(settings), "--out", str(saved)], 80)
-    assert screen.code == 0, screen.text
-    assert max(map(len, screen.lines)) <= 80
-    assert len(screen.lines) < 100
-    assert "27 nodes on " in " ".join(screen.text.split())
-
-    as_json = invoked(tmp_path, lab.environment, ["plan", str(saved), "-o", "json"])
-    plan = json.loads(as_json.stdout)
-    pools = {node["name"]: node["pool"] for wave in plan["waves"] for node in wave["nodes"]}
-    assert Counter(pools.values()) == {"canary": 2, "web": 7, "batch": 15, "rest": 3}
-    waves = [Counter(node["pool"] for node in wave["nodes"]) for wave in plan["waves"]]
-    assert waves[:2] == [{"canary": 1}, {"canary": 1}]
-    assert any(set(wave) == {"web", "batch"} for wave in waves), waves
-    assert all(count <= LIMITS[pool] for wave in waves[:-1] for pool, count in wave.items()), waves
-
-    ended = end_of(start(tmp_path, lab.environment, ["apply", str(saved), "-o", "json"]), 300)
-    assert ended.code == 0, ended.stderr
-    assert rebooted_since(lab, before) == dict.fromkeys(pools, 1)
-    most = most_at_once(ended.lines, pools)
-    assert most.pop("all") <= 9
-    assert all(count <= LIMITS[pool] for pool, count in most.items()), most
-    assert lab.scoreboard().most_unavailable <= 9
-    assert_nothing_left(lab)
-    rows = json.loads(invoked(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)]).stdout)["nodes"]
-    assert {row["node"]: row["pool"] for row in rows if row["node"] in pools} == pools
 
 
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:

@@ -1,6 +1,5 @@
 """What `-v`, `-vv` and `output.log-file` tell of the real program's work, and that they tell no secret."""
 
-import logging
 import re
 import shlex
 import stat
@@ -12,7 +11,6 @@ import yaml
 
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
-from rollout.cli.log import logged
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -58,15 +56,6 @@ def test_once_verbose_tells_stages_with_their_time_and_decisions(untouched: Lab,
     assert told(verbose.stderr, "api") == []
     (probe,) = told(verbose.stderr, "ssh")
     assert re.match(r"probe: 12 hosts, 12 at once, in \d+\.\d\ds, last \S+$", probe)
-
-
-def test_twice_verbose_tells_each_request_and_each_command(untouched: Lab, command: Command) -> None:
-    ended = command("status", "-vv", "-o", "json", lab=untouched)
-    requests = told(ended.stderr, "api")
-    assert any(re.fullmatch(r"GET /api/v1/nodes\b.*: 200, \d+ ms", line) for line in requests)
-    commands = told(ended.stderr, "ssh")
-    asked = re.compile(r"\S+ \(core@\S+:\d+\): probe: status 0, \d+ characters, \d+\.\d\ds")
-    assert len([line for line in commands if asked.fullmatch(line)]) == 12
 
 
 def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, command: Command, home: Path) -> None:
@@ -128,17 +117,3 @@ def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, h
     for text in (ended.stdout, ended.stderr, log):
         assert CANARY not in text
         assert token not in text
-
-
-def test_without_a_word_of_it_nothing_is_logged(tmp_path: Path) -> None:
-    root = logging.getLogger("rollout")
-    with logged("plan", 0, None):
-        assert not root.handlers
-        assert not root.isEnabledFor(logging.INFO)
-    with logged("plan", 1, tmp_path / "log"):
-        handlers = list(root.handlers)
-        with logged("plan", 2, tmp_path / "other"):
-            assert root.handlers == handlers
-    assert not root.handlers
-    assert not root.isEnabledFor(logging.INFO)
-    assert not (tmp_path / "other").exists()

@@ -28,12 +28,11 @@ DROPPED_AT_THE_END = """
 import os, signal, time
 from rollout.adapters.clock import SystemClock
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.operate_loop import Loop
-from rollout.cli.stages.operate_pass import Lasting, PassEnd
+from rollout.cli.stages.operate import Lasting, Loop, PassEnd
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import LeaseWatch
-from rollout.model.quantity import Duration
+from rollout.cli.settings.reading import Given
 
 class Tidied:
     def __del__(self):
@@ -41,17 +40,17 @@ class Tidied:
         time.sleep(1)
 
 class Tidying(Loop):
-    def _pass(self, settings):
+    def _pass(self):
         Tidied()
         return PassEnd(ExitCode.OK)
 
-    def _idle(self, settings, until):
+    def _idle(self, until):
         self.lasting.ending.wait(60)
 
 clock, ending = SystemClock(), StopRequest()
-lasting = Lasting(LeaseWatch(clock), ending, None, None)
+lasting = Lasting(Given(), LeaseWatch(clock), ending, None, None)
 with interrupted_by_signals(ending) as undisturbed:
-    Tidying(Duration(60), 0, clock, lasting, undisturbed).run(None)
+    Tidying(clock, lasting, undisturbed).run()
     time.sleep(1)
 time.sleep(1)
 print("ended well")

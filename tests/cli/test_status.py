@@ -1,16 +1,17 @@
 """`rollout status` in its formats, and beside a rollout: the real program on a lab."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
+from tests.conftest import StartLab
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,8 @@ WITHOUT_ENGINE = {
     **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),
     **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
 }
+
+
 """Hosts that have no update_engine, and what they have in its place."""
 
 
@@ -51,18 +54,6 @@ def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Co
     assert {row["node"] for row in told if row["needs_reboot"]} >= {*WITHOUT_ENGINE} - {"worker-5"}
 
 
-def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, sources: Lab) -> None:
-    planned = command("plan", "-o", "json", "--detailed-exitcode", "--node", "worker-4", "--node", "cp-2", lab=sources)
-    left = {item["node"]: item for item in json.loads(planned.stdout)["excluded"]}
-    checks = json.loads(command("doctor", "-o", "json", lab=sources).stdout)["checks"]
-    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "update-status" and check["fix"]}
-    assert planned.code == ExitCode.PARTIAL
-    assert fixes.keys() == WITHOUT_ENGINE.keys()
-    for name, source in WITHOUT_ENGINE.items():
-        assert f"--set detect.sources=update-engine,{source}" in fixes[name]
-        assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
-
-
 CORDONED = {
     "worker-1": "flatcar-linux-update.v1.flatcar-linux.net/reboot-in-progress",
     "worker-3": "weave.works/kured-reboot-in-progress",
@@ -78,13 +69,6 @@ def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: 
         assert messages[name].startswith("cordoned; ")
         assert f"kubectl annotate node {name} {mark}-" in messages[name]
     assert messages["worker-9"].startswith("cordoned by an operator (--allow cordoned")
-
-
-def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
-    report = json.loads(command("status", "-o", "json", lab=mixed).stdout)
-    assert yaml.safe_load(command("status", "-o", "yaml", lab=mixed).stdout) == report
-    names = command("status", "-o", "name", lab=mixed)
-    assert names.stdout.splitlines() == [f"node/{row['node']}" for row in report["nodes"]]
 
 
 def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:
@@ -108,3 +92,54 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
     assert text == f"12 nodes: 12 unreachable\nNext:\n    rollout doctor {' '.join(away)}\n"
+
+
+# Saved plans as `plan FILE` shows them, and apply before it runs them; and what blocks, as apply refuses it.
+
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+def test_a_saved_plan_is_shown_without_its_cluster_and_before_it_runs(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
+    lab = start_lab(TINY, nodes=2)
+    made = command("plan", "--window", "sat 02:00 4h", "--force", "--out", "a.plan", lab=lab)
+    shown = command("plan", "a.plan")
+    assert shown.code == ExitCode.OK
+    assert "\n! --force" in shown.stdout
+    assert "sat 02:00 4h: " in shown.stdout
+    assert shown.stdout.splitlines()[-2:] == made.stdout.splitlines()[-2:]
+    assert shown.stdout.endswith("Next:\n    rollout apply a.plan\n")
+    assert command("plan", "a.plan", "-o", "json").stdout.strip() == (home / "a.plan").read_text().strip()
+    applied = command("apply", "a.plan", "--dry-run", lab=lab)
+    named, weak, *_ = applied.stdout.splitlines()
+    assert re.fullmatch(r"a\.plan, made \S+: 2 nodes in 2 waves, of \S+", named)
+    assert weak.startswith("! --force: ")
+    assert "WAVE" not in applied.stdout
+
+
+def test_what_is_no_plan_is_not_shown(command: Command, home: Path) -> None:
+    (home / "a.plan").write_text("{}")
+    assert command("plan", "a.plan").code == ExitCode.ERROR
+    assert command("plan", "nowhere.plan").code == ExitCode.ERROR
+    refused = command("plan", "a.plan", "--max-unavailable", "3", "--node", "worker-1")
+    assert (refused.code, "--node, --max-unavailable cannot" in refused.stderr) == (ExitCode.USAGE, True)
+
+
+def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("budget-never", nodes=6)
+    plan = command("plan", "--out", "a.plan", lab=lab)
+    *_, blocker, wrapped, blocked = plan.stdout.splitlines()
+    assert blocked == "Blocked: apply will not start. --skip blocked leaves 2 nodes out."
+    assert blocker.startswith("✘ worker-2, worker-3  budget shop/ledger  maxUnavailable 0 of 2 pods never allows an")
+    shown = command("plan", "a.plan")
+    assert (shown.stdout.splitlines()[-1], shown.code, plan.code) == (blocked, ExitCode.BLOCKED, ExitCode.BLOCKED)
+    allowed = command("plan", "--allow", "blocked", lab=lab)
+    assert (allowed.code, allowed.stdout.splitlines()[-1]) == (ExitCode.OK, "    rollout apply --allow blocked")
+    refused = command("apply", "--yes", lab=lab)
+    assert refused.code == ExitCode.BLOCKED
+    error, sentence, hint = refused.stderr.splitlines()[-3:]
+    assert error == "rollout: error: not started: blocked on 2 nodes"
+    assert sentence.strip() == f"{blocker} {wrapped.strip()}".removeprefix("✘ ")
+    assert hint.startswith("hint: ")

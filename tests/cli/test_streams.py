@@ -1,6 +1,8 @@
 """The program at the ends of the standard streams: closed, full, or of an encoding that lacks what is said."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,10 @@ import pytest
 
 from rollout.cli.failures import report
 from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended
 
 ROLLOUT = f"{sys.executable} -m rollout"
 
@@ -79,3 +85,108 @@ def test_a_thread_that_the_system_denies_is_no_bug(capfd: pytest.CaptureFixture[
     assert "cannot start a thread" in error
     assert "ulimit -u" in error
     assert hint.startswith("hint: the system denied it")
+
+
+# The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes.
+
+
+TINY = str(Path(__file__).parent / "tiny.yaml")
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(TINY))
+
+
+def in_shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
+    """A line of shell, in a folder, with the lab's variables."""
+    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
+    environment = {**given, **(lab.environment if lab else {}), **variables}
+    ended = subprocess.run(
+        ["bash", "-c", line], env=environment, cwd=folder, capture_output=True, check=False, timeout=100
+    )
+    return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
+    ended = in_shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
+    assert ended.code == ExitCode.OK, ended.stderr
+
+
+@pytest.mark.exhaustive
+def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_path: Path) -> None:
+    """Copied from the screen as it stands there."""
+    for name in (
+        b"it's $(touch ran)",
+        b"a\nb",
+        b"\xff\x1b]0;t\x07",
+        "pl\N{LATIN SMALL LETTER A WITH DIAERESIS}n".encode(),
+    ):
+        word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
+        saved = in_shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
+        assert saved.code == ExitCode.OK, saved.stderr
+        line = next(line for line in saved.stderr.splitlines() if "To run exactly this: " in line)
+        assert all(character.isprintable() for character in line)
+        shown = in_shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab)
+        assert shown.code == ExitCode.OK, shown.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.exhaustive
+def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path: Path) -> None:
+    """On a line of its own, as is the shell's next prompt."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment}
+    command = ["script", "-qec", f"{ROLLOUT} apply", "/dev/null"]
+    process = subprocess.Popen(
+        command, env=environment, cwd=Path.cwd(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        shown = b""
+        while b"Type yes:" not in shown:
+            shown += process.stdout.read(4096) or pytest.fail(shown.decode())
+        process.stdin.write(b"\x03")
+        shown = process.stdout.read()
+    assert process.wait(timeout=60) == ExitCode.INTERRUPTED
+    assert b"\r\nrollout: interrupted: nothing was changed\r\n" in shown
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+@pytest.mark.parametrize("words", ["apply --yes -o json", "apply --yes", "operate --once"])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_terminal_that_goes_away_ends_a_run_as_asked(
+    start_lab: StartLab, tmp_path: Path, words: str, *, is_told: bool
+) -> None:
+    """As a broken login does; `setsid` and `disown` have a run go on, and nobody reads what it says."""
+    lab = start_lab("default", nodes=4)
+    code = (
+        "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        f"signal.signal(signal.SIGHUP, signal.{'SIG_DFL' if is_told else 'SIG_IGN'})\n"
+        "from rollout.cli.main import main; main()"
+    )
+    terminal, theirs = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words.split()],
+        env={**environment, **lab.environment},
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while not re.search(rb"worker-\d[^\n]*draining", shown):
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    ended = process.wait(timeout=100)
+    (journal,) = (tmp_path / ".local").rglob("*.jsonl")
+    summary = json.loads(journal.read_text(encoding="utf-8").splitlines()[-1])
+    assert summary["type"] == "summary"
+    assert (ended, bool(summary["not_started"])) == ((130, True) if is_told else (0, False))
+    assert lab.scoreboard().cordons_left == ()

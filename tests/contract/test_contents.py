@@ -1,7 +1,5 @@
 """What a rollout writes, and what is next to it: a server that took less would hide mistakes."""
 
-from typing import Any
-
 import pytest
 
 from tests.contract.cluster import MERGE, Cluster, Json
@@ -15,16 +13,6 @@ SPEC = {
     "leaseTransitions": 0,
     "acquireTime": MOMENT,
     "renewTime": MOMENT,
-}
-EVENT = {
-    "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"},
-    "reason": "Contract",
-    "message": "m",
-    "type": "Normal",
-    "source": {"component": "rollout"},
-    "firstTimestamp": "2026-03-04T05:06:07Z",
-    "lastTimestamp": "2026-03-04T05:06:07Z",
-    "count": 1,
 }
 
 
@@ -101,17 +89,6 @@ def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> 
     assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status == 200
 
 
-def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) -> None:
-    path = "/api/v1/namespaces/default/events"
-    name = cluster.make(path, {**EVENT, "metadata": {"name": cluster.name("contract")}})["metadata"]["name"]
-    cluster.remember(f"{path}/{name}")
-    news = {"count": 2, "message": "again", "lastTimestamp": "2026-03-04T05:07:07Z"}
-    assert cluster.patch(f"{path}/{name}", news, MERGE).status == 200
-    read = cluster.patch(f"{path}/{name}", {}, MERGE).body
-    assert (read["count"], read["message"]) == (2, "again")
-    assert cluster.patch(f"{path}/none", {}, MERGE).status == 404
-
-
 @pytest.mark.parametrize(
     ("patch", "reason"),
     [
@@ -147,21 +124,3 @@ def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> 
     # Old servers say each of these more than once.
     assert (refused.status, set(refused.causes)) == (422, {reason})
     assert cluster.patch(node, {"metadata": {"annotations": {"A.b/C": "upper case is fine"}}}, MERGE).status == 200
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"labelSelector": "A/b/c=d"},
-        {"labelSelector": "-a=b"},
-        {"labelSelector": "a>x"},
-        {"labelSelector": "a in (x"},
-        {"fieldSelector": "metadata.uid=x"},
-        {"limit": "x"},
-        {"continue": "abc"},
-        {"timeoutSeconds": "x"},
-    ],
-)
-def test_queries_that_are_bad_requests(cluster: Cluster, query: dict[str, Any]) -> None:
-    answer = cluster.get("/api/v1/pods", **query)
-    assert (answer.status, answer.reason) == (400, "BadRequest")

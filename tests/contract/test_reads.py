@@ -11,27 +11,10 @@ from tests.ended import invoked
 NODES = "/api/v1/nodes"
 
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-def test_version_and_health(cluster: Cluster) -> None:
-    assert cluster.get("/version").body["gitVersion"].startswith("v1.")
-    assert cluster.get("/version/").status == 200
-    assert cluster.get("/readyz").body == "ok"
-
-
 def test_discovery_offers_eviction(cluster: Cluster) -> None:
     resources = cluster.get("/api/v1").body["resources"]
     eviction = next(each for each in resources if each["name"] == "pods/eviction")
     assert (f"{eviction['group']}/{eviction['version']}", eviction["kind"]) == (cluster.policy, "Eviction")
-
-
-def test_unknown_things(cluster: Cluster) -> None:
-    missing = cluster.get(f"{NODES}/{cluster.name('none')}")
-    assert (missing.status, missing.reason) == (404, "NotFound")
-    assert cluster.get("/api/v1/nothings").reason == "NotFound"
-    no_group = cluster.get("/apis/none.example/v1/things")
-    assert (no_group.status, no_group.body) == (404, "404 page not found\n")
 
 
 @pytest.mark.parametrize(
@@ -53,14 +36,6 @@ def test_label_selectors(cluster: Cluster, selector: str, expected: str) -> None
     names = {zone: cluster.node(zone=zone, **({"big": ""} if zone == "b" else {})) for zone in "abc"}
     found = cluster.get(NODES, labelSelector=f"{LABEL}={cluster.run},{selector}").items
     assert sorted(found) == sorted(names[zone] for zone in expected)
-
-
-def test_bad_selectors_are_bad_requests(cluster: Cluster) -> None:
-    for answer in (
-        cluster.get("/api/v1/pods", labelSelector="a===b"),
-        cluster.get("/api/v1/pods", fieldSelector="spec.nothing=a"),
-    ):
-        assert (answer.status, answer.reason) == (400, "BadRequest")
 
 
 def test_pods_by_node_in_all_namespaces(cluster: Cluster) -> None:
@@ -130,19 +105,6 @@ def test_a_watch_ends_in_time_and_bookmarks_before(cluster: Cluster) -> None:
     cluster.needs(1, 27)
     assert len(events) == 1
     assert int(events[0]["object"]["metadata"]["resourceVersion"]) >= int(version)
-
-
-def test_tables_show_what_people_read(cluster: Cluster) -> None:
-    name = cluster.node(**{"node-role.kubernetes.io/worker": ""})
-    cluster.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
-    answer = cluster.send("GET", f"{NODES}/{name}", accept=TABLE)
-
-    columns = [column["name"] for column in answer.body["columnDefinitions"]]
-    assert columns[:5] == ["Name", "Status", "Roles", "Age", "Version"]
-    cells = answer.body["rows"][0]["cells"]
-    assert cells[0] == name
-    assert cells[1].endswith("SchedulingDisabled")
-    assert cells[2] == "worker"
 
 
 def test_what_one_may_do(cluster: Cluster) -> None:

@@ -7,12 +7,6 @@ from tests.contract.cluster import MERGE, Cluster
 NODES = "/api/v1/nodes"
 
 
-def test_a_name_is_taken_once(cluster: Cluster) -> None:
-    name = cluster.node()
-    again = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    assert (again.status, again.reason) == (409, "AlreadyExists")
-
-
 def test_invalid_objects_say_which_field(cluster: Cluster) -> None:
     nameless = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {}})
     assert (nameless.status, nameless.causes) == (422, ["FieldValueRequired"])
@@ -112,16 +106,6 @@ def test_deletions_may_insist_on_identity(cluster: Cluster) -> None:
     assert cluster.send("DELETE", pod, {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}).status == 200
 
 
-def test_finalizers_hold_an_object_back(cluster: Cluster) -> None:
-    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
-    cluster.make(path, {"metadata": {"name": "c", "finalizers": ["contract.node-rollout.dev/hold"]}})
-    assert cluster.send("DELETE", f"{path}/c").status == 200
-    assert "deletionTimestamp" in cluster.get(f"{path}/c").body["metadata"]
-    assert cluster.patch(f"{path}/c", {"data": {"a": "b"}}, MERGE).status == 200
-    assert cluster.patch(f"{path}/c", {"metadata": {"finalizers": None}}, MERGE).status == 200
-    assert cluster.get(f"{path}/c").status == 404
-
-
 def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:
     """And who wrote what of it, by which a renewal is told from others' writes."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
@@ -135,15 +119,6 @@ def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster:
     assert any(writers.values())
     cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", "resourceVersion": found["resourceVersion"]}})
     assert "labels" not in cluster.get(f"{path}/l").body["metadata"]
-
-
-def test_nothing_new_in_a_namespace_that_goes_away(cluster: Cluster) -> None:
-    namespace = cluster.namespace()
-    pod = cluster.pod(namespace, cluster.node())
-    assert cluster.send("DELETE", f"/api/v1/namespaces/{namespace}").status == 200
-    refused = cluster.send("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "late"}})
-    assert (refused.status, refused.reason, refused.causes) == (403, "Forbidden", ["NamespaceTerminating"])
-    assert cluster.evict(pod).causes == ["NamespaceTerminating"]
 
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -210,16 +185,6 @@ def test_two_budgets_are_an_error(cluster: Cluster) -> None:
     answer = cluster.evict(pod)
     assert answer.status == 500
     assert "more than one PodDisruptionBudget" in answer.body["message"]
-
-
-@pytest.mark.sample
-def test_pods_that_do_not_run_are_not_protected(cluster: Cluster) -> None:
-    namespace, node = cluster.namespace(), cluster.node()
-    pending = cluster.pod(namespace, node, phase="Pending")
-    running = [cluster.pod(namespace, node) for _ in range(2)]
-    cluster.budget(namespace, {"minAvailable": 2}, healthy=2, allowed=0)
-    assert cluster.evict(running[0]).status == 429
-    assert cluster.evict(pending).status == 201
 
 
 @pytest.mark.sample

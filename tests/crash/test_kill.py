@@ -315,7 +315,6 @@ def judge(running: Lab, seed: int, witness: Witness, left: Collection[str] = ())
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 
 
-@pytest.mark.sample
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(machine: Machine, tmp_path: Path, strategy: str) -> None:

@@ -135,6 +135,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "url": "`alerts.prometheus-url`; empty asks for no alerts",
         "pattern": "`alerts.filter-regexp`",
         "match_only": "`alerts.filter-match-only`",
+        "matchers": "`alerts.matchers`",
     },
     "Wave": {
         "index": "from 1",

@@ -88,6 +88,7 @@ _REASONS = {
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip blocked` was given",
     ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
     ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
+    ExclusionReason.UNPROVEN: "`operate --require-evidence`: another cluster has not proved its staged version yet",
     ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
     "rollouts: `rollout release VERSION`, or `--allow held`",
     ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only by `rollout operate`",
@@ -168,7 +169,7 @@ def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
     for path, command in _commands("", program()):
         for parameter in command.params:
-            if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
+            if parameter.param_type_name == "option" and "--help" not in parameter.opts:
                 yield path, parameter
 
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from rollout.adapters.ssh.host_keys import Standing
+from rollout.adapters.ssh.host_keys import KeyState
 from rollout.model.host import UpdateOperation
 from rollout.model.json_text import json_document
 from rollout.model.notification import Note, NotifyEvent, RolloutState
@@ -104,7 +104,7 @@ _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("Note", "state"): (*RolloutState, ""),
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
     ("NotDoneNode", "reason"): (*ExclusionReason, *Outcome),
-    ("HostKeyRow", "standing"): tuple(Standing),
+    ("HostKeyRow", "standing"): tuple(KeyState),
     ("HostKeyRow", "confirmed_by"): ("fingerprint", ""),
 }
 

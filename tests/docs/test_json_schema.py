@@ -52,7 +52,7 @@ def part_of(scenario: Scenario) -> Scenario:
     return part
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample
 @pytest.mark.parametrize("name", scenario_names())
 def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)

@@ -12,14 +12,25 @@ from rollout.errors import ExitCode
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome, Phase
 from tests.docs import reference, schemas
+from tests.docs.example import EXAMPLE, LARGEST, made
 from tests.docs.pages import DOCS, ROOT, SCHEMAS, TABLES, block
 
 LARGEST_README = 5120
+
+
 MOST_WORDS = 2000
+
+
 WIDEST_LINE = 100
+
+
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+
+
 # Its older entries are wider; lines of it are never rewritten, as they are what was said at a release.
 WIDE_ON_PURPOSE = {ROOT / "CHANGELOG.md"}
+
+
 ANEW = "write it anew: python -m tests.docs.pages"
 
 
@@ -108,6 +119,16 @@ def test_every_field_is_explained_and_nothing_else() -> None:
     assert list(schemas.stale_meanings()) == []
 
 
+def test_the_examples_with_jq_name_fields_of_what_they_read() -> None:
+    """Where jq is not installed nothing else tries them."""
+    examples = re.findall(r"^rollout (.+) \| jq .*'(.+)'$", text_of(DOCS / "json.md"), re.MULTILINE)
+    assert len(examples) > 8
+    for command, path in examples:
+        name = "status-run" if "--run" in command else command.split()[0]
+        properties = set(re.findall(r'"(\w+)": \{', text_of(SCHEMAS / f"{name}.json")))
+        assert set(re.findall(r"\.(\w+)", path)) <= properties, path
+
+
 def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
     contracts = [
@@ -145,3 +166,12 @@ def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
         check=True,
     )
     assert found.stdout.strip() == commands[1]
+
+
+# The report that the documents show is what this code makes of its journal: `python -m tests.docs.example`.
+
+
+@pytest.mark.usefixtures("utc")
+def test_the_example_is_that_of_this_code() -> None:
+    assert EXAMPLE.read_text(encoding="utf-8") == made(), "make it anew: python -m tests.docs.example"
+    assert EXAMPLE.stat().st_size < LARGEST

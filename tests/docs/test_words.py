@@ -1,15 +1,21 @@
 """Names in the code name the thing, and sentences for operators keep to the words of the glossary."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.docs.pages import DOCS, ROOT
 
 # Say nothing about the value that they are bound to.
 VAGUE = frozenset({"each", "found", "made", "some", "stuff", "that", "these", "thing", "this", "those", "told"})
+
+
 # Said in place of them: drop, "Type yes:", fix, temporarily, remove, again, does not define, is not a.
 PHRASES = (
     "Leave the flags away",
@@ -44,6 +50,8 @@ PHRASES = (
     "so many slots",
     "took a test",
 )
+
+
 SOURCES = sorted((ROOT / "rollout").rglob("*.py"))
 
 
@@ -84,3 +92,37 @@ def test_no_sentence_sounds_translated() -> None:
 def test_no_page_sounds_translated(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not [phrase for phrase in PHRASES if phrase in text]
+
+
+# The pipelines of docs/examples are valid, and keep their secrets as the page says.
+
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+CHECK = Path(sys.executable).parent / "check-jsonschema"
+
+
+WRITE = "Write the secrets to files"
+
+
+def document(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(("name", "schema"), [("github-nodes.yml", "github-workflows"), ("gitlab-ci.yml", "gitlab-ci")])
+def test_it_is_valid(name: str, schema: str) -> None:
+    command = [str(CHECK), "--builtin-schema", f"vendor.{schema}", str(EXAMPLES / name)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_both_jobs_have_the_same_secrets_and_remove_them_whatever_happens() -> None:
+    first, second = (job["steps"] for job in document("github-nodes.yml")["jobs"].values())
+    assert [step for step in first if step.get("name") == WRITE] == [
+        step for step in second if step.get("name") == WRITE
+    ]
+    assert first[-1]["if"] == second[-1]["if"] == "always()"
+    page = document("gitlab-ci.yml")
+    assert not any(key in page[job] for job in ("plan", "apply") for key in ("before_script", "after_script"))

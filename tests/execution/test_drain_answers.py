@@ -149,17 +149,21 @@ def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi
 
 @pytest.mark.in_memory
 @pytest.mark.usefixtures("kubelet", "node")
-def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: ClusterApi) -> None:
+@pytest.mark.parametrize("where", ["n2", NODE])
+def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(
+    server: StandaloneApi, api: ClusterApi, where: str
+) -> None:
+    """Nor is one that is back on the very node: its drain has not looked at it yet."""
     add_pod(server, NODE, "db-0", owned=STATEFUL)
     add_budget(server, "db-0", allowed=1)
     (pod,) = read_node_pods(api, NODE).pods
     server.call(lambda: server.store.remove(PODS, "db-0", "default"))
     add_node(server, "n2")
-    add_pod(server, "n2", "db-0", owned=STATEFUL)
+    add_pod(server, where, "db-0", owned=STATEFUL)
     assert request_removal(api, pod, PATIENT).answer is Answer.GONE
     assert statuses(server) == []
     assert disrupted(server, "db-0") == {}
-    assert pods_on(server, "n2") == {"db-0"}
+    assert pods_on(server, where) == {"db-0"}
 
 
 @pytest.mark.in_memory
@@ -249,7 +253,7 @@ def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
     return status(code, "", f'admission webhook "{name}" denied the request: {why}')
 
 
-def asked_eviction_answers(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
+def asked_once(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
     code, body = answer
     with scripted(lambda exchange: exchange.answer(code, body, **headers)) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
@@ -334,7 +338,7 @@ def asked_eviction_answers(tmp_path: Path, answer: tuple[int, bytes], headers: d
     ],
 )
 def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer, tmp_path: Path) -> None:
-    attempt = asked_eviction_answers(tmp_path, answer, {})
+    attempt = asked_once(tmp_path, answer, {})
     assert attempt.answer is meaning, attempt.message
     assert "\n" not in attempt.message
 
@@ -351,7 +355,7 @@ def test_each_answer_has_its_meaning(answer: tuple[int, bytes], meaning: Answer,
 def test_whoever_asks_for_patience_is_given_it(
     answer: tuple[int, bytes], headers: dict[str, str], seconds: int | None, tmp_path: Path
 ) -> None:
-    assert asked_eviction_answers(tmp_path, answer, headers).retry_after == seconds
+    assert asked_once(tmp_path, answer, headers).retry_after == seconds
 
 
 def test_an_answer_that_breaks_off_is_the_servers_trouble(tmp_path: Path) -> None:

@@ -1,33 +1,39 @@
 """Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
 
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
+from rollout.execution.drain.drain import drain
+from rollout.execution.drain.task import Demand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS
-from rollout.lab.api.watching import Watch
+from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
+from rollout.model.quantity import Duration
 from tests.execution.conftest import Drain, Draining, Recorder
 from tests.execution.drains import (
     NODE,
     add_budget,
+    add_node,
     add_pod,
     allow,
     asked,
     fill,
-    later,
     owner,
     pods_on,
     remove_pod,
     statuses,
+    task_of,
 )
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
-
-pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
 RS = owner("ReplicaSet")
 
@@ -36,6 +42,8 @@ def blocked(recorder: Recorder) -> list[PodBlocked]:
     return [event for event in recorder.events if isinstance(event, PodBlocked)]
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:
@@ -59,6 +67,8 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: Drain) -> None:
     fill(server, 6)
     add_budget(server, "web", allowed=6, needs=1, has=7)
@@ -66,6 +76,8 @@ def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: D
     assert statuses(server) == [201] * 6
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained: Drain) -> None:
     for number in range(20):
         add_pod(server, NODE, f"free-{number}", owned=RS)
@@ -81,6 +93,8 @@ def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained:
     assert {"z-tight", "wide"} <= {record.target.name for record in log[:8]}
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
@@ -94,6 +108,8 @@ def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
     assert (blocked(recorder)[0].needs, blocked(recorder)[0].budget) == (1, "default/p")
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, drained: Drain) -> None:
     add_pod(server, NODE, "p", owned=RS)
     add_pod(server, NODE, "other", owned=RS)
@@ -104,6 +120,8 @@ def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, 
     assert statuses(server) == []
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """As where their names change in an upgrade: for a moment, there are both."""
     fill(server, 4)
@@ -120,6 +138,8 @@ def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: 
     assert statuses(server) == [201] * 4
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """It holds back whoever was not asked for yet."""
     add_pod(server, NODE, "other", owned=RS)
@@ -140,16 +160,8 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
     assert statuses(server) == [201] * 3
 
 
-def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
-    fill(server, 4)
-    add_budget(server, "web", allowed=0)
-    thread = draining()
-    wait_until(lambda: bool(blocked(recorder)))
-    server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
-    thread.join()
-    assert statuses(server) == [201] * 4
-
-
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 @pytest.mark.parametrize(
     ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
 )
@@ -167,6 +179,8 @@ def test_unready_pods_go_as_their_budget_says(
         assert statuses(server) == []
 
 
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
 def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
@@ -188,17 +202,84 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
         remove_pod(server, name)
 
 
-def test_a_view_of_budgets_that_is_old_is_found_out(
-    server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
+# Of several drains that want one budget's permits, the node that is nearest to being empty goes first.
+
+
+def update(drains: Precedence, **standings: tuple[int, int]) -> None:
+    for node, (left, wanted) in standings.items():
+        drains.update(node, Demand(left, {"shop/web": wanted}))
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> None:
+    drains = Precedence()
+    update(drains, near=(2, 2), far=(5, 5), other=(9, 1))
+    assert drains.ahead("near", "shop/web", 1, 0.0) == ""
+    assert drains.ahead("far", "shop/web", 2, 0.0) == "near"
+    assert drains.ahead("far", "shop/web", 3, 0.0) == ""
+    assert drains.ahead("other", "shop/web", 7, 0.0) == "near"
+    assert drains.ahead("far", "shop/else", 1, 0.0) == ""
+    drains.leave("near")
+    assert drains.ahead("far", "shop/web", 1, 0.0) == ""
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
+    drains = Precedence()
+    update(drains, near=(1, 1))
+    drains.update("late", Demand(5, {"shop/web": 5}, pressed=True))
+    assert drains.ahead("late", "shop/web", 1, 0.0) == ""
+    assert drains.ahead("near", "shop/web", 1, 0.0) == "late"
+
+
+@contextmanager
+def drains(server: StandaloneApi, api: KubeApi, recorder: Recorder, nodes: Mapping[str, int]) -> Iterator[None]:
+    """Drains of these nodes, with so many pods of one application each, side by side in one process."""
+    precedence = Precedence()
+    for node, number in nodes.items():
+        add_node(server, node)
+        for each in range(number):
+            labels = {"labels": {"app": "web"}}
+            add_pod(server, node, f"{node}-{each}", owned=owner("ReplicaSet"), metadata=labels)
+    with ExitStack() as stack:
+        for node in nodes:
+            task = task_of(node, api, recorder, DrainPolicy(Duration(120)))
+            thread = threading.Thread(target=drain, args=(replace(task, precedence=precedence),))
+            thread.start()
+            stack.callback(thread.join, 30)
+        yield
+
+
+def waiting(recorder: Recorder) -> set[str]:
+    return {event.node for event in list(recorder.events) if isinstance(event, PodBlocked)}
+
+
+@pytest.mark.usefixtures("kubelet")
+def test_a_permit_goes_to_the_node_that_it_empties_soonest(
+    server: StandaloneApi, api: KubeApi, recorder: Recorder
 ) -> None:
-    """The watch says nothing, though the budget has long opened: now and then, one pod is asked for all the same."""
-    fill(server, 5)
-    add_budget(server, "web", allowed=0, needs=4, has=4)
-    told = Watch._event
-    monkeypatch.setattr(
-        Watch, "_event", lambda self, change: None if change.resource is BUDGETS else told(self, change)
-    )
-    later(0.3, lambda: allow(server, "web", 5))
-    drained(speed=40)
-    assert statuses(server) == [201] * 5
-    assert len(asked(server, "list", "poddisruptionbudgets")) == 2
+    add_budget(server, "web", allowed=0, needs=8, has=8)
+    with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
+        wait_until(lambda: len(waiting(recorder)) == 3)
+        for number in range(1, 8):
+            allow(server, "web", 1)
+            wait_until(lambda number=number: len(evicted(server)) == number)  # type: ignore[misc]
+    assert [name.rpartition("-")[0] for name in evicted(server)] == ["b-near", *["c-mid"] * 2, *["a-far"] * 4]
+    told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
+    assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
+
+
+@pytest.mark.usefixtures("kubelet")
+@pytest.mark.sample
+def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+    """The nearest node's pod is refused again and again: the other's goes all the same."""
+    add_budget(server, "web", allowed=1, needs=8, has=9)
+    rule = ApiFault(verb="create", resource="pods/eviction", name="b-near-0", answer=FaultAnswer.CONFLICT, requests=2)
+    server.call(lambda: server.server.faults.add(rule))
+    with drains(server, api, recorder, {"a-far": 2, "b-near": 1}):
+        wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server))
+        allow(server, "web", 9)
+
+
+def evicted(server: StandaloneApi) -> list[str]:
+    return [each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201]

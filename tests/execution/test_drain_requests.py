@@ -96,34 +96,6 @@ def test_an_outage_in_the_middle_costs_a_request_or_two(server: StandaloneApi, d
     assert len(asked(server, "list", "pods")) <= 2
 
 
-def test_an_outage_while_it_waits_costs_two_watches(
-    server: StandaloneApi, draining: Draining, recorder: Recorder
-) -> None:
-    fill(server, 10)
-    add_budget(server, "web", allowed=0, needs=10, has=10)
-    thread = draining(600, speed=1)
-    wait_until(lambda: watches(server) == 2)
-    time.sleep(1.1)
-    server.outage(0.5)
-    wait_until(lambda: watches(server) == 4)
-    allow(server, "web", 10)
-    thread.join()
-    assert costs(server) <= 10 + CONSTANT + 2
-    told = [event.message for event in recorder.events if isinstance(event, Notice)]
-    assert len([message for message in told if "waiting for the API server" in message]) == 1
-
-
-def test_a_server_that_answers_but_cannot_is_asked_ever_more_rarely(server: StandaloneApi, draining: Draining) -> None:
-    fill(server, 30)
-    rule = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="pods/eviction", duration=2)
-    server.call(lambda: server.server.faults.add(rule))
-    draining(600, speed=40).join()
-    log = asked(server, "create", "pods/eviction")
-    # Eighty seconds by the drain's clock: eight at first, then one at a time.
-    assert len([record for record in log if record.status == 503]) <= 8 + 8
-    assert costs(server) <= 30 + CONSTANT + 2 * 16
-
-
 def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:

@@ -4,8 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from itertools import pairwise
 
 import pytest
 
@@ -192,87 +190,13 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
     assert context.returning == {"u-owner"}
 
 
-def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cordon(
-    server: StandaloneApi, drained: Drain, recorder: Recorder
-) -> None:
-    """As after an outage of the API server; the more have come back, the longer the next is left alone."""
-    add_node(server, "n1")
-    add_pod(server, "n1", "again-0", owned=RS)
-    hold_drain(server)
-    replaced = come_back(server, "n1", 5, ())
-    later(0.0, partial(end_after, replaced, server))
-    context = drained(400)
-    assert pods_on(server, "n1") == set()
-    evictions = [record for record in asked(server, "create", "pods/eviction") if record.target.name != "other"]
-    assert [record.target.name for record in evictions] == [f"again-{number}" for number in range(6)]
-    # twenty times as fast: 2, 4, 8 and 16 seconds
-    pauses = [after.at - before.at for before, after in pairwise(evictions)]
-    assert all(pause >= rest / 20 for pause, rest in zip(pauses[1:], (2, 4, 8, 16), strict=True))
-    assert not [event for event in recorder.events if isinstance(event, Notice)]
-    assert context.returning == set()
-
-
-def test_pods_that_something_names_the_node_for_are_left_after_two_minutes(
-    server: StandaloneApi, drained: Drain, recorder: Recorder
-) -> None:
-    add_node(server, "n1")
-    add_pod(server, "n1", "again-0", owned=RS)
-    hold_drain(server)
-    replaced = come_back(server, "n1", 30, (), only_while=lambda: not notices(recorder))
-    later(0.0, partial(end_after, replaced, server, left=1))
-    began = time.monotonic()
-    context = drained(400)
-    assert time.monotonic() - began >= 120 / 20
-    assert context.returning == {"u-owner"}
-    (told,) = notices(recorder)
-    (left,) = pods_on(server, "n1")
-    assert f"default/{left} is left to the reboot" in told
-    names = [record.target.name for record in asked(server, "create", "pods/eviction")]
-    assert [name for name in names if name != "other"] == [
-        f"again-{n}" for n in range(int(left.removeprefix("again-")))
-    ]
-
-
-def notices(recorder: Recorder) -> list[str]:
-    return [event.message for event in recorder.events if isinstance(event, Notice)]
-
-
 def hold_drain(server: StandaloneApi) -> None:
     """For as long as a pod of another owner may not go."""
     add_pod(server, "n1", "other", owned=owner("ReplicaSet", "other"))
     add_budget(server, "other", allowed=0)
 
 
-def end_after(replaced: threading.Thread, server: StandaloneApi, *, left: int = 0) -> None:
-    """Once no pod comes back any more, and so many are left beside the one that holds the drain."""
-    replaced.join()
-    wait_until(lambda: len(pods_on(server, "n1")) == left + 1)
-    remove_pod(server, "other")
-
-
 def end_when_alone(server: StandaloneApi, left: str) -> None:
     wait_until(lambda: pods_on(server, "n1") == {left, "other"})
     time.sleep(0.3)
     remove_pod(server, "other")
-
-
-def test_how_long_the_pods_of_each_owner_took_to_end(
-    server: StandaloneApi, api: ClusterApi, recorder: Recorder
-) -> None:
-    """One of them is held by a finalizer; what somebody else ends, or nobody replaces, tells nothing."""
-    add_node(server, "n1")
-    add_pod(server, "n1", "quick", owned=owner("ReplicaSet", "web"))
-    add_pod(server, "n1", "slow", owned=owner("StatefulSet", "db"), metadata=HELD)
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
-    add_pod(server, "n1", "theirs", owned=owner("ReplicaSet", "other"), metadata=going)
-    later(0.3, lambda: remove_pod(server, "theirs"))
-
-    def end_the_slow_one() -> None:
-        time.sleep(1.0)
-        remove_pod(server, "slow")
-
-    ended = once(lambda: len(asked(server, "create", "pods/eviction")) > 1, end_the_slow_one)
-    endings = dict(drain(task_of("n1", api, recorder, DrainPolicy(Duration(400)), speed=20)))
-    ended.join()
-    assert endings.keys() == {"ReplicaSet/default/web", "StatefulSet/default/db"}
-    assert endings["StatefulSet/default/db"] >= 10

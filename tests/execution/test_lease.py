@@ -55,22 +55,6 @@ def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
         assert lease(api)["leaseTransitions"] == 1
 
 
-def test_what_others_write_on_it_stays(api: KubeApi) -> None:
-    """As a controller does that labels everything: taken away, it would be written again and again."""
-    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
-    with lock(api, "ann") as held:
-        first = lease(api)
-        api.patch(PATH, {"metadata": theirs})
-        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
-        held.check()
-        metadata = json.loads(api.get(PATH))["metadata"]
-        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
-        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
-    with lock(api, "bob"):
-        assert json.loads(api.get(PATH))["metadata"]["labels"] == {"team": "a"}
-    assert lease(api)["annotations"] == {"example.com/b": "c"}
-
-
 def test_a_dead_holders_is_taken_though_others_write_beside_it(api: KubeApi) -> None:
     with lock(api, "ann"):
         dead = json.loads(api.get(PATH))
@@ -186,6 +170,17 @@ def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
             wait_for_a_fence(held)
 
 
+def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more(
+    api: KubeApi, server: StandaloneApi
+) -> None:
+    with lock(api, "ann", seconds=1) as held:
+        fault = inflict(server, hung(requests=4))
+        wait_until(lambda: struck(server, fault) == 3)
+        held.check()
+        assert struck(server, fault) == 4
+        assert lease(api)["holderIdentity"] == "ann"
+
+
 def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
     told = list[BaseException]()
     terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
@@ -261,17 +256,6 @@ def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: Stan
         with pytest.raises(BlockedError, match="a rollout is running on ann"), lock(api, "bob", seconds=10):
             pass
         held.check()
-        assert lease(api)["holderIdentity"] == "ann"
-
-
-def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more(
-    api: KubeApi, server: StandaloneApi
-) -> None:
-    with lock(api, "ann", seconds=1) as held:
-        fault = inflict(server, hung(requests=4))
-        wait_until(lambda: struck(server, fault) == 3)
-        held.check()
-        assert struck(server, fault) == 4
         assert lease(api)["holderIdentity"] == "ann"
 
 

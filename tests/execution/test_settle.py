@@ -134,16 +134,3 @@ def test_only_what_was_well_before_is_waited_for(
     assert measure.wait(health, 1, frozenset({"n4"}), StopRequest()) == missing
     told = [event.waiting_for for event in recorder.events if isinstance(event, WaveSettling)]
     assert told == ([missing] if missing else [])
-
-
-@pytest.mark.in_memory
-def test_who_has_no_pods_on_the_wave_is_nobodys_concern(
-    server: StandaloneApi, api: ClusterApi, recorder: Recorder
-) -> None:
-    add_node(server, "n1")
-    add_node(server, "n2")
-    add_replicas(server, "web", desired=3, ready=3)
-    measure = settler(api, SystemClock(), recorder)
-    health = measure.baseline(["n2"])
-    ready_pods(0)(server)
-    assert measure.wait(health, 1, frozenset(), StopRequest()) == ""

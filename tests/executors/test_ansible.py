@@ -188,6 +188,7 @@ def test_nothing_is_left_of_it_and_no_secret_is_written_down(ansible: Program, w
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_playbooks_run_on_their_own(ansible: Program, with_faults: StartLab) -> None:
     lab = with_faults(3)
     name = "worker-1"

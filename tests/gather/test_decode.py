@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -284,22 +283,6 @@ def test_a_budget_in_full() -> None:
         expected_pods=4,
         always_allow_unhealthy=True,
     )
-
-
-@pytest.mark.parametrize(
-    ("selector", "covers"),
-    [
-        (None, False),
-        ({}, True),
-        ({"matchLabels": {}}, True),
-        ({"matchLabels": {"app": "x"}}, True),
-        ({"matchLabels": {"app": "y"}}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
-    ],
-)
-def test_an_empty_selector_covers_all(selector: Json | None, *, covers: bool) -> None:
-    covered = replace(pod({"metadata": {"name": "p", "namespace": "a"}}), labels={"app": "x"})
-    assert budget({"selector": selector}).covers(covered) is covers
 
 
 @pytest.mark.parametrize(

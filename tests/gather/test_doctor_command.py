@@ -1,6 +1,7 @@
-"""A host's second answer, whatever stands in it."""
+"""What the doctor makes of a host's answer, of rights and of the lock."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ from rollout.gather.cluster.rights import (
 )
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.cluster import LockState, lock_check, unseen_lock_check
-from rollout.gather.doctor.examination import HostHealth, UnitState, parse_health
 from rollout.gather.doctor.hosts import host_checks
-from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.probe import parse_probe
+from rollout.gather.hosts.probe_command import MARKER, Probe
 from rollout.gather.hosts.sudo import wants_password
-from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.host import Host, HostFacts, UnitState, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
@@ -46,12 +47,14 @@ FACTS = HostFacts(
 
 
 def answer(engine: str, locksmithd: str) -> str:
-    return f"welcome\n{MARKER} update-engine\n{engine}\n{MARKER} locksmithd\n{locksmithd}\n{MARKER} end\n"
+    boot_id = "0b1c2d3e-0000-4000-8000-000000000001"
+    units = f"{MARKER} update-engine\n{engine}\n{MARKER} locksmithd\n{locksmithd}"
+    return f"welcome\n{MARKER} boot-id\n{boot_id}\n{units}\n{MARKER} end\n"
 
 
 def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
-    examined = HostHealth(engine, locksmithd)
-    return {check.check: check for check in host_checks("worker-1", FACTS, examined, keys_checked=True)}
+    facts = replace(FACTS, units=(engine, locksmithd))
+    return {check.check: check for check in host_checks("worker-1", facts, keys_checked=True)}
 
 
 @pytest.mark.parametrize(
@@ -59,18 +62,19 @@ def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
 )
 def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT001 - a row of the table
     text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "")
-    unit = parse_health(CommandResult(0, text, "")).update_engine
-    assert unit == UnitState("loaded", "active", "disabled", wanted=wanted)
+    facts = parse_probe(FACTS.host, CommandResult(0, text, ""), Probe(units=True))
+    assert isinstance(facts, HostFacts)
+    assert facts.units == (UnitState("loaded", "active", "disabled", wanted=wanted), UnitState())
 
 
-@pytest.mark.parametrize(
-    "text", ["", "nologin", f"{MARKER} update-engine\nLoadState=loaded\n", "\x1b[2J\x00\xff" * 999]
-)
-def test_an_answer_without_end_is_a_problem_told_safely(text: str) -> None:
-    health = parse_health(CommandResult(0, text, "This account is not available\x1b[0m"))
-    assert health.problem
-    assert health.problem.isprintable()
-    assert not health.update_engine.known
+def test_what_kept_systemd_from_telling_is_told_safely() -> None:
+    said = CommandResult(0, answer("", ""), f"{MARKER} update-engine\nFailed to connect to bus\x1b[0m\n")
+    facts = parse_probe(FACTS.host, said, Probe(units=True))
+    assert isinstance(facts, HostFacts)
+    (check,) = [one for one in host_checks("worker-1", facts, keys_checked=True) if "units" in one.message]
+    assert (check.check, check.verdict) == (CheckName.UPDATE_ENGINE, Verdict.WARN)
+    assert "Failed to connect to bus" in check.message
+    assert check.message.isprintable()
 
 
 @pytest.mark.parametrize(

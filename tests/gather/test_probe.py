@@ -1,5 +1,6 @@
 """Every answer a host can give is a file in fixtures/probe; a new case is a new file."""
 
+import os
 import pty
 import shutil
 import subprocess
@@ -14,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
-from rollout.gather.hosts.probe_command import MARKER, Probe
+from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, WHO_COMMAND, parse_users, wall_command
-from rollout.model.detection import DEFAULT_SOURCES, Source
+from rollout.model.detection import DEFAULT_SOURCES, Answer, Sign, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.ports import CommandResult
 
@@ -113,9 +114,6 @@ def test_commands_are_constant_text() -> None:
         assert "{" not in command.replace("() {", "")
 
 
-# Who is logged in, as a real `who` says it; the answers of others are fixtures of the probe.
-
-
 def answered(stdout: str) -> CommandResult:
     return CommandResult(0, stdout, "")
 
@@ -146,3 +144,172 @@ def test_the_message_is_never_a_command(tmp_path_factory: pytest.TempPathFactory
         words = [str(shutil.which("sh")), "-c", wall_command(message)]
         done = subprocess.run(words, env={"PATH": str(folder)}, capture_output=True, text=True, check=True)
         assert done.stdout == f"{message}\n"
+
+
+# The commands run under real shells, with the hosts' tools replaced by scripts on PATH.
+
+
+STAGED = """
+echo 'I0214 10:22:03.1  12 client.cc:1] Querying' >&2
+printf 'LAST_CHECKED_TIME=1\\nPROGRESS=0.000000\\nCURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT\\n'
+printf 'NEW_VERSION=3815.2.1\\nNEW_SIZE=5\\n'
+"""
+
+
+DENIED = "printf 'LAST_CHECKED_TIME=0\\nPROGRESS=0.000000\\nCURRENT_OP=(null)\\nNEW_VERSION=(null)\\nNEW_SIZE=0\\n'"
+
+
+BUS = """printf 'xdssx 1 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "3815.2.1" 5\\n'"""
+
+
+SUDO = '[ "$1" = -n ] && shift; if [ "$1" = -l ]; then echo "/usr/bin/$2 $3"; else AS_ROOT=1 "$@"; fi'
+
+
+ONLY_ROOT = "if [ -z \"$AS_ROOT\" ]; then echo 'Call failed: Access denied' >&2; exit 1; fi; "
+
+
+SHELLS = [pytest.param(shell, id=shell) for shell in ("sh", "bash", "dash") if shutil.which(shell)]
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder that is the whole PATH: coreutils, and `id` as an ordinary user."""
+    for name in ("cat", "head", "sh", "sleep", "tail", "timeout"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    script(tmp_path, "id", "echo 500")
+    script(tmp_path, "systemctl", 'echo "$*" >> "$CALLS"; echo inactive; exit 3')
+    return tmp_path
+
+
+def script(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def run(shell: str, tools: Path, command: str = PROBE_COMMAND) -> CommandResult:
+    environment = {"PATH": str(tools), "CALLS": str(tools / "calls"), "HOME": os.devnull}
+    done = subprocess.run(
+        [str(shutil.which(shell)), "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def probe(shell: str, tools: Path, question: Probe = USUAL_PROBE) -> HostFacts:
+    result = run(shell, tools, question.command)
+    assert result.exit_status == 0
+    facts = parse_probe(Host("worker-1", "192.0.2.11"), result, question)
+    assert isinstance(facts, HostFacts), facts
+    return facts
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_client_answers(shell: str, tools: Path) -> None:
+    script(tools, "update_engine_client", STAGED)
+    script(tools, "sudo", SUDO)
+    script(tools, "busctl", 'case $* in *ListInhibitors) ;; *) echo "$*" >> "$CALLS" ;; esac')
+    facts = probe(shell, tools)
+    assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert facts.update.needs_reboot
+    assert facts.update.new_version == "3815.2.1"
+    assert facts.may_reboot
+    assert not facts.locksmithd_active
+    # Nothing but the question about units: asking is not rebooting, and an answered question is not asked again.
+    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("client", [DENIED, None], ids=["denied", "missing"])
+def test_bus_is_asked_where_the_client_does_not_answer(shell: str, tools: Path, client: str | None) -> None:
+    if client:
+        script(tools, "update_engine_client", client)
+    script(tools, "busctl", BUS)
+    facts = probe(shell, tools)
+    assert facts.update.needs_reboot
+    assert facts.update.new_version == "3815.2.1"
+    assert not facts.may_reboot
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("client", "bus"), [(DENIED, ONLY_ROOT + BUS), (ONLY_ROOT + STAGED, None)], ids=["bus", "client"]
+)
+def test_root_is_asked_last(shell: str, tools: Path, client: str, bus: str | None) -> None:
+    script(tools, "update_engine_client", client)
+    script(tools, "sudo", SUDO)
+    if bus:
+        script(tools, "busctl", bus)
+    assert probe(shell, tools).update.needs_reboot
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(shell: str, tools: Path) -> None:
+    (tools / "timeout").unlink()
+    script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.2 "$@"')
+    script(tools, "update_engine_client", STAGED)
+    for name in ("who", "rpm-ostree"):
+        script(tools, name, "exec sleep 30")
+    facts = probe(shell, tools, Probe((Source.UPDATE_ENGINE, Source.RPM_OSTREE)))
+    assert facts.update.needs_reboot
+    assert facts.users is None
+    (ostree,) = facts.signs
+    assert (ostree.answer, "rpm-ostree did not answer" in ostree.detail) == (Answer.NONE, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("user", "through"), [("0", "systemctl reboot"), ("500", "sudo -n systemctl reboot")])
+def test_reboot(shell: str, tools: Path, user: str, through: str) -> None:
+    script(tools, "id", f"echo {user}")
+    script(tools, "sudo", 'echo "sudo $*" >> "$CALLS"')
+    script(tools, "systemctl", 'echo "systemctl $*" >> "$CALLS"')
+    assert run(shell, tools, REBOOT_COMMAND).exit_status == 0
+    assert (tools / "calls").read_text().strip() == through
+
+
+def sign(shell: str, tools: Path, source: Source, sentinel: str = "") -> Sign:
+    """What a host says that is asked by this source alone."""
+    (only,) = probe(shell, tools, Probe((source,), sentinel)).signs
+    return only
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("sentinel", "answer", "said"),
+    [
+        ("true", Answer.NEEDED, "exited with 0"),
+        ("echo 'a \"quoted\" $HOME word'", Answer.NEEDED, 'exited with 0: a "quoted" $HOME word'),
+        ("exit 1", Answer.NOT_NEEDED, "exited with 1"),
+        ("! true", Answer.NOT_NEEDED, "exited with 1"),
+        ("test -e /nowhere -o -e /no/where", Answer.NOT_NEEDED, "exited with 1"),
+        ("[", Answer.NOT_NEEDED, "exited with"),
+        ("no-such-command", Answer.NONE, "exit status 127"),
+        ("kill -9 $$", Answer.NONE, "exit status 137"),
+        ("if", Answer.NOT_NEEDED, "exited with 2"),
+        # more than is kept: the end of it is shown, and its exit status is
+        ("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit 0", Answer.NEEDED, "exited with 0"),
+        ("cat; exit 3", Answer.NOT_NEEDED, "exited with 3"),
+    ],
+)
+def test_an_own_command(shell: str, tools: Path, sentinel: str, answer: Answer, said: str) -> None:
+    got = sign(shell, tools, Source.COMMAND, sentinel)
+    assert (got.answer, said in got.detail) == (answer, True), got
+
+
+def test_an_own_command_that_hangs_or_floods_is_cut_off(tools: Path) -> None:
+    (tools / "timeout").unlink()
+    script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.3 "$@"')
+    for sentinel in ("sleep 30", "sleep 30 & sleep 30", "while :; do echo flood; done"):
+        result = run("sh", tools, Probe((Source.COMMAND,), sentinel).command)
+        assert len(result.stdout) < 10_000
+        assert sign("sh", tools, Source.COMMAND, sentinel).answer is Answer.NONE
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> None:
+    script(tools, "update_engine_client", 'echo client >> "$CALLS"')
+    script(tools, "rpm-ostree", 'echo ostree >> "$CALLS"')
+    script(tools, "busctl", "exit 1")
+    got = sign(shell, tools, Source.REBOOT_REQUIRED)
+    expected = Answer.NEEDED if Path("/run/reboot-required").exists() else Answer.NOT_NEEDED
+    assert got.answer is expected
+    assert (tools / "calls").read_text() == "is-active locksmithd bootc-fetch-apply-updates.timer\n"

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
+from rollout.gather.cluster.node_report import console, read_report
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.manifests.installation import Access, Files, Installation, Kind, Times, User
-from rollout.manifests.objects import objects
+from rollout.model.progress import NodeCondition
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
+
+
 LOCK = "weave.works/kured-node-lock"
+
+
 HELD = {"nodeID": "worker-3", "metadata": {"unschedulable": False}, "created": "2026-01-01T00:00:00Z", "TTL": 0}
 
 
@@ -95,20 +99,6 @@ def test_operators_are_known_by_name_label_or_image(deployment: Json, rival: str
     assert unseen == ()
 
 
-@pytest.mark.parametrize("name", ["node-rollout-fleetlock", "fleetlock"])
-def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Path) -> None:
-    """It shares the lock; of its labels and its arguments either is enough to know it."""
-    image = f"registry.example/ops/{name}:1"
-    installation = Installation(
-        Kind.FLEETLOCK, image, Access(name, user=User.FLEETLOCK), Files("", "", ""), Times("", "", 0, 0, 60)
-    )
-    (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
-    unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}
-    silent = json.loads(json.dumps(printed).replace('"fleetlock", "serve"', '"serve"'))
-    for deployment in (printed, unlabelled, silent):
-        assert found(tmp_path, deployments=(deployment,)) == ((), ())
-
-
 @pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])
 def test_the_upgrade_controller_is_one_where_it_has_plans(plans: int | None, *, is_rival: bool, tmp_path: Path) -> None:
     controller = workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4")
@@ -179,3 +169,82 @@ def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path)
         coordinators, unseen = read_coordinators(api)
     assert [each.rival for each in coordinators] == ["kured"]
     assert "no, you may not" in unseen[0]
+
+
+# What a Node tells when something is wrong with it, over a real wire.
+
+
+AZURE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/n"
+
+
+WELL = [
+    {"type": "MemoryPressure", "status": "False"},
+    {"type": "Ready", "status": "True"},
+    {"type": "EtcdIsVoter", "status": "True"},
+    {"type": "KernelDeadlock", "status": "False"},
+]
+
+
+ILL = [
+    {"type": "MemoryPressure", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent"},
+    {"type": "DiskPressure", "status": "True", "lastTransitionTime": "2026-03-04T05:06:07Z"},
+    {"type": "KernelDeadlock", "status": "True", "reason": "DockerHung"},
+    {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "PLEG is not healthy"},
+    {"type": "SomebodysOwn", "status": "True"},
+]
+
+
+@pytest.mark.parametrize(
+    ("node", "conditions"),
+    [
+        ({}, ()),
+        ({"spec": None, "status": {"conditions": None}}, ()),
+        ({"status": {"conditions": WELL}}, ()),
+        (
+            {"status": {"conditions": ILL}},
+            (
+                NodeCondition("MemoryPressure", "Unknown", "NodeStatusUnknown", "silent"),
+                NodeCondition("DiskPressure", "True", since="2026-03-04T05:06:07Z"),
+                NodeCondition("KernelDeadlock", "True", "DockerHung"),
+                NodeCondition("Ready", "False", "KubeletNotReady", "PLEG is not healthy"),
+            ),
+        ),
+    ],
+)
+def test_only_conditions_that_are_not_as_they_should_be(
+    node: dict[str, object], conditions: tuple[NodeCondition, ...], tmp_path: Path
+) -> None:
+    def answer(exchange: Exchange) -> None:
+        assert exchange.split.path == "/api/v1/nodes/worker-1"
+        exchange.json({"kind": "Node", "metadata": {"name": "worker-1"}, **node})
+
+    with scripted(answer) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        assert read_report(api, "worker-1").conditions == conditions
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "told"),
+    [
+        ("", ""),
+        ("aws://", ""),
+        ("no-id", ""),
+        (
+            "aws:///eu-central-1a/i-0abc",
+            "aws ec2 get-console-output --latest --output text --instance-id i-0abc",
+        ),
+        (
+            "gce://shop/europe-west1-b/node-7",
+            "gcloud compute instances get-serial-port-output node-7 --zone europe-west1-b --project shop",
+        ),
+        (f"azure://{AZURE}", f"az vm boot-diagnostics get-boot-log --ids {AZURE}"),
+        ("azure:///subscriptions/s/virtualMachineScaleSets/x/virtualMachines/0", ""),
+        ("openstack:///1b2c", "openstack console log show 1b2c"),
+        ("openstack://region/1b2c", "openstack console log show 1b2c"),
+        ("openstack:///$(reboot)", "openstack console log show '$(reboot)'"),
+        ("hcloud://123", ""),
+        ("gce://[", ""),
+    ],
+)
+def test_the_console_of_a_machine_is_told_of_and_nothing_foreign_is_left_unquoted(provider_id: str, told: str) -> None:
+    assert console(provider_id) == told

@@ -82,14 +82,6 @@ def test_a_snapshot_holds_every_kind(tmp_path: Path) -> None:
     assert read.warnings == ()
 
 
-def test_volumes_that_may_not_be_seen_are_a_warning(tmp_path: Path) -> None:
-    with scripted(serving({**CLUSTER, snapshot.ATTACHMENTS: 403})) as server:
-        read = snapshot.read_snapshot(client(tmp_path, server))
-    assert read.attachments == ()
-    assert len(read.warnings) == 1
-    assert "volumeattachments" in read.warnings[0]
-
-
 def choosing(selector: Json) -> Json:
     """A cluster whose pod keeps away from others in namespaces that this chooses."""
     term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": selector}
@@ -178,14 +170,6 @@ def test_a_list_that_expires_between_pages_is_begun_afresh_and_holds_nothing_twi
         pods = snapshot.read_node_pods(client(tmp_path, server), "n1").pods
     assert [pod.name for pod in pods] == ["p1", "p2"]
     assert seen == asked
-
-
-def test_a_garbled_page_names_its_path(tmp_path: Path) -> None:
-    with (
-        scripted(lambda exchange: exchange.answer(200, json.dumps({"items": 3}).encode())) as server,
-        pytest.raises(ApiError, match="/api/v1/nodes is not what an API server gives"),
-    ):
-        snapshot.read_nodes(client(tmp_path, server))
 
 
 # The reader against the lab, and against what kubectl makes of the same cluster.

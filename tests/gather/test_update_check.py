@@ -18,7 +18,7 @@ from rollout.errors import (
 from rollout.gather.hosts.polling import observe, poll
 from rollout.gather.hosts.probe import PROBE_COMMAND
 from rollout.gather.hosts.side_by_side import side_by_side
-from rollout.gather.updates import CheckOutcome, CheckResult, begun_check, check_refusal, concluded, heard
+from rollout.gather.updates import CheckOutcome, CheckResult, begun_check, concluded, heard
 from rollout.model.host import (
     Host,
     HostFacts,
@@ -115,45 +115,6 @@ def test_failures(answers: list[tuple[float, HostObservation]], said: str) -> No
     assert result is not None
     assert said in result.message
     assert not result.settled
-
-
-def test_a_host_that_is_away_may_come_back_in_time() -> None:
-    loading = facts(DOWNLOADING, 0.4, 200)
-    assert outcome(ends((2, loading), (60, AWAY), (110, facts(NEED_REBOOT, 0, 200)))) is CheckOutcome.STAGED
-
-
-@pytest.mark.parametrize(("last", "said"), [(facts(DOWNLOADING, 0.4, 200), "DOWNLOADING"), (AWAY, "no answer")])
-def test_only_the_timeout_ends_what_does_not_move(last: HostObservation, said: str) -> None:
-    result = ends((2, facts(DOWNLOADING, 0.4, 200)), (599, last), (600, last))
-    assert outcome(result) is CheckOutcome.TIMED_OUT
-    assert result is not None
-    assert "--timeout 10m" in result.message
-    assert said in result.message
-
-
-@pytest.mark.parametrize(
-    ("status", "stderr", "said"),
-    [
-        (0, "whatever", ""),
-        (None, "", "the connection ended"),
-        (1, "This account is not available", "it said: This account is not available"),
-        (124, "\n@@rollout-probe client\n", "in time"),
-        (
-            134,
-            (
-                "\n@@rollout-probe client\nF1 x\n\n@@rollout-probe bus\nCall failed: Access denied\n"
-                "\n@@rollout-probe sudo-bus\nsudo: a password is required\n"
-            ),
-            "Access denied; and sudo asks for a password",
-        ),
-        (1, "\n@@rollout-probe client\n\x1b[31mno\x1b[0m\n", "request: no"),
-    ],
-)
-def test_why_a_host_does_not_take_the_question(status: int | None, stderr: str, said: str) -> None:
-    told = check_refusal(CommandResult(status, "", stderr))
-    assert said in told
-    assert bool(told) is bool(said)
-    assert told.isprintable()
 
 
 # One observation a host, whatever the others do.

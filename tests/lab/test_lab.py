@@ -3,16 +3,19 @@
 import base64
 import gc
 import json
+import random
 import re
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import paramiko
 import pytest
@@ -227,12 +230,87 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_an_update_may_go_on_by_itself(start_lab: StartLab, tmp_path: Path) -> None:
-    path = tmp_path / "moving.yaml"
-    path.write_text(
-        "description: Moving.\nextends: default\n"
-        "hosts: [{select: {names: [worker-1]}, update: {state: downloading, moves: true}}]\n"
-    )
-    lab = start_lab(load_scenario(str(path)), nodes=2)
+# Whoever has connected is hung up on when the lab, its API server or a host goes away, however far he has come.
 
-    assert until(lambda: "NEED_REBOOT" in ssh(lab, "worker-1", "update_engine_client -status")[1])
+
+Place = tuple[str, int]
+
+
+class Caller(threading.Thread):
+    """Connects all the time, goes a random way into the handshake, and hangs up on nobody."""
+
+    def __init__(self, places: list[Place]) -> None:
+        super().__init__()
+        self.kept: list[socket.socket] = []
+        self._places = places
+        self._refused = threading.Event()
+
+    def run(self) -> None:
+        draw = random.SystemRandom()
+        while not self._refused.is_set():
+            with suppress(OSError):
+                self.kept.append(socket.create_connection(draw.choice(self._places), timeout=5))
+                draw.choice(_GREETINGS)(self.kept[-1])
+
+    def end(self) -> None:
+        self._refused.set()
+        self.join()
+
+
+def _silent(_connection: socket.socket) -> None:
+    return
+
+
+def _half_a_hello(connection: socket.socket) -> None:
+    connection.sendall(b"\x16\x03\x01")
+
+
+def _ssh_version(connection: socket.socket) -> None:
+    connection.sendall(b"SSH-2.0-caller\r\n")
+
+
+def _client_hello(connection: socket.socket) -> None:
+    hello = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    connection.sendall(hello.read())
+
+
+_GREETINGS: Final = (_silent, _silent, _half_a_hello, _ssh_version, _client_hello)
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the other side is gone, once everything it has said is read."""
+    connection.settimeout(5)
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path) -> None:
+    with Lab.start(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
+        hosts = [machine.address for machine in lab.machines.values()]
+        places = [(lab.api.host, lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
+        callers = [Caller(places) for _ in range(4)]
+        for caller in callers:
+            opened.callback(caller.end)
+            caller.start()
+        time.sleep(0.2 + attempt / 50)
+        while not all(len(caller.kept) > 1 for caller in callers):
+            time.sleep(0.01)
+        lab.stop()
+        for caller in callers:
+            caller.end()
+    kept = [connection for caller in callers for connection in caller.kept]
+    assert len(kept) > len(callers)
+    with ExitStack() as closed:
+        for connection in kept:
+            closed.enter_context(connection)
+        assert all(hung_up(connection) for connection in kept)
+    gc.collect()  # a connection that asyncio has forgotten is told of here, as a warning

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 
 from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Pod, Times
-from rollout.manifests.objects import names_registry, objects
+from rollout.manifests.objects import objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
@@ -142,28 +142,6 @@ def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> Non
     assert not any(toleration["key"].startswith("node.kubernetes.io/") for toleration in spec["tolerations"])
 
 
-@pytest.mark.parametrize("kind", [Kind.CRONJOB, Kind.JOB])
-def test_a_job_is_bounded(kind: Kind) -> None:
-    """Not tried again, but for a pod that was evicted; ended by its own deadline before the Job's."""
-    spec = job_spec(replace(WHOLE, kind=kind))
-    assert spec["backoffLimit"] == 0
-    assert spec["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["type"] == "DisruptionTarget"
-    assert spec["template"]["spec"]["restartPolicy"] == "Never"
-    assert spec["activeDeadlineSeconds"] > TIMES.deadline
-    assert spec["ttlSecondsAfterFinished"] > 24 * 3600
-    assert container(replace(WHOLE, kind=kind))["args"][:2] == ["operate", "--once"]
-
-
-def test_a_deployment_goes_on_for_ever() -> None:
-    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT)
-    assert "restartPolicy" not in pod_spec(deployment)
-    assert container(deployment)["args"][:2] == ["operate", "--every"]
-    (term,) = pod_spec(deployment)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    selected = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
-    assert selected == workload(deployment)["spec"]["selector"]["matchLabels"]
-    assert selected.items() <= workload(deployment)["spec"]["template"]["metadata"]["labels"].items()
-
-
 def test_a_standing_process_is_probed_where_it_listens() -> None:
     deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=Listen(":9732", 9732, is_reachable=True))
     only = container(deployment)
@@ -190,20 +168,3 @@ def test_nobody_reaches_the_pod_but_where_it_serves_metrics_and_it_reaches_whate
     (rule,) = policy["spec"]["ingress"]
     (port,) = container(installation)["ports"]
     assert rule == {"ports": [{"port": port["name"], "protocol": "TCP"}]}
-
-
-@pytest.mark.parametrize(
-    ("image", "named"),
-    [
-        ("registry.example/node-rollout:1", True),
-        ("localhost:5000/node-rollout:1", True),
-        ("localhost/node-rollout:1", True),
-        ("node-rollout:1", False),
-        ("somebody/node-rollout:1", False),
-    ],
-)
-def test_an_image_without_a_registry_is_never_pulled(image: str, *, named: bool) -> None:
-    """Docker Hub would be asked, where the name is anybody's."""
-    assert names_registry(image) is named
-    policy = container(replace(WHOLE, image=image))["imagePullPolicy"]
-    assert policy == ("IfNotPresent" if named else "Never")

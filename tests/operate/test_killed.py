@@ -18,10 +18,8 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
-from tests.apply.scrapes import Scrape
+from tests.apply.conftest import Scrape, command
 from tests.crash.conftest import Machine, machine  # noqa: F401 - a fixture
 from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching, witnessing
 from tests.ended import Ended, end_of
@@ -142,14 +140,6 @@ def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(start
         until(port, lambda seen: sum(ended(seen).values()) >= 2)
         assert answer(port, "/healthz")[0] == 200
     assert_untouched(lab)
-
-
-def test_hosts_that_accept_and_never_answer_are_left_out(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(answer_delay_seconds=36000)))
-    with operating(lab, tmp_path, *OFTEN, "--set", "ssh.probe-timeout=3s") as (_, port):
-        until(port, lambda seen: ended(seen).get("partial", 0) >= 1)
-        assert {name: count for name, count in lab.scoreboard().reboots.items() if not count} == {"worker-1": 0}
 
 
 @pytest.mark.timeout(300)

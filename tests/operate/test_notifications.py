@@ -9,9 +9,8 @@ import pytest
 
 from rollout.lab.lab import Lab
 from tests.ended import end_of, invoked, start
-from tests.inbox import Inbox, received
 from tests.operate.conftest import ONCE, open_now
-from tests.waiting import wait_until
+from tests.waiting import Inbox, received, wait_until
 
 Start = Callable[[str, int], Lab]
 
@@ -79,15 +78,6 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
     assert note["body"].partition(".\n")[0] in stderr
     assert note["next"] == "rollout doctor"
     assert note["title"] == "prod: rollout failed"
-
-
-def test_one_pass_that_fails_is_told(inbox: Inbox, tmp_path: Path) -> None:
-    variables = {"KUBECONFIG": "/nonexistent", "ROLLOUT_NOTIFY": inbox.url}
-    assert invoked(tmp_path, variables, ["operate", "--once"]).code == 1
-    assert inbox.one("finished")["state"] == "failed"
-    inbox.exchanges.clear()
-    invoked(tmp_path, variables, ["operate", "--once", "--set", "notify.on=node-failed"])
-    assert inbox.notes == []
 
 
 def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.inbox import received
 from tests.operate.conftest import (
     ONCE,
     ORIGIN,
@@ -19,7 +18,7 @@ from tests.operate.conftest import (
     open_now,
     record,
 )
-from tests.waiting import wait_until
+from tests.waiting import received, wait_until
 
 Start = Callable[[str, int], Lab]
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
@@ -70,21 +69,6 @@ def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollo
     old = rollout(lab, "resume", "--yes")
     assert old.code == 0, old.stderr
     assert lab.scoreboard().reboots["cp-1"] == 1
-
-
-def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    gate = ("--set", "gates.blocking-pod-selector=app", "--set", "lock.duration=1s")
-    killed = command(lab, tmp_path, *APPLY, *gate)
-    wait_until(lambda: record(lab) is not None)
-    killed.kill()
-    killed.communicate()
-    assert_untouched(lab)
-    # its last renewal of the lock may come to the server after its end
-    wait_until(lambda: "is running" not in rollout(lab, *ONCE).stdout)
-    assert_all_done(lab)
 
 
 def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
@@ -227,15 +211,3 @@ def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> Non
     assert ended.code == 0, ended.stderr
     assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
     assert_all_done(lab)
-
-
-def test_a_holder_that_may_live_longer_than_the_pass_is_let_be(started: Start, rollout: Rollout) -> None:
-    """A Lease can say any duration; the pass has its own."""
-    lab = started("default", 4)
-    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 2_000_000_000}
-    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
-    lab.call(lambda: lab.store.create(LEASES, lease))
-    ended = rollout(lab, *ONCE, "--active-deadline", "3s")
-    assert ended.code == 0, ended.stderr
-    assert "dead@elsewhere/1 holds the lock" in ended.stdout
-    assert_untouched(lab)

@@ -16,13 +16,11 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
-from tests.apply.scrapes import Scrape, complaints
+from tests.apply.conftest import Rollout, Scrape, command, complaints
 from tests.apply.test_own_node import MARK, is_marked, node_of
 from tests.ended import Ended, end_of, invoked, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, lease_of, open_now
-from tests.overheard import Overheard
-from tests.waiting import wait_until
+from tests.waiting import Overheard, wait_until
 
 Start = Callable[..., Lab]
 

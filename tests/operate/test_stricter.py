@@ -66,17 +66,6 @@ def test_windows_are_those_of_today_where_it_has_any() -> None:
     assert stricter(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
 
 
-def test_alerts_that_either_counts_count() -> None:
-    one = AlertPolicy("http://a", pattern="Noise")
-    other = AlertPolicy("http://b", pattern="Other")
-    rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
-    assert rules.gates.alerts == AlertPolicy("http://b")
-    alike = AlertPolicy("http://b", pattern="Noise")
-    assert stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3).gates.alerts == (
-        alike
-    )
-
-
 def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() -> None:
     standing = Policy(canary=1, pools=(Pool("web", "a=b", max_unavailable=Count(5), reboot_idle=True),))
     today = Policy(canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),))

@@ -5,16 +5,22 @@ from random import Random
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS
+from rollout.model.cluster import CONTROL_PLANE_LABELS, ReadyState
+from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
-from rollout.model.policy import ControlPlaneOrder, Policy, Strategy
-from rollout.model.quantity import Count
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Strategy
+from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.play.pace import slowest_node_seconds
 from tests.planning.builders import inputs, node, pod
 from tests.planning.test_remedies import control_plane
 
 THREE = ("cp-1", "cp-2", "cp-3")
+
+
 FIVE = (*THREE, "cp-4", "cp-5")
+
+
 ETCD = "node-role.kubernetes.io/etcd"
 
 
@@ -53,6 +59,14 @@ def test_members_that_are_missing_count_unless_another_role_says_that_there_are_
     labelled = [replace(one, labels={**one.labels, ETCD: ""}) for one in five.snapshot.nodes[:3]]
     nodes = (*labelled, *five.snapshot.nodes[3:])
     assert not blocked(replace(five, snapshot=replace(five.snapshot, nodes=nodes)))
+
+
+def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority() -> None:
+    given = control_plane(*FIVE)
+    away = replace(given.snapshot.nodes[0], ready=ReadyState.FALSE)
+    nodes = (away, *given.snapshot.nodes[1:])
+    beside = replace(given, snapshot=replace(given.snapshot, nodes=nodes), policy=Policy(max_unavailable=Count(2)))
+    assert blocked(beside) == {name: {"node/cp-1"} for name in FIVE[1:]}
 
 
 def test_the_last_api_server_stays() -> None:
@@ -103,3 +117,30 @@ def random_policy(random: Random) -> Policy:
     strategy = random.choice(list(Strategy))
     order = random.choice([ControlPlaneOrder.FIRST, ControlPlaneOrder.LAST])
     return Policy(Count(random.randint(1, 9)), control_plane=order, strategy=strategy, canary=random.randint(0, 2))
+
+
+# How long the nodes in flight may take.
+
+
+POLICY = Policy(drain=DrainPolicy(timeout=Duration(100)), reboot_timeout=Duration(200), ready_timeout=Duration(30))
+
+
+def test_each_step_may_take_all_its_time() -> None:
+    assert slowest_node_seconds(POLICY) == 330
+    assert slowest_node_seconds(replace(POLICY, exclude_from_load_balancers=Duration(60))) == 390
+    waits = CourtesyPolicy(drain_delay=Duration(5), reboot_delay=Duration(7), wait_for_users=Duration(9))
+    assert slowest_node_seconds(replace(POLICY, courtesy=waits)) == 351
+
+
+def test_the_slowest_pool_counts() -> None:
+    slow = Pool("slow", "pool=slow", drain_timeout=Duration(1000), ready_timeout=Duration(1))
+    other = Pool("other", "pool=other", reboot_timeout=Duration(500))
+    assert slowest_node_seconds(replace(POLICY, pools=(slow, other))) == 1000 + 500 + 30
+
+
+def test_checks_count_where_there_are_any() -> None:
+    def with_hooks(*before: str) -> Policy:
+        return replace(POLICY, gates=GatePolicy(hooks=HookPolicy(before=before, after=("a",), timeout=Duration(7))))
+
+    assert slowest_node_seconds(with_hooks()) == 337
+    assert slowest_node_seconds(with_hooks("b")) == 344

@@ -1,23 +1,39 @@
 """Who takes part by which source, and what a saved plan says of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rollout.model import marks
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, Placement, Taint
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.own_node import OwnNode, OwnPod
+from rollout.model.placement import NodeTerm, Toleration
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
+from rollout.model.selectors import Requirement, SelectorOperator
+from rollout.planning.eligibility.candidates import located
 from rollout.planning.plan.build import build_plan
 from rollout.planning.plan.staleness import changes
-from tests.planning.builders import facts, inputs, node
+from tests.planning.builders import control_plane, facts, inputs, node, pod
 
 NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
+
+
 MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required for libc6")
+
+
 NO_MARKER = Sign(Source.REBOOT_REQUIRED, Answer.NOT_NEEDED, "no /run/reboot-required")
+
+
 OSTREE = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "b", "a")
+
+
 NO_OSTREE = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
+
+
 SILENT = Sign(Source.COMMAND, Answer.NONE, "the detect.command did not end in time")
 
 
@@ -42,6 +58,8 @@ def test_a_planned_node_says_by_whom_and_why() -> None:
 
 
 IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING, progress=0.42)
+
+
 HINT = " (--allow idle reboots it anyway)"
 
 
@@ -100,3 +118,84 @@ def test_an_annotation_that_nobody_asks_for_is_pointed_out() -> None:
 def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(now: HostFacts, said: list[str]) -> None:
     plan = planned(seen(MARKER))
     assert list(map(str, changes(plan, inputs([node("w-1")], observations={"w-1": now})))) == said
+
+
+# Which node a process in a pod is on, whether its pod has another place, and what a plan makes of it.
+
+
+HARD = Taint("node-role.kubernetes.io/control-plane", "", "NoSchedule")
+
+
+SOFT = Taint("node-rollout.dev/awaiting-reboot", "", "PreferNoSchedule")
+
+
+A, B, C = (node(name) for name in "abc")
+
+
+KNOWN = OwnPod(node="a", namespace="shop", name="rollout-1")
+
+
+def place(own: OwnPod, *nodes: Node, on: str = "", **pods: Any) -> OwnNode | None:
+    return located(own, pod("rollout-1", on, **pods) if on else None, nodes)
+
+
+@pytest.mark.parametrize(
+    ("own", "on", "expected"),
+    [
+        (KNOWN, "", OwnNode("a")),
+        (KNOWN, "b", OwnNode("a", "shop/rollout-1")),
+        (replace(KNOWN, boot_id="boot-b"), "", OwnNode("a")),
+        (OwnPod(boot_id="boot-b"), "", OwnNode("b")),
+        (OwnPod("", "shop", "rollout-1", "boot-b"), "c", OwnNode("b", "shop/rollout-1")),
+        (OwnPod("", "shop", "rollout-1", "boot-x"), "c", OwnNode("c", "shop/rollout-1")),
+        (OwnPod("x", "shop", "rollout-1", "boot-b"), "c", None),
+        (OwnPod(boot_id="boot-x"), "", None),
+        (OwnPod(), "", None),
+    ],
+)
+def test_the_downward_api_goes_before_the_kernel_and_that_before_the_pod(
+    own: OwnPod, on: str, expected: OwnNode | None
+) -> None:
+    assert place(own, A, B, C, on=on) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "has_place"),
+    [
+        (B, True),
+        (replace(B, taints=(SOFT,)), True),
+        (replace(B, unschedulable=True), False),
+        (replace(B, deleting=True), False),
+        (node("b", ready=False), False),
+        (replace(B, taints=(HARD,)), False),
+    ],
+)
+def test_the_next_pod_needs_a_node_that_takes_it(other: Node, *, has_place: bool) -> None:
+    assert place(KNOWN, A, other) == OwnNode("a", is_only_place=not has_place)
+    assert place(KNOWN, A) == OwnNode("a", is_only_place=True)
+
+
+def test_what_the_pod_demands_and_tolerates_counts() -> None:
+    tolerant = Placement(tolerations=(Toleration(HARD.key, "Exists", "", "NoSchedule"),))
+    choosy = Placement((NodeTerm((Requirement(CONTROL_PLANE_LABELS[0], SelectorOperator.EXISTS, ()),)),))
+    tainted, labelled = replace(B, taints=(HARD,)), control_plane("b")
+
+    def is_only_place(other: Node, **pods: Any) -> bool:
+        own = place(KNOWN, A, other, on="a", **pods)
+        return own is not None and own.is_only_place
+
+    assert not is_only_place(tainted, placement=tolerant)
+    assert is_only_place(B, placement=choosy)
+    assert not is_only_place(labelled, placement=choosy)
+    assert is_only_place(B, node_selector={"disk": "ssd"})
+    assert not is_only_place(replace(B, labels={"disk": "ssd"}), node_selector={"disk": "ssd"})
+
+
+@pytest.mark.parametrize(
+    ("is_only_place", "reason"), [(False, ExclusionReason.DEFERRED), (True, ExclusionReason.OWN_NODE)]
+)
+def test_a_plan_leaves_it_out(reason: ExclusionReason, *, is_only_place: bool) -> None:
+    plan = build_plan(replace(inputs([A, B, C]), own_node=OwnNode("b", is_only_place=is_only_place)))
+    assert [entry.name for entry in plan.nodes] == ["a", "c"]
+    (left,) = plan.excluded
+    assert (left.node, left.reason) == ("b", reason)

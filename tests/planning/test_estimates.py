@@ -4,16 +4,23 @@ from dataclasses import replace
 
 import pytest
 
+from rollout.model.cluster import Budget, Pod, Resources
 from rollout.model.gates import GatePolicy
+from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy, Strategy
+from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
 from rollout.planning.play.pace import Past
-from tests.planning.builders import inputs, node, pod
+from tests.planning.builders import budget, inputs, node, pod
+from tests.planning.test_places import HOSTNAME, app
 
 NODES = [node("w-1"), node("w-2")]
+
+
 PODS = [pod("web-0", "w-1", grace_period=60)]
+
+
 PAST = Past(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
 
 
@@ -61,3 +68,103 @@ def test_a_soak_is_part_of_each_wave(past: Past) -> None:
 def test_without_any_past_all_is_assumed_and_said_to_be() -> None:
     basis = planned(Past()).estimate.basis
     assert ["assumed" in told or "all of their" in told for told in basis] == [True] * 3
+
+
+# What the pods' own starts make of estimates: drains, the time until all is well, and when the next may begin.
+
+
+# Nothing of these runs is like what the pods tell: pods end in 5 s, hosts boot in 27.
+SETTLED_PAST = Past(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
+
+
+def settled_plan(
+    pods: list[Pod],
+    *budgets: Budget,
+    nodes: int = 3,
+    at_once: int = 1,
+    rolling: bool = False,
+    past: Past = SETTLED_PAST,
+) -> RolloutPlan:
+    """The plan for the nodes that have pods; the last node takes what leaves them, and has no turn."""
+    policy = Policy(
+        max_unavailable=Count(at_once),
+        strategy=Strategy.ROLLING if rolling else Strategy.WAVES,
+        drain=DrainPolicy(timeout=Duration(3600)),
+        prefer_no_schedule_taint=True,
+    )
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in range(1, nodes + 1)]
+    made = inputs(machines, pods=pods, budgets=budgets, policy=policy)
+    return build_plan(replace(made, past=past, selected=tuple(machine.name for machine in machines[:-1])))
+
+
+def started(name: str, on: str, seconds: int, **more: object) -> Pod:
+    return pod(name, on, start_seconds=seconds, grace_period=60, **{"app": name, **more})  # type: ignore[arg-type]
+
+
+def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last_nobody_waits() -> None:
+    plan = settled_plan([started("web", "w-1", 100), started("shop", "w-2", 100)])
+    # evicted and started at once: ready after 100 s, of which drain and reboot take 5 and 27
+    assert [wave.estimate.settle for wave in plan.waves] == [100 - 5 - 27, 0]
+    assert plan.estimate.seconds == 100 + 5 + 27
+
+
+def test_a_pod_without_a_place_starts_once_its_node_is_back() -> None:
+    apart = Placement(repulsions=(PodTerm(HOSTNAME, app("db")),))
+    pods = [started(f"db-{number}", f"w-{number}", 50, app="db", placement=apart) for number in (1, 2, 3)]
+    plan = settled_plan(pods)
+    assert [wave.estimate.settle for wave in plan.waves] == [50, 0]
+
+
+def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
+    told = {"ReplicaSet/shop/web": (2, 2, 3), "StatefulSet/shop/db": (50, 55), "ReplicaSet/shop/gone": (1,)}
+    past = replace(SETTLED_PAST, owners=told)
+    web, db, new = (started("web", "w-1", 3), started("db", "w-1", 3, owner="StatefulSet"), started("new", "w-1", 3))
+    drains = [settled_plan(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])]
+    assert drains == [2, 50, 5]
+
+
+def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drained_again() -> None:
+    """Two of db may be away: db-0 starts after 5 s elsewhere, db-1 after it, when the first node is back since long."""
+    pods = [
+        started(f"db-{number}", "w-1" if number < 2 else "w-2", 60, app="db", owner="StatefulSet")
+        for number in range(5)
+    ]
+    policy = Policy(max_unavailable=Count(1), drain=DrainPolicy(timeout=Duration(3600)))
+    machines = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
+    made = inputs(machines, pods=pods, budgets=[budget("db", allowed=2, expected=5)], policy=policy)
+    # four pods leave the second node: two at once, then one whenever one is ready again
+    assert [wave.estimate.drain for wave in build_plan(replace(made, past=SETTLED_PAST)).waves] == [5, 65 + 60 + 5]
+
+
+@pytest.mark.parametrize(("milli", "drain"), [(1500, (5 + 10) * 2 + 5), (2500, 3600)])
+def test_the_first_pods_take_what_room_there_is(milli: int, drain: int) -> None:
+    """One of three finds no place, and is the last: the permit of the first two comes back. Of two it does not."""
+    requests = Resources(cpu_milli=milli)
+    pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet", requests=requests) for number in range(3)]
+    plan = settled_plan(pods, budget("db", allowed=1, expected=3), nodes=2)
+    assert plan.waves[0].estimate.drain == drain
+
+
+def test_a_pod_goes_where_fewer_of_its_owner_are_and_is_not_drained_twice() -> None:
+    """The second node has more room, and a pod of the same owner: both together would wait for one permit."""
+    web = [started(f"web-{number}", f"w-{number}", 100, app="web") for number in (1, 2)]
+    pods = [*web, pod("big", "w-3", app="big", requests=Resources(cpu_milli=2000))]
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
+    policy = Policy(prefer_no_schedule_taint=False)
+    made = inputs(machines, pods=pods, budgets=[budget("web", allowed=1, expected=2)], policy=policy)
+    plan = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1", "w-2")))
+    assert [wave.estimate.drain for wave in plan.waves] == [5, 5]
+
+
+def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> None:
+    """The pod goes to one of two equal nodes: the next, and waits for it again, or the last; from that nobody waits."""
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
+    made = inputs(machines, pods=[started("web", "w-1", 100)], policy=Policy(prefer_no_schedule_taint=False))
+    estimate = build_plan(replace(made, past=SETTLED_PAST)).estimate
+    # each move but the one from the last node is waited for
+    assert estimate.at_least == 100 + 27 + 5 + 27
+    # where the last node is drained or the first one took the pod
+    assert estimate.at_most in (100 + 100 + 5 + 27, 100 + 100 + 27)
+    assert estimate.at_least <= estimate.seconds <= estimate.at_most
+    certain = build_plan(replace(made, past=SETTLED_PAST, selected=("w-1",))).estimate
+    assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)

@@ -19,7 +19,7 @@ from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, prede
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import _identity_as_written, decode_plan, encode_plan, sealed
 from rollout.planning.plan.staleness import changes
-from tests.planning.builders import control_plane, inputs, may_begin, node
+from tests.planning.builders import control_plane, inputs, node
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
 WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))
@@ -95,13 +95,6 @@ def test_one_after_another_each_with_its_own_limit() -> None:
     assert plan.summary.waves_lower_bound == 6
 
 
-def test_side_by_side_as_far_as_the_rollouts_limit_and_theirs_allow() -> None:
-    a, b = Pool("a", "tier=a", max_unavailable=Count(2)), Pool("b", "tier=b", max_unavailable=Count(2))
-    plan = planned([*of_tier("a", 1, 2, 3), *of_tier("b", 1, 2, 3)], a, b)
-    assert waves(plan) == [["a-1", "a-2", "b-1"], ["a-3", "b-2", "b-3"]]
-    assert plan.waves[0].because.startswith("pool a; pool b: side by side")
-
-
 def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     away = replace(node("web-9", ready=False), labels={"tier": "web"})
     plan = planned([*of_tier("canary", 1), *of_tier("web", 1, 2, 3), away], CANARY, WEB, limit=9)
@@ -112,23 +105,6 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     plan = planned([*of_tier("web", 1), away, more], CANARY, WEB, limit=9)
     assert {blocker.node for blocker in plan.blockers} == {"web-8", "web-9"}
     assert "max-unavailable 2 of the pool web" in plan.blockers[0].message
-
-
-def test_pools_that_roll_side_by_side_are_one_part_that_knows_their_limits() -> None:
-    a = Pool("a", "tier=a", strategy=Strategy.ROLLING, max_unavailable=Count(1))
-    b = Pool("b", "tier=b", strategy=Strategy.ROLLING)
-    (part,) = planned([*of_tier("a", 1, 2, 3), *of_tier("b", *range(1, 7))], a, b).waves
-    assert part.rolling is not None
-    assert part.rolling.in_flight == 3
-    assert may_begin(part.rolling, ("a-1", "b-1"), "b-2")
-    assert not may_begin(part.rolling, ("a-1", "b-1"), "a-2")
-
-
-def test_canary_and_control_plane_go_alone_whatever_other_pools_do() -> None:
-    masters = Pool("masters", "node-role.kubernetes.io/control-plane")
-    tested = Pool("tested", "tier=web", canary=1)
-    plan = planned([*of_tier("web", 1, 2), *of_tier("x", 1), control_plane("cp-1")], masters, tested)
-    assert waves(plan) == [["cp-1"], ["web-1"], ["web-2"], ["x-1"]]
 
 
 def test_a_document_holds_the_pools_and_what_is_not_understood_of_them_is_refused() -> None:

@@ -1,6 +1,5 @@
 """Whatever a plan finds, it names the flag or the change that clears it; one case for each fixed word."""
 
-import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,14 +8,13 @@ import pytest
 from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
-from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.plan import BlockerKind, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
 from rollout.planning.eligibility.memory import Ended, noted
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.docs.reference import TABLES
 from tests.planning.builders import NOW, budget, facts, inputs, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -111,15 +109,6 @@ WARNINGS = {
     ),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }
-OF_PODS = {
-    "unmanaged, by force": (with_pods(NAKED, drain=DrainPolicy(force=True)), "without --force"),
-    "daemon, by force": (with_pods(DAEMON, drain=DrainPolicy(force=True)), "without --force"),
-    "not selected": (with_pods(WEB, drain=DrainPolicy(pod_selector="app=other")), "--pod-selector"),
-    "overdue": (
-        with_pods(replace(WEB, deleted_at=ago(60)), drain=DrainPolicy(skip_wait_for_delete_timeout=10)),
-        "drain.skip-wait-for-delete-timeout",
-    ),
-}
 
 
 def test_there_is_a_case_for_every_word() -> None:
@@ -167,14 +156,3 @@ def test_the_changes_that_blockers_name_do_clear_them() -> None:
     assert not build_plan(replace(ailing, snapshot=replace(ailing.snapshot, budgets=lenient))).blockers
     away, _ = BLOCKERS[BlockerKind.NODES_UNAVAILABLE]
     assert not build_plan(replace(away, policy=Policy(max_unavailable=Count(2)))).blockers
-
-
-def test_every_flag_that_is_named_exists() -> None:
-    known = set(re.findall(r"--[a-z-]+", " ".join(table() for table in TABLES.values())))
-    cases = [given for given, _ in (*BLOCKERS.values(), *WARNINGS.values(), *OF_PODS.values())]
-    named = {flag for given in cases for flag in re.findall(r"--[a-z-]+", sentences(build_plan(given)))}
-    assert named - {"--replicas"} <= known
-
-
-def sentences(plan: RolloutPlan) -> str:
-    return " ".join([found.message for found in plan.blockers] + [found.message for found in plan.warnings])

@@ -7,22 +7,39 @@ from itertools import product
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.execution.lease import Glance
+from rollout.execution.record.stored import StoredRecord
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
+from rollout.report.plan_parts import plan_sum
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
-from rollout.report.tables import plan_sum
+from rollout.report.unfinished import abort_text, resume_text
 from tests.docs import reference
-from tests.report.builders import AT, plan
+from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
+
+
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
+
+
 ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
+
+
 STUCK = NodeResult("node-1", Outcome.DRAIN_FAILED, Phase.DRAINING, 30.0, "1 pod left")
+
+
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
+
+
 HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
+
+
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
@@ -224,6 +241,8 @@ NOT_DONE = {
     "own-node",
     "version-held",
 }
+
+
 LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently"}
 
 
@@ -255,3 +274,30 @@ def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
         "    rollout resume --retry-failed",
     ]
     assert "worker-200" in lines_of(result, None)[-3]
+
+
+# What resume and abort say that they are about to do, in a small fleet and in a large one.
+
+
+NOBODY = Glance("")
+
+
+def left_by(*counts: int) -> Unfinished:
+    """So many nodes in each of two phases."""
+    phases = (Phase.DRAINING, Phase.REBOOTING)
+    begun = tuple(
+        Begun(planned(f"{phase}-{number}"), phase, "this", cordoned=False)
+        for phase, count in zip(phases, counts, strict=True)
+        for number in range(count)
+    )
+    return Unfinished(StoredRecord("this", "", "", ended=False, plan=None), begun)
+
+
+@pytest.mark.parametrize(("count", "lines"), [(1, 1), (5, 5), (6, 1), (600, 1)])
+def test_many_nodes_of_which_the_same_is_said_have_one_line(count: int, lines: int) -> None:
+    unfinished = left_by(1, count)
+    for text in (abort_text(unfinished, NOBODY, wait=120), resume_text(unfinished, NOBODY, (), Inheritance())):
+        assert sum("rebooting-" in line for line in text.splitlines()) == lines
+        assert sum("draining-0: " in line for line in text.splitlines()) == 1
+        assert (f"  {count} nodes, rebooting-0, rebooting-1, " in text) is (count > 5)
+        assert ("and 595 more: rebooting" in text) is (count == 600)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan, Wave
+from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
     NodeResult,
@@ -16,14 +16,13 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
-    PodReleased,
     RunFinished,
     RunResult,
 )
 from rollout.report.metrics.delivery import Delivery
 from rollout.report.metrics.families import FAMILIES
 from rollout.report.metrics.instruments import Metrics, PassResult
-from tests.report.builders import AT, plan, planned
+from tests.report.builders import AT, plan
 
 
 def after(seconds: float) -> datetime:
@@ -96,28 +95,6 @@ def test_a_node_that_has_ended_is_in_flight_no_more(outcome: Outcome, phase: Pha
     assert b"node_phase_start_timestamp_seconds{" not in metrics.text()
     counted = value(metrics, "node_failures_total", phase=phase, pool="")
     assert (counted or 0) == failures
-
-
-def test_pools_are_told_apart() -> None:
-    first = plan()
-    nodes = (replace(planned("node-1"), pool="gpu"), replace(planned("node-2"), pool="web"))
-    excluded = (Exclusion("node-3", ExclusionReason.PAUSED, "", pool="web"),)
-    metrics = begun(replace(first, waves=(Wave(1, nodes, ""),), excluded=excluded))
-    finish(metrics, Outcome.NOT_BACK, Phase.REBOOTING)
-    assert value(metrics, "nodes", phase="failed", pool="gpu") == 1
-    assert value(metrics, "nodes", phase="failed", pool="web") == 0
-    assert value(metrics, "excluded_nodes", reason="paused", pool="web") == 1
-    assert value(metrics, "node_failures_total", phase="rebooting", pool="gpu") == 1
-
-
-def test_an_eviction_that_is_held_counts_once_until_it_may_go() -> None:
-    metrics = begun()
-    for _ in range(3):
-        blocked(metrics, "shop/cart")
-    assert value(metrics, "held_evictions", budget="shop/cart") == 1
-    metrics.notify(PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT))
-    assert value(metrics, "held_evictions", budget="shop/cart") is None
-    assert value(metrics, "eviction_holds_total", budget="shop/cart") == 1
 
 
 @pytest.mark.parametrize("ends", ["node", "run"])

@@ -1,6 +1,5 @@
 """Which events of a run are worth a notification, and in which words."""
 
-import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -8,7 +7,7 @@ import pytest
 
 from rollout.errors import BlockedError, InterruptedRunError
 from rollout.execution.gates.gates import Later
-from rollout.model.notification import Level, Note, NotifyEvent, RolloutState, written
+from rollout.model.notification import Level, Note, RolloutState, written
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
     NodeFinished,
@@ -47,20 +46,6 @@ def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) 
     return [note for event in events for note in noteworthy.take(event, stopped=stopped)]
 
 
-def done(*events: StepEvent) -> list[tuple[int, int, int]]:
-    """Of each notification of waves: the wave, its nodes that ended, and those of the whole."""
-    words = [f"{note.title} {note.body}" for note in notes(*events) if note.event == NotifyEvent.WAVE_DONE]
-    figures = re.compile(r"wave (\d+) of 2: (\d+) of \d+ nodes? ended.* Of the rollout: (\d+) of ")
-    return [(int(match[1]), int(match[2]), int(match[3])) for match in map(figures.match, words) if match]
-
-
-def test_a_wave_is_done_when_its_nodes_have_ended() -> None:
-    first, second = wave(1, "node-1"), wave(2, "node-2", "node-3")
-    assert done(first) == []
-    assert done(first, ended("node-1")) == [(1, 1, 1)]
-    assert done(first, ended("node-1"), second, ended("node-3"), ended("node-2")) == [(1, 1, 1), (2, 2, 3)]
-
-
 def test_failures_are_told_at_once_and_counted() -> None:
     events = (wave(1, "node-1", "node-2"), ended("node-1", Outcome.DRAIN_FAILED), ended("node-2"))
     failed, last = notes(*events)
@@ -72,14 +57,6 @@ def test_failures_are_told_at_once_and_counted() -> None:
 def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(outcome: Outcome) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
     assert (note.title, note.level) == ("wave 1 of 2: 1 of 1 node ended", Level.INFO)
-
-
-def test_a_hold_is_told_once_for_a_node_and_a_budget_and_not_before_its_time() -> None:
-    early, late = blocked("shop/cart-1", 599), blocked("shop/cart-1", 600)
-    assert notes(early) == []
-    assert len(notes(early, late, late, blocked("shop/cart-2", 700))) == 1
-    assert len(notes(late, blocked("shop/cart-1", 600, node="node-2"), blocked("shop/db-1", 600, "shop/db"))) == 3
-    assert len(notes(blocked("shop/a", 600, ""), blocked("shop/b", 600, ""))) == 2
 
 
 @pytest.mark.parametrize(

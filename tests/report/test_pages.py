@@ -221,12 +221,3 @@ def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject)
     assert_harmless(Page(run_page(report)), report.run)
     assert run_markdown(report)
     assert json_document(report)
-
-
-def test_markdown_begins_with_what_went_wrong() -> None:
-    text = run_markdown(report_of(night(), origin="run.jsonl"))
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0].startswith("## `prod.example:6443, Wed 2026-03-04`: incomplete: 2 of 3 nodes succeeded, 1 failed")
-    headings = [line for line in lines if line.startswith("### ")]
-    assert headings == ["### Failures", "### Where the time went", "### Waves", "### Held evictions"]
-    assert any("`worker-2`" in line and "`drain-failed in phase draining`" in line for line in lines)

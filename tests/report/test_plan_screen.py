@@ -15,7 +15,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
-from rollout.report.findings import blocked_line, finding_lines
+from rollout.report.plan_parts import blocked_line, finding_lines
 from rollout.report.plan_screen import brief_text, plan_text
 from tests.report.builders import blocker, plan, planned
 

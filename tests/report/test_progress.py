@@ -21,7 +21,6 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
-    PodReleased,
     StepEvent,
 )
 from rollout.model.text import elapsed
@@ -98,43 +97,6 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
         f"drained, {waiting}",
         "drained, waiting for ada (tty1) to log out, 1h at most",
     ]
-
-
-def test_plain_lines_leave_out_what_only_moves() -> None:
-    def step(phase: Phase, detail: str = "") -> NodeStep:
-        return NodeStep(AT, "node-1", phase, detail)
-
-    told = plain(
-        [
-            (0, step(Phase.PENDING)),
-            (1, step(Phase.DRAINING)),
-            *((1 + number, step(Phase.DRAINING, f"{40 - number} pods left")) for number in range(40)),
-            (45, step(Phase.DRAINED)),
-            (46, step(Phase.DONE)),
-        ]
-    )
-    assert told == ["node-1: draining", "node-1: draining, 10 pods left", "node-1: drained"]
-
-
-def test_a_pod_that_stays_held_back_is_told_of_now_and_then() -> None:
-    held = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
-    gone = PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT)
-    told = plain([*((float(at), held) for at in range(0, 601, 30)), (610, gone), (611, gone)])
-    assert [line.endswith("may go") for line in told] == [False, False, False, True]
-
-
-def test_silence_is_filled_with_how_the_whole_stands() -> None:
-    stream = io.StringIO()
-    with PlainLines(stream, quiet=0.2) as lines:
-        lines.notify(EVENTS[0])
-        lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
-        lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
-        lines.notify(NodeFinished.of(AT, FAILED))
-        end = time.monotonic() + 60
-        while "ended" not in stream.getvalue() and time.monotonic() < end:
-            time.sleep(0.05)
-    (told,) = {line[9:] for line in stream.getvalue().splitlines() if " ended" in line}
-    assert told == "1 of 3 nodes ended, 1 failed; 1 rebooting; node-1 is rebooting for 0s, waiting for the host"
 
 
 def test_a_pipe_that_closes_ends_nothing() -> None:

@@ -1,12 +1,15 @@
 """What a report makes of a journal: where time went, what was held, what failed; and of one that is torn."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import InputError
+from rollout.planning.play.pace import Past
+from rollout.report.experience import past_of
 from rollout.report.lines import Record
-from rollout.report.runs.chart import MOST_ROWS, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import report_of
 from rollout.report.runs.tables import hold_table, part_table
@@ -16,7 +19,6 @@ from tests.report.journals import (
     begun,
     ended,
     finished,
-    fleet,
     held,
     plan,
     planned,
@@ -27,8 +29,6 @@ from tests.report.journals import (
     way,
 )
 
-pytestmark = pytest.mark.usefixtures("utc")
-
 
 def report(*records: Record, unreadable: int = 0) -> RunReport:
     return report_of(records, origin="run.jsonl", unreadable=unreadable)
@@ -38,6 +38,7 @@ def seconds(of: RunReport) -> dict[Part, float]:
     return {part.part: part.seconds for part in of.parts}
 
 
+@pytest.mark.usefixtures("utc")
 def test_the_parts_are_all_of_the_time() -> None:
     told = report(*Night().records())
     assert sum(seconds(told).values()) == pytest.approx(told.seconds) == 492
@@ -54,6 +55,7 @@ def test_the_parts_are_all_of_the_time() -> None:
     assert (drain.median, drain.longest) == (64, 64)
 
 
+@pytest.mark.usefixtures("utc")
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 3000), min_size=1, max_size=6), st.integers(1, 40))
 def test_no_time_is_lost_or_counted_twice(begins: list[float], last: int) -> None:
@@ -65,6 +67,7 @@ def test_no_time_is_lost_or_counted_twice(begins: list[float], last: int) -> Non
     assert sum(seconds(told).values()) == pytest.approx(told.seconds, abs=0.1)
 
 
+@pytest.mark.usefixtures("utc")
 def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     steps = list(way("worker-1", 2))
     told = report(
@@ -80,6 +83,7 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
     assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")
 
 
+@pytest.mark.usefixtures("utc")
 def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     seen = {"ssh_error": "refused", "conditions": [], "console": "lab://2"}
     failed = finished("worker-1", 100, "not-back", **seen)
@@ -93,6 +97,7 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     assert (retried.ending, retried.failed, retried.succeeded) == (Ending.COMPLETED, 0, 1)
 
 
+@pytest.mark.usefixtures("utc")
 def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
     """The node goes on from where it stood; in between nobody drained it."""
     first = (begun(), planned(plan([["worker-1"]])), wave(1, 1, ["worker-1"], 2), *way("worker-1", 2, "draining"))
@@ -105,6 +110,7 @@ def test_a_resumed_run_is_one_run_with_an_interruption() -> None:
     assert [command.command for command in told.commands] == ["apply", "resume"]
 
 
+@pytest.mark.usefixtures("utc")
 def test_closed_windows_are_no_settling() -> None:
     rules = policy("22:00 5m", "23:00 1h")
     night = (*way("worker-1", 2), finished("worker-1", 227))
@@ -116,6 +122,7 @@ def test_closed_windows_are_no_settling() -> None:
     assert seconds(told)[Part.SETTLE] == pytest.approx(300 - 227 + 1 + 4)
 
 
+@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("length", range(2, 25))
 def test_a_journal_that_is_cut_off_is_told_as_far_as_it_goes(length: int) -> None:
     records = Night().records()[:length]
@@ -126,22 +133,143 @@ def test_a_journal_that_is_cut_off_is_told_as_far_as_it_goes(length: int) -> Non
     assert part_table(told).rows
 
 
-def test_a_run_under_way_has_a_node_in_its_phase() -> None:
-    told = report(*Night().records()[:12])
-    assert {node.outcome for node in told.nodes} == {""}
-    assert "rebooting" in {node.phases[-1].phase for node in told.nodes if node.phases}
-
-
+@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("records", [(), ({"type": "step"},), ({"no": "record"},), ({"type": 7},)])
 def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
     with pytest.raises(InputError, match=r"no run is recorded in run\.jsonl"):
         report(*records)
 
 
-@pytest.mark.parametrize("together", [1, 10, 1000])
-def test_many_nodes_are_grouped(together: int) -> None:
-    """Waves are the groups, unless they are too many or too large."""
-    told = report(*fleet(1000, together).records())
-    rows = [len(chart.sections[0].rows) for chart in timeline(told)]
-    assert len(rows) <= MOST_ROWS
-    assert (sum(rows), max(rows) <= 100) == (1000, True)
+# What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose.
+
+
+ExperienceRecord = dict[str, Any]
+
+
+def at(seconds: int) -> str:
+    return f"2026-03-01T{12 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.000Z"
+
+
+def run(cluster: str = "here", gates: object = None) -> ExperienceRecord:
+    who = {"format_version": "1.0", "run": "0123456789abcdef", "command": "apply", "by": "ann@laptop", "version": "1"}
+    return {"type": "run", "at": at(0), **who, "cluster": {"uid": cluster}, "policy": {"gates": gates}}
+
+
+def wave_experience(index: int, seconds: int) -> ExperienceRecord:
+    return {"type": "wave_started", "at": at(seconds), "index": index, "waves": 3, "nodes": []}
+
+
+def step(node: str, phase: str, seconds: int) -> ExperienceRecord:
+    return {"type": "step", "at": at(seconds), "node": node, "phase": phase}
+
+
+def finished_experience(node: str, outcome: str, seconds: int) -> ExperienceRecord:
+    return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome, "phase": "done"}
+
+
+STORY = [
+    wave_experience(1, 0),
+    step("w-1", "draining", 1),
+    step("w-2", "draining", 1),
+    step("w-1", "drained", 11),
+    step("w-2", "drained", 21),
+    finished_experience("w-1", "succeeded", 71),
+    finished_experience("w-2", "not-back", 90),
+    wave_experience(2, 95),
+    step("w-3", "draining", 96),
+    step("w-3", "drained", 100),
+    finished_experience("w-3", "succeeded", 200),
+    {"type": "summary", "at": at(207)},
+]
+
+
+def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> None:
+    """Behind the last one nothing waits until all is well: what passes until the summary is no settling."""
+    assert past_of([[run(), *STORY]], "here") == Past((10, 4), (60, 100), (5,))
+
+
+@pytest.mark.parametrize("gates", [{"soak": "30m"}, {"windows": {"windows": ["sat 02:00 4h"]}}])
+def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object]) -> None:
+    assert past_of([[run(gates=gates), *STORY]], "here") == Past((10, 4), (60, 100), ())
+
+
+@pytest.mark.parametrize("name", ["reboot_delay", "wait_for_users"])
+def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> None:
+    delayed = {**run(), "policy": {"courtesy": {name: "5m"}}}
+    story = [step("w-1", "draining", 1), step("w-1", "drained", 11), step("w-1", "rebooting", 50)]
+    assert past_of([[delayed, *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (60,)
+    assert past_of([[run(), *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (99,)
+
+
+def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
+    resumed = {**run(), "at": at(50)}
+    story = [
+        run(),
+        step("w-1", "draining", 1),
+        resumed,
+        step("w-1", "drained", 60),
+        finished_experience("w-1", "succeeded", 70),
+    ]
+    assert past_of([story], "here") == Past()
+
+
+def released_experience(node: str, seconds: int, since: int, budget: str = "shop/db") -> ExperienceRecord:
+    return {"type": "released", "at": at(seconds), "node": node, "pod": "p", "budget": budget, "since": at(since)}
+
+
+def emptying(node: str, seconds: int) -> ExperienceRecord:
+    return {**step(node, "draining", seconds), "detail": "3 pods left, 1 terminating"}
+
+
+WAITING = [
+    emptying("w-1", 1),
+    emptying("w-2", 1),
+    released_experience("w-1", 8, since=1),
+    released_experience("w-1", 15, since=1),
+    step("w-1", "drained", 18),
+    finished_experience("w-1", "succeeded", 60),
+    released_experience("w-2", 24, since=1),
+    step("w-2", "drained", 28),
+    finished_experience("w-2", "succeeded", 90),
+    step("w-3", "drained", 95),
+]
+
+
+def test_pods_that_waited_for_a_budget_teach_its_turns_and_the_rest_of_the_drain_how_they_end() -> None:
+    past = past_of([[run(), *WAITING]], "here")
+    assert (past.drains, past.endings, past.turns) == ((17, 27), (3, 4), (7, 7, 9))
+
+
+def test_permits_that_come_back_together_are_one_turn_and_a_webhooks_delay_is_none() -> None:
+    together = [emptying("w-1", 1), released_experience("w-1", 8, since=1), released_experience("w-1", 8, since=1)]
+    by_others = released_experience("w-1", 20, since=1, budget="")
+    ended = [step("w-1", "drained", 22), finished_experience("w-1", "succeeded", 60)]
+    assert past_of([[run(), *together, by_others, *ended]], "here").turns == (7,)
+
+
+def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
+    first = {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}}
+    second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80}}
+    garbled = {**step("w-3", "drained", 13), "endings": "quick"}
+    story = [run(), first, second, garbled]
+    expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
+    again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]
+    assert past_of([story, again, [run("there"), first]], "here").owners == expected
+
+
+def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
+    """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
+    on, back = 3600, -3600
+    story = [
+        wave_experience(1, 0),
+        *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
+        {**finished_experience("w-1", "succeeded", 71 + on), "seconds": 71.0},
+        wave_experience(2, 80 + on),
+        *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
+        {**finished_experience("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
+        wave_experience(3, 180 + on),
+        *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
+        {**finished_experience("w-3", "succeeded", 200 + on), "seconds": 19.5},
+    ]
+    begun = {**run(), "policy": {"settle_timeout": "5m"}}
+    assert past_of([[begun, *story]], "here") == Past((4,), (15,), (9,))

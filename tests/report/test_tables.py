@@ -3,15 +3,20 @@ from dataclasses import replace
 
 import pytest
 
+from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.planning.eligibility.status import NodeStatus
+from rollout.report.columns import Column, table_text
+from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
 from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
 )
+
+
 SILENT = NodeStatus(
     "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable: refused", "\x1b[31mrefused", judged=False
 )
@@ -100,3 +105,119 @@ def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     others = [replace(WAITING, node=f"cp-{number}") for number in range(4)]
     assert status_text([*rows, *others], width=160).count("version 2 is held") == 4
     assert status_text(rows, wide=True).count("(rollout release 2)") == 4
+
+
+COLUMNS = (
+    Column("NODE"),
+    Column("ZONE", leaves=1),
+    Column("PODS", leaves=2, right=True),
+    Column("NODES", wraps=True),
+    Column("WHY", note=True),
+)
+
+
+ROWS = [
+    (
+        "worker-1",
+        "eu-1a",
+        "12",
+        "a-long-name-1, a-long-name-2, a-long-name-3",
+        "as many as may be away at once by the rules",
+    ),
+    ("worker-2", "eu-1b", "3", "a-long-name-4", ""),
+]
+
+
+def longest(text: str) -> int:
+    return max(map(len, text.splitlines()))
+
+
+def test_where_there_is_room_everything_stands_in_its_row() -> None:
+    for width in (None, 150):
+        heading, first, second = table_text(COLUMNS, ROWS, width).splitlines()
+        assert heading.split() == ["NODE", "ZONE", "PODS", "NODES", "WHY"]
+        assert first.endswith("by the rules")
+        assert second.endswith("a-long-name-4")
+
+
+def test_lists_and_notes_are_broken_between_words_before_anything_leaves() -> None:
+    text = table_text(COLUMNS, ROWS, 90)
+    assert longest(text) <= 90
+    assert text.splitlines()[0].split() == ["NODE", "ZONE", "PODS", "NODES", "WHY"]
+    assert len(text.splitlines()) == 5
+
+
+def test_then_the_note_goes_below_its_row() -> None:
+    heading, first, note, _ = table_text(COLUMNS, ROWS, 76).splitlines()
+    assert heading.split() == ["NODE", "ZONE", "PODS", "NODES"]
+    assert first.endswith("a-long-name-3")
+    assert note == "    as many as may be away at once by the rules"
+
+
+def test_then_columns_leave_in_their_stated_order_and_are_named() -> None:
+    one = table_text(COLUMNS, ROWS, 40).splitlines()
+    assert one[0].split() == ["NODE", "PODS", "NODES"]
+    assert one[-1] == "(ZONE: -o wide)"
+    two = table_text(COLUMNS, ROWS, 34).splitlines()
+    assert two[0].split() == ["NODE", "NODES"]
+    assert two[-1] == "(ZONE, PODS: -o wide)"
+    assert max(map(len, two)) <= 34
+
+
+def test_at_every_width_that_holds_what_stays_no_line_is_longer_and_nothing_is_lost() -> None:
+    for width in range(32, 160):
+        text = table_text(COLUMNS, ROWS, width)
+        assert longest(text) <= width
+        words = text.replace(",", " ").split()
+        assert {f"a-long-name-{number}" for number in range(1, 5)} <= set(words)
+        assert "rules" in words
+
+
+# What is printed of three hundred hosts' findings.
+
+
+UNREACHABLE = "{0}: cannot connect to 10.0.{1}.{2}:22: connection refused"
+
+
+NAMES = [f"worker-{number}" for number in range(1, 301)]
+
+
+def many() -> tuple[Check, ...]:
+    checks = [failed(CheckName.SSH, name, UNREACHABLE.format(name, 1, i), "Is it up?") for i, name in enumerate(NAMES)]
+    checks += [passed(CheckName.RIGHT, f"get {name}", "granted") for name in NAMES]
+    checks += [
+        warned(CheckName.CLOCK, name, f"its clock is {40 + i} s ahead", "See timedatectl.")
+        for i, name in enumerate(NAMES[:3])
+    ]
+    checks.append(warned(CheckName.CLOCK, "worker-9", "its clock is stopped", "See timedatectl."))
+    return ordered(checks)
+
+
+def test_findings_that_are_alike_are_one_line() -> None:
+    lines = doctor_text(many()).splitlines()
+    assert len(lines) == 9
+    assert lines[1].startswith("✘ ssh")
+    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[1]
+    assert lines[2].strip() == "fix: Is it up?"
+    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[3]
+    assert "worker-9: its clock is stopped" in lines[5]
+    assert lines[-1] == "300 checks passed, 4 to look at, 300 failed."
+
+
+def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
+    """The fix of one would not mend the other."""
+    names = (
+        "flatcar-linux-update.v1.flatcar-linux.net/reboot-paused",
+        "container-linux-update.v1.coreos.com/reboot-paused",
+    )
+    checks = [
+        warned(
+            CheckName.NODE, f"worker-{number}", f"paused by its annotation {name}", f"Remove {name} of worker-{number}"
+        )
+        for name in names
+        for number in (1, 2)
+    ]
+    lines = [line.strip() for line in doctor_text(checks).splitlines()]
+    assert [line for line in lines if line.startswith("fix")] == [
+        f"fix (of worker-1): Remove {name} of worker-1" for name in names
+    ]

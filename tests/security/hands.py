@@ -1,12 +1,22 @@
 """Other people's hands in a lab: what somebody does beside a rollout, at once or at a given phase of it."""
 
 import asyncio
+import base64
+import functools
+import gzip
+import hashlib
+import json
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
@@ -98,3 +108,144 @@ def written(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text)
     return path
+
+
+# Ways in which the record of a rollout can stop being one: by whoever may write ConfigMaps, or by another version.
+
+
+BLOCK, BLOCKS = b"a" * 1_000_000, 600
+
+
+Damage = Callable[[Json], Json]
+
+
+def put_record(lab: Lab, wanted: Json | None) -> None:
+    """Have this stand as the record; None: none."""
+
+    def put() -> None:
+        if lab.store.get(CONFIGMAPS, "node-rollout", "kube-system") is not None:
+            lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system")
+        if wanted is not None:
+            metadata = {key: wanted["metadata"][key] for key in ("name", "namespace", "annotations")}
+            lab.store.create(CONFIGMAPS, {**wanted, "metadata": metadata})
+
+    lab.call(put)
+
+
+def mark(lab: Lab, node: str, **marks: str | None) -> None:
+    """Write these of our annotations on a Node, by their names with underscores; None takes one away."""
+
+    def write() -> None:
+        found = lab.store.get(NODES, node)
+        assert found is not None
+        named = {PREFIX + name.replace("_", "-"): value for name, value in marks.items()}
+        merged = {**(found["metadata"].get("annotations") or {}), **named}
+        annotations = {name: value for name, value in merged.items() if value is not None}
+        lab.store.put(NODES, {**found, "metadata": {**found["metadata"], "annotations": annotations}})
+
+    lab.call(write)
+
+
+def sealed(plan: dict[str, Any]) -> str:
+    """The document of a plan, with the checksum that goes with what it says."""
+    content = msgspec.json.encode({**plan, "plan_id": ""})
+    return json.dumps({**plan, "plan_id": hashlib.sha256(content).hexdigest()[:16]}, ensure_ascii=False)
+
+
+def packed(document: bytes) -> str:
+    return base64.b64encode(gzip.compress(document)).decode()
+
+
+@functools.cache
+def bomb() -> str:
+    """600 MB that are small when packed: one gzip member, in which one packed block stands again and again."""
+    start, end = b'{"format_version":"1.0","x":"', b'"}'
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    head, block = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (start, BLOCK))
+    checksum = functools.reduce(lambda crc, part: zlib.crc32(part, crc), [start, *[BLOCK] * BLOCKS, end], 0)
+    trailer = struct.pack("<LL", checksum, len(start) + len(BLOCK) * BLOCKS + len(end))
+    stream = head + block * BLOCKS + packer.compress(end) + packer.flush()
+    return base64.b64encode(gzip.compress(b"")[:10] + stream + trailer).decode()
+
+
+def _plan(text: str) -> Damage:
+    return lambda record: {**record, "data": {"plan.json": text}}
+
+
+def _edited(old: str, new: str) -> Damage:
+    return lambda record: {**record, "data": {"plan.json": record["data"]["plan.json"].replace(old, new)}}
+
+
+def _binary(body: str) -> Damage:
+    return lambda record: {**record, "data": {}, "binaryData": {"plan.json.gz": body}}
+
+
+def _annotated(name: str, value: str) -> Damage:
+    def damage(record: Json) -> Json:
+        meta = record["metadata"]
+        return {**record, "metadata": {**meta, "annotations": {**meta["annotations"], PREFIX + name: value}}}
+
+    return damage
+
+
+def _with(part: str, text: str) -> Damage:
+    return lambda record: {**record, "data": {**record["data"], part: text}}
+
+
+def _new_rule(record: Json) -> Json:
+    plan = json.loads(record["data"]["plan.json"])
+    plan["policy"]["gates"]["quorum"] = "3"
+    document = sealed(plan)
+    return _annotated("run", json.loads(document)["plan_id"])({**record, "data": {"plan.json": document}})
+
+
+def _with_selector(record: Json) -> Json:
+    plan = json.loads(record["data"]["plan.json"])
+    plan["policy"]["gates"]["blocking_pods"] = ["((("]
+    return {**record, "data": {"plan.json": sealed(plan)}}
+
+
+def _health_of(workload: str) -> str:
+    fields = {"kind": "ReplicaSet", "namespace": "shop", "name": workload, "uid": "u", "desired": 1, "ready": 1}
+    return json.dumps({"workloads": {"u": fields}, "ready_nodes": []})
+
+
+# What is done to the record, and what is said of it.
+PLAIN: dict[str, tuple[Damage, str]] = {
+    "no plan": (_plan(""), "its plan is not a rollout plan"),
+    "a login page": (_plan("<html>sign in</html>"), "its plan is not a rollout plan"),
+    "cut off": (lambda record: _plan(record["data"]["plan.json"][:400])(record), "its plan is not a rollout plan"),
+    "edited": (_edited('"max_failures": "1"', '"max_failures": "9"'), "its plan has been edited"),
+    "a newer format": (
+        _edited('"format_version": "1.0"', '"format_version": "2.0"'),
+        "its plan has the plan format 2.0",
+    ),
+    "a newer rule": (_new_rule, "a rule that this program does not know: policy.gates.quorum"),
+    "no selector": (_with_selector, "its plan is not a plan made by rollout: '(((' is not a label selector"),
+    "deep": (_plan('{"format_version":"1.0","x":' + "[" * 200_000), "its plan"),
+    "many values": (_plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"), "more than 1000000 values"),
+    "a newer part": (_with("quorum.json", "{}"), "its key 'quorum.json'"),
+    "no health": (_with("health.json", "{"), "health.json"),
+    "a path as workload": (_with("health.json", _health_of("../../../../api/v1/secrets")), "not a workload name"),
+    "a path as id": (_annotated("run", "../../../../evil"), "'../../../../evil' is not a rollout id"),
+    "a newer annotation": (_annotated("quorum", "3"), "its annotation node-rollout.dev/quorum"),
+    "half ended": (_annotated("ended", "maybe"), "its annotation node-rollout.dev/ended is 'maybe'"),
+}
+
+
+PACKED: dict[str, tuple[Damage, str]] = {
+    "no base64": (_binary("%%%"), "ConfigMap kube-system/node-rollout"),
+    "no gzip": (_binary(base64.b64encode(b"\x1f\x8b hello").decode()), "plan.json.gz"),
+    "cut off gzip": (_binary(base64.b64encode(gzip.compress(b"{}" * 900)[:-9]).decode()), "plan.json.gz is truncated"),
+    "more after its end": (
+        lambda record: _binary(
+            base64.b64encode(gzip.compress(record["data"]["plan.json"].encode()) + b"and more").decode()
+        )(record),
+        "plan.json.gz is truncated, or has trailing data",
+    ),
+    "two plans": (lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}}, "it holds two plans"),
+    "a bomb": (
+        lambda record: {**record, "data": {}, "binaryData": {"plan.json.gz": bomb()}},
+        "larger than 32 MiB, unpacked",
+    ),
+}

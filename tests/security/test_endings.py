@@ -193,16 +193,6 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ru
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
 
 
-def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
-    """Only what somebody else cordoned is left out by its own state."""
-    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
-    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
-    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
-    ended = run(lab, "apply", *JSON)
-    assert ended.code == 4, ended.stderr
-    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
-
-
 def inflict_all(lab: Lab, faults: HostFaults) -> None:
     for machine in lab.machines.values():
         machine.inflict(faults)

@@ -19,7 +19,7 @@ from tests.apply.conftest import Rollout
 from tests.apply.test_gates import deployment
 from tests.apply.test_resume import Start, run_of
 from tests.operate.conftest import killed_at, record
-from tests.security.records import put_record, sealed
+from tests.security.hands import put_record, sealed
 from tests.security.test_settings_input import put_on_node
 
 ONCE = (

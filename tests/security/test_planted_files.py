@@ -18,6 +18,7 @@ import pytest
 from rollout.adapters.journal import JournalFile
 from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
 from rollout.adapters.ssh import workers
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
 from rollout.gather.hosts.side_by_side import Answer
@@ -244,7 +245,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-def rollout_settings_files(home: Path, *arguments: str, **variables: str) -> Ended:
+def rollout_beside(home: Path, *arguments: str, **variables: str) -> Ended:
     return invoked(home, variables, arguments)
 
 
@@ -294,11 +295,11 @@ def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> 
     home.chmod(0o777)
     flags = ("status", "--executor", "ansible", "-i", str(lab.directory / "inventory.yaml"))
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
-    ended = rollout_settings_files(home, *flags, **variables)
+    ended = rollout_beside(home, *flags, **variables)
     assert ended.code == ExitCode.USAGE
     assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
     assert not marker.exists()
-    rollout_settings_files(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
+    rollout_beside(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
     assert marker.exists()
 
 
@@ -311,7 +312,7 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
-    asked = workers.ShellSettings(None, None, (), 1.0, 1)
+    asked = partial(ParamikoShell, connect_timeout=1.0)
     ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
     assert list(ask(ask_here=_nobody)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"

@@ -21,7 +21,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at
 from tests.ended import end_of
-from tests.security.records import PACKED, PLAIN, mark, put_record
+from tests.security.hands import PACKED, PLAIN, mark, put_record
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.

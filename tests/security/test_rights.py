@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import apply_rights
@@ -25,13 +24,13 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.manifests.installation import Access
-from rollout.manifests.roles import roles
+from rollout.manifests.objects import roles
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 from tests.server.serving import Server, await_true, reboot, serving
-from tests.used_rights import single, unprinted, used
+from tests.used_rights import single, used
 
 ROOT = Path(__file__).parents[2]
 
@@ -87,7 +86,8 @@ def test_no_rule_of_them_writes_everywhere() -> None:
     for role in (role for role in printed() if role["kind"] == "Role"):
         for rule in role["rules"]:
             named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"], ["node-rollout-fleetlock"])
-            assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
+            read = (rule.get("resourceNames"), rule["verbs"]) == (["node-rollout-evidence"], ["get"])
+            assert named or read or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ QUICK = ("--set", "lock.duration=3s", "--set", "waves.health-checks=1", "--max-f
 TOLD_AGAIN = ("patch", "events")
 
 
-def printed_fleetlock_rights(home: Path, variables: dict[str, str]) -> tuple[Grant, ...]:
+def grants_of_fleetlock(home: Path, variables: dict[str, str]) -> tuple[Grant, ...]:
     words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", "-o", "json")
     ended = invoked(home, variables, words)
     assert ended.code == ExitCode.OK, ended.stderr
@@ -151,7 +151,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
     In the drain of the first a server dies, and the next one tells of it anew.
     """
     lab = start_lab(load_scenario(str(SCENARIO)), speed=30)
-    grants = printed_fleetlock_rights(tmp_path, lab.environment)
+    grants = grants_of_fleetlock(tmp_path, lab.environment)
     lab.call(lambda: setattr(lab.api.access, "grants", grants))
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         server.await_grant("worker-1")
@@ -174,10 +174,10 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
 # The rights that `rollout manifests` prints are those that the program uses: each of them, and no other.
 
 
-QUICK_OF_USED_RIGHTS = ("--set", "lock.duration=3s")
+QUICK_LOCK = ("--set", "lock.duration=3s")
 
 
-GATES_OF_USED_RIGHTS = (
+GATES_AND_ROLLING = (
     "--set",
     "drain.exclude-from-load-balancers=1s",
     "--set",
@@ -228,25 +228,32 @@ SLOT: Json = {
 }
 
 
-def printed_used_rights(run_used_rights: Run, *arguments: str) -> tuple[Grant, ...]:
-    ended = run_used_rights("manifests", "roles", "-o", "json", *arguments)
+EVIDENCE = tuple(
+    word
+    for name, value in (("source", "configmap"), ("cluster", "staging"), ("allowed-signers", "signers"))
+    for word in ("--set", f"evidence.{name}={value}")
+)
+
+
+def printed_grants(run_there: Run, *arguments: str) -> tuple[Grant, ...]:
+    ended = run_there("manifests", "roles", "-o", "json", *arguments)
     assert ended.code == ExitCode.OK, ended.stderr
     return grants_of(json.loads(ended.stdout)["items"])
 
 
 @pytest.fixture
-def lab_used_rights(start_lab: StartLab) -> Lab:
+def quiet_lab(start_lab: StartLab) -> Lab:
     return start_lab(load_scenario(str(SCENARIO)), speed=30)
 
 
 @pytest.fixture
-def run_used_rights(lab_used_rights: Lab, tmp_path: Path) -> Run:
-    return lambda *arguments: invoked(tmp_path, lab_used_rights.environment, arguments)
+def run_there(quiet_lab: Lab, tmp_path: Path) -> Run:
+    return lambda *arguments: invoked(tmp_path, quiet_lab.environment, arguments)
 
 
-def kill_once(lab_used_rights: Lab, home: Path, phase: str, *arguments: str) -> None:
+def kill_once(quiet_lab: Lab, home: Path, phase: str, *arguments: str) -> None:
     """Start the program, and kill it once a node is in this phase."""
-    process = start(home, lab_used_rights.environment, arguments)
+    process = start(home, quiet_lab.environment, arguments)
     assert process.stdout is not None
     for line in map(json.loads, process.stdout):
         if line.get("phase") == phase:
@@ -255,81 +262,66 @@ def kill_once(lab_used_rights: Lab, home: Path, phase: str, *arguments: str) -> 
     process.communicate()
 
 
-def assert_used_is_printed(lab_used_rights: Lab, grants: tuple[Grant, ...]) -> None:
-    acts = used(lab_used_rights)
+def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
+    acts = used(quiet_lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
     assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
 
 
-def test_each_printed_right_is_used_and_no_other(lab_used_rights: Lab, run_used_rights: Run, tmp_path: Path) -> None:
+def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run, tmp_path: Path) -> None:
     """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
-    grants = printed_used_rights(run_used_rights)
-    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
+    grants = printed_grants(run_there)
+    quiet_lab.call(lambda: setattr(quiet_lab.api.access, "grants", grants))
     for arguments in QUIET:
-        ended = run_used_rights(*arguments)
+        ended = run_there(*arguments)
         assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
     kill_once(
-        lab_used_rights,
+        quiet_lab,
         tmp_path,
         "draining",
         "operate",
         "--once",
         "-o",
         "json",
-        *GATES_OF_USED_RIGHTS,
+        *GATES_AND_ROLLING,
         *COURTESY,
-        *QUICK_OF_USED_RIGHTS,
+        *QUICK_LOCK,
     )
-    assert run_used_rights("operate", "--once", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
-    assert sum(lab_used_rights.scoreboard().reboots.values()) == 4
-    kill_once(
-        lab_used_rights, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_OF_USED_RIGHTS
-    )
-    assert run_used_rights("status", "--run").code == ExitCode.OK
-    watching = start(tmp_path, lab_used_rights.environment, ("status", "--watch", "-o", "json"))
+    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    assert sum(quiet_lab.scoreboard().reboots.values()) == 4
+    kill_once(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
+    assert run_there("status", "--run").code == ExitCode.OK
+    watching = start(tmp_path, quiet_lab.environment, ("status", "--watch", "-o", "json"))
     assert watching.stdout is not None
     assert any("interrupted" in line for line in watching.stdout)
-    lab_used_rights.call(lambda: lab_used_rights.store.create(CONFIGMAPS, SLOT))
-    assert run_used_rights("abort", "--yes", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
+    quiet_lab.call(lambda: quiet_lab.store.create(CONFIGMAPS, SLOT))
+    assert run_there("abort", "--yes", *QUICK_LOCK).code == ExitCode.OK
     assert end_of(watching).code == ExitCode.OK
-    assert_used_is_printed(lab_used_rights, grants)
+    assert run_there("status", *EVIDENCE).code == ExitCode.OK
+    assert_used_is_printed(quiet_lab, grants)
 
 
-def test_pods_are_deleted_only_where_that_was_asked_for(lab_used_rights: Lab, run_used_rights: Run) -> None:
+def test_pods_are_deleted_only_where_that_was_asked_for(quiet_lab: Lab, run_there: Run) -> None:
     """With --disable-eviction the right to evict is another one."""
     plain, deleting = (
-        set(single(printed_used_rights(run_used_rights))),
-        set(single(printed_used_rights(run_used_rights, "--disable-eviction"))),
+        set(single(printed_grants(run_there))),
+        set(single(printed_grants(run_there, "--disable-eviction"))),
     )
     assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
     assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
-    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", tuple(deleting)))
-    ended = run_used_rights("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
+    quiet_lab.call(lambda: setattr(quiet_lab.api.access, "grants", tuple(deleting)))
+    ended = run_there("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
     assert ended.code == ExitCode.OK, ended.stderr
-    acts = used(lab_used_rights)
+    acts = used(quiet_lab)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
 
 
-def test_what_is_not_printed_is_found(lab_used_rights: Lab) -> None:
-    """By the look that every test takes at its lab when it is over."""
-    api = connect(lab_used_rights.kubeconfig, None)
-    api.get("/api/v1/nodes")
-    assert unprinted(lab_used_rights) == []
-    api.get("/api/v1/namespaces/kube-system/secrets")
-    api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
-    assert [(act.verb, act.resource) for act in unprinted(lab_used_rights)] == [
-        ("list", "secrets"),
-        ("get", "deployments"),
-    ]
-    lab_used_rights.call(lab_used_rights.requests.clear)
-
-
-def test_what_doctor_asks_for_is_what_is_printed(lab_used_rights: Lab, run_used_rights: Run) -> None:
+def test_what_doctor_asks_for_is_what_is_printed(quiet_lab: Lab, run_there: Run) -> None:
     """One source: each check of `doctor` is a printed right, and each printed right is checked."""
-    grants = printed_used_rights(run_used_rights)
-    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
-    checks: list[dict[str, Any]] = json.loads(run_used_rights("doctor", "-o", "json").stdout)["checks"]
+    grants = printed_grants(run_there)
+    quiet_lab.call(lambda: setattr(quiet_lab.api.access, "grants", grants))
+    checks: list[dict[str, Any]] = json.loads(run_there("doctor", "-o", "json").stdout)["checks"]
     rights = [check for check in checks if check["check"] == "right"]
     assert {check["verdict"] for check in rights} == {"pass"}
     assert len(rights) == len(list(single(grants)))
@@ -337,28 +329,29 @@ def test_what_doctor_asks_for_is_what_is_printed(lab_used_rights: Lab, run_used_
 
 @pytest.mark.exhaustive
 def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
-    lab_used_rights: Lab, run_used_rights: Run, tmp_path: Path
+    quiet_lab: Lab, run_there: Run, tmp_path: Path
 ) -> None:
     """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
-    (tmp_path / "known_hosts").write_text(lab_used_rights.known_hosts.read_text())
+    (tmp_path / "known_hosts").write_text(quiet_lab.known_hosts.read_text())
     image = ("--image", "registry.example/node-rollout:1", "--known-hosts", "known_hosts")
-    documents = json.loads(run_used_rights("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
+    documents = json.loads(run_there("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
     grants = grants_of(item for item in documents if item["kind"].endswith("Role"))
-    lab_used_rights.call(lambda: setattr(lab_used_rights.api.access, "grants", grants))
+    quiet_lab.call(lambda: setattr(quiet_lab.api.access, "grants", grants))
     kill_once(
-        lab_used_rights,
+        quiet_lab,
         tmp_path,
         "draining",
         "operate",
         "--once",
         "-o",
         "json",
-        *GATES_OF_USED_RIGHTS,
+        *GATES_AND_ROLLING,
         *COURTESY,
-        *QUICK_OF_USED_RIGHTS,
+        *QUICK_LOCK,
     )
-    assert run_used_rights("operate", "--once", *QUICK_OF_USED_RIGHTS).code == ExitCode.OK
-    acts = used(lab_used_rights)
+    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    assert run_there("operate", "--once", *EVIDENCE).code == ExitCode.OK
+    acts = used(quiet_lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
     (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
     assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))

@@ -22,7 +22,7 @@ import pytest
 
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import ExitCode, HostKeyError
+from rollout.errors import HostKeyError
 from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
@@ -102,25 +102,6 @@ TAKEN = [
 def test_each_way_is_taken_that_ssh_takes(lab: Lab, home: Path, block: str) -> None:
     write_config(home, f"{block.format(away=AWAY, user=getpass.getuser())}\nHost *\n  ConnectTimeout 10\n")
     assert all("taken" in error for error in errors(status(lab, home)).values())
-
-
-@needs_openssh
-@pytest.mark.parametrize("port", ["0", "65536"])
-def test_ports_that_are_none_are_refused_wherever_they_stand(lab: Lab, home: Path, port: str) -> None:
-    write_config(home, f"Host *\n  Port {port}\n")
-    refused = status(lab, home, without=("ROLLOUT_SSH_PORT",))
-    assert (refused.code, f"Bad port '{port}'" in refused.stderr) == (ExitCode.ERROR, True)
-    write_config(home, "")
-    by_flag, by_variable = status(lab, home, "--ssh-port", port), status(lab, home, ROLLOUT_SSH_PORT=port)
-    assert (by_flag.code, by_variable.code) == (ExitCode.USAGE, ExitCode.USAGE)
-    assert "--ssh-port: " in by_flag.stderr
-    assert "the variable ROLLOUT_SSH_PORT: " in by_variable.stderr
-    (home / "rollout.toml").write_text(f"[ssh]\nport = {port}\n")
-    told = status(lab, home, "--config", "rollout.toml", without=("ROLLOUT_SSH_PORT",))
-    assert (told.code, "ssh.port" in told.stderr) == (ExitCode.USAGE, True)
-    (home / "hosts.ini").write_text(f"worker-1 ansible_host=127.0.0.1 ansible_port={port}\n")
-    told = status(lab, home, "-i", str(home / "hosts.ini"))
-    assert (told.code, "not a port" in told.stderr) == (ExitCode.ERROR, True)
 
 
 @needs_openssh

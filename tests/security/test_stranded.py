@@ -15,7 +15,7 @@ import yaml
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 from tests.apply.test_resume import Start, assert_finished, marks, record, run_of, stopped_at
-from tests.security.records import mark
+from tests.security.hands import mark
 
 
 def begun(lab: Lab) -> set[str]:

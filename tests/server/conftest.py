@@ -20,8 +20,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
-from tests.overheard import Overheard
-from tests.waiting import wait_until
+from tests.waiting import Overheard, wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
 CALM = ("--set", "waves.health-checks=1", "--set", "lock.duration=3s")

@@ -23,7 +23,7 @@ from rollout.lab.hosts.zincati import node_id
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_mirror, node_name
 from tests.ended import start
-from tests.overheard import PATIENCE, Overheard
+from tests.waiting import PATIENCE, Overheard
 
 PRE_REBOOT, STEADY_STATE = "/v1/pre-reboot", "/v1/steady-state"
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import yaml
 
-from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
 from tests.ended import Ended
+from tests.security.hands import set_well
 from tests.server.conftest import (
     Client,
     Serve,
@@ -22,6 +23,8 @@ from tests.server.serving import left_on
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
+
+
 Rollout = Callable[..., Ended]
 
 
@@ -108,17 +111,6 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
     assert is_cordoned(lab, client.node)
 
 
-def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    client = Client(lab, victim(lab))
-    server = serve(lab)
-    client.ask(server)
-    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
-    client.await_release(server)
-    assert not is_cordoned(lab, client.node)
-    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
-
-
 def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> None:
     lab = started("default", 5)
     client = Client(lab, workers(lab)[0])
@@ -194,39 +186,6 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, ro
     assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
 
 
-def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve: Serve, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    client = Client(lab, workers(lab)[0])
-    server = serve(lab)
-    client.await_grant(server)
-    client.reboot()
-    client.await_release(server)
-    wait_until(lambda: not slots_of(lab))
-    run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
-    (history,) = json.loads(rollout(lab, "history", run, "-o", "json").stdout)["runs"]
-    assert history["outcomes"] == [[client.node, "succeeded"]]
-    reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
-    assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons
-    _, text = server.get("/metrics")
-    assert 'node_rollout_fleetlock_requests_total{cluster="' in text
-    assert 'outcome="succeeded"' in text
-
-
-def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serve, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    server, silent, asking = serve(lab), Client(lab, workers(lab)[0]), Client(lab, workers(lab)[1])
-    silent.reboot()
-    wait_until(lambda: server.has_said(f"rebooted without having asked: {silent.node}"))
-    wait_until(lambda: silent.node in rollout(lab, "fleetlock", "status").stdout)
-    asking.await_grant(server)
-    asking.reboot()
-    asking.await_release(server)
-    wait_until(lambda: not slots_of(lab))
-    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
-    assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
-    assert "node_rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
-
-
 def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
@@ -249,3 +208,17 @@ def cordon(lab: Lab, node: str) -> None:
         lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": True}})
 
     lab.call(change)
+
+
+# Static and DaemonSets' pods count for hosts that ask, as they do in a rollout.
+
+
+def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started: Start, serve: Serve) -> None:
+    lab = started("default", 6)
+    lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
+    server = serve(lab)
+    denied = Client(lab, "cp-2").ask(server)
+    assert denied.kind == "held_by_gate"
+    assert "cp-2: pod/kube-system/etcd-cp-1 is not Ready on cp-1" in denied.value
+    assert not slots_of(lab)
+    Client(lab, "cp-1").await_grant(server)

@@ -6,11 +6,11 @@ operator is told the file, the name, and what else there is.
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
@@ -54,33 +54,21 @@ class Context(msgspec.Struct, frozen=True, rename="kebab"):
     user: str | None = None
 
 
-class NamedUser(msgspec.Struct, frozen=True):
-    """A user under its name."""
-
-    name: str
-    user: User | None = None
-
-
-class NamedCluster(msgspec.Struct, frozen=True):
-    """A cluster under its name."""
+class Entry(msgspec.Struct, frozen=True):
+    """One of any section under its name; the section says which of the others it has."""
 
     name: str
     cluster: Cluster | None = None
-
-
-class NamedContext(msgspec.Struct, frozen=True):
-    """A context under its name."""
-
-    name: str
     context: Context | None = None
+    user: User | None = None
 
 
 class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
     """One file."""
 
-    clusters: tuple[NamedCluster, ...] | None = None
-    contexts: tuple[NamedContext, ...] | None = None
-    users: tuple[NamedUser, ...] | None = None
+    clusters: tuple[Entry, ...] | None = None
+    contexts: tuple[Entry, ...] | None = None
+    users: tuple[Entry, ...] | None = None
     current_context: str | None = None
 
 
@@ -104,16 +92,83 @@ class Login:
         return ", ".join(str(path) for path in self.files)
 
 
-E = TypeVar("E", NamedUser, NamedCluster, NamedContext)
-_Read = Sequence[tuple[Path, KubeconfigFile]]
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files as they were read: of entries of one name the first counts, as for kubectl."""
+
+    read: tuple[tuple[Path, KubeconfigFile], ...]
+
+    def __str__(self) -> str:
+        """For messages."""
+        return ", ".join(str(path) for path, _ in self.read)
+
+    def choose(self, context: str | None) -> tuple[str, Context]:
+        """Return the context that is named, else the current one, by its name."""
+        name = context or next((file.current_context for _, file in self.read if file.current_context), None)
+        if name is None:
+            raise KubeconfigError(f"{self} has no current context", hint=self._choices)
+        match = self._find("contexts", name)
+        if match is None:
+            raise KubeconfigError(f"{self} has no context {name!r}", hint=self._choices)
+        return name, match[1].context or Context()
+
+    def cluster(self, context: str, chosen: Context) -> tuple[Cluster, str]:
+        """Return the context's cluster, and its address."""
+        if not chosen.cluster:
+            raise KubeconfigError(f"context {context!r} of {self} names no cluster", hint=self._choices)
+        path, entry = self._named_by(context, "cluster", chosen.cluster)
+        cluster = entry.cluster or Cluster()
+        if not cluster.server or not cluster.server.startswith(("https://", "http://")):
+            what = f"the server address {without_userinfo(cluster.server or '')!r}, which is not a URL"
+            raise KubeconfigError(
+                f"cluster {chosen.cluster!r} of {path} has {what if cluster.server else 'no server address'}",
+                hint="Write it as `server: https://…`, or choose another context.",
+            )
+        return cluster, cluster.server
+
+    def program(self, context: str, chosen: Context) -> str:
+        """Return the program that the context's user logs in with, which is there; empty where none does."""
+        if not chosen.user:
+            return ""
+        path, entry = self._named_by(context, "user", chosen.user)
+        user = entry.user or User()
+        return _checked_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
+
+    def _named_by(self, context: str, kind: str, name: str) -> tuple[Path, Entry]:
+        match = self._find(f"{kind}s", name)
+        if match is None:
+            message = f"context {context!r} names {kind} {name!r}, which {self} does not define"
+            raise KubeconfigError(message, hint=self._choices)
+        return match
+
+    def _find(self, section: str, name: str) -> tuple[Path, Entry] | None:
+        """Return the first entry of that name, and the file it stands in."""
+        return next(
+            ((path, entry) for path, file in self.read for entry in getattr(file, section) or () if entry.name == name),
+            None,
+        )
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The names of all contexts."""
+        return tuple(dict.fromkeys(entry.name for _, file in self.read for entry in file.contexts or ()))
+
+    @property
+    def _choices(self) -> str:
+        names = self.contexts
+        if not names:
+            return f"It has no context at all. {_CHOOSE}"
+        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        return f"Name one with --context: {shown}."
 
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    cluster, _server = _cluster_of(read, name, chosen, origin)
-    program = _check_user(read, name, chosen, origin)
-    return Login(tuple(path for path, _ in read), name, chosen.user or "", program, cluster.proxy_url or "")
+    files = _read_all(kubeconfig, environ)
+    name, chosen = files.choose(context)
+    cluster, _server = files.cluster(name, chosen)
+    program = files.program(name, chosen)
+    return Login(tuple(path for path, _ in files.read), name, chosen.user or "", program, cluster.proxy_url or "")
 
 
 def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -124,20 +179,14 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
     if kubeconfig is None and context is None and in_cluster(environ):
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    read, origin, name, chosen = _chosen(kubeconfig, context, environ)
-    _cluster, server = _cluster_of(read, name, chosen, origin)
-    return name, without_userinfo(server).rstrip("/")
+    files = _read_all(kubeconfig, environ)
+    name, chosen = files.choose(context)
+    return name, without_userinfo(files.cluster(name, chosen)[1]).rstrip("/")
 
 
-def _chosen(
-    kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]
-) -> tuple[_Read, str, str, Context]:
-    """Return the files as they were read, their names for messages, and the context that is meant, by its name."""
-    files = _files(kubeconfig, environ)
-    read = [(path, _read(path)) for path in files]
-    origin = ", ".join(str(path) for path in files)
-    name = context or _current(read, origin)
-    return read, origin, name, _context(read, name, origin)
+def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
+    return _read_all(kubeconfig, environ).contexts
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -147,13 +196,11 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
 
 
-def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
-    read = (_read(path) for path in _files(kubeconfig, environ))
-    return tuple(dict.fromkeys(context.name for file in read for context in file.contexts or ()))
+def _read_all(kubeconfig: Path | None, environ: Mapping[str, str]) -> _Files:
+    return _Files(tuple((path, _read(path)) for path in _paths(kubeconfig, environ)))
 
 
-def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+def _paths(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     if kubeconfig is not None:
         return (_existing(kubeconfig.expanduser()),)
     listed = tuple(Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part)
@@ -201,73 +248,7 @@ def _place(error: Exception) -> str:
     return type(error).__name__ if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
 
 
-def _current(read: _Read, origin: str) -> str:
-    name = next((file.current_context for _, file in read if file.current_context), None)
-    if name is None:
-        raise KubeconfigError(f"{origin} has no current context", hint=_choices(read))
-    return name
-
-
-def _choices(read: _Read) -> str:
-    names = list(dict.fromkeys(entry.name for _, file in read for entry in file.contexts or ()))
-    if not names:
-        return f"It has no context at all. {_CHOOSE}"
-    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-    return f"Name one with --context: {shown}."
-
-
-def _context(read: _Read, name: str, origin: str) -> Context:
-    match = _named(((path, file.contexts) for path, file in read), name)
-    if match is None:
-        raise KubeconfigError(f"{origin} has no context {name!r}", hint=_choices(read))
-    return match[1].context or Context()
-
-
-def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> tuple[Path, E] | None:
-    """Return the first entry of that name, and the file it stands in."""
-    return next(((path, entry) for path, section in entries for entry in section or () if entry.name == name), None)
-
-
-def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Cluster, str]:
-    """Return the context's cluster, and its address."""
-    if not chosen.cluster:
-        raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
-    match = _named(((path, file.clusters) for path, file in read), chosen.cluster)
-    if match is None:
-        raise KubeconfigError(
-            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not define",
-            hint=_choices(read),
-        )
-    path, cluster = match[0], match[1].cluster or Cluster()
-    if cluster.server and not cluster.server.startswith(("https://", "http://")):
-        raise KubeconfigError(
-            f"cluster {chosen.cluster!r} of {path} has the server address {without_userinfo(cluster.server)!r}, "
-            "which is not a URL",
-            hint="Write it with https:// before it.",
-        )
-    if not cluster.server:
-        raise KubeconfigError(
-            f"cluster {chosen.cluster!r} of {path} has no server address",
-            hint="Add `server: https://…` to it, or choose another context.",
-        )
-    return cluster, cluster.server
-
-
-def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
-    """Check the context's user, if it names one; the program it runs, or an empty string."""
-    if not chosen.user:
-        return ""
-    match = _named(((path, file.users) for path, file in read), chosen.user)
-    if match is None:
-        raise KubeconfigError(
-            f"context {context!r} names user {chosen.user!r}, which {origin} does not define",
-            hint=_choices(read),
-        )
-    path, user = match[0], match[1].user or User()
-    return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
-
-
-def _check_program(kubeconfig: Path, program: Program) -> str:
+def _checked_program(kubeconfig: Path, program: Program) -> str:
     beside = kubeconfig.parent / program.command
     if shutil.which(program.command) is None and not ("/" in program.command and os.access(beside, os.X_OK)):
         raise KubeconfigError(

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import ssl
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -210,22 +209,10 @@ def _translated(origin: str) -> Iterator[None]:
         message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
         raise KubeconfigError(message, hint="pipx inject node-rollout PySocks, or: pip install PySocks") from error
     except Exception as error:
-        if isinstance(error, OSError) and _is_of_a_temporary_file(error):
-            raise KubeconfigError(
-                f"{origin} cannot be used: its certificates cannot be written to {tempfile.gettempdir()}: "
-                f"{error.strerror}",
-                hint="Check room and rights there, or set TMPDIR to another folder.",
-            ) from error
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
             hint=_PROXY_HINT if origin == _OF_ENVIRONMENT else "Check it with: kubectl config view",
         ) from error
-
-
-def _is_of_a_temporary_file(error: OSError) -> bool:
-    """Tell whether the loader failed to write a certificate of the kubeconfig; a write that fails has no name."""
-    is_missing = isinstance(error, FileNotFoundError)  # one that the kubeconfig names
-    return error.filename is None or (not is_missing and str(error.filename).startswith(tempfile.gettempdir()))
 
 
 class _Listener(logging.Handler):

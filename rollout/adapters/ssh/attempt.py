@@ -4,7 +4,6 @@ import shlex
 import socket
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import paramiko
 
@@ -19,18 +18,6 @@ _AGREEING = "agreeing on keys"
 # What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a jump host.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
-
-
-class HostKeyJudge(Protocol):
-    """Who decides about the key that a host shows."""
-
-    def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Types of key and certificate to ask the host for first."""
-        ...
-
-    def verify(self, host: Host, shown: Shown) -> None:
-        """Accept the key or raise `HostKeyError`."""
-        ...
 
 
 class Attempt:
@@ -53,15 +40,15 @@ class Attempt:
         """Until the deadline; below 0 after it."""
         return self._deadline - time.monotonic()
 
-    def connect(self, *, many_keys: bool) -> None:
+    def connect(self) -> None:
         """Connect, for the first time or again."""
         self._doing, self._connection = "connecting", None
-        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
+        self._connection = Connection(self.host, deadline=self._deadline)
         self._doing = _AGREEING
 
-    def check_host_key(self, known_hosts: HostKeyJudge) -> None:
-        """Have the host prove a key, and decide upon it before anything of ours is sent."""
-        known_hosts.verify(self.host, self._open.handshake(known_hosts.algorithms(self.host)))
+    def handshake(self, algorithms: tuple[str, ...]) -> Shown:
+        """Have the host prove a key, of these types first; it is to be decided upon before anything of ours is sent."""
+        return self._open.handshake(algorithms)
 
     @property
     def was_turned_away(self) -> bool:

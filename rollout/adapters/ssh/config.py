@@ -10,11 +10,10 @@ import os
 import pwd
 import re
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rollout.adapters.ssh.config_client import (
@@ -65,7 +64,7 @@ _NO_CLIENT = "Install it (openssh-client), or go without: --ssh-config none."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 # As `valid_ruser` of OpenSSH's ssh.c, which its older versions lack: a user is a word of local commands, too.
-_TOKEN = re.compile(r"%(.?)|\$\{(\w+)\}")
+_TOKEN = re.compile(r"%(.?)")
 _USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
 
 
@@ -84,10 +83,11 @@ def with_ssh_config(
     }
     if files is None:
         return unconfigured
-    if obstacle := _obstacle():
+    obstacle, way_out = _obstacle()
+    if obstacle:
         if files.is_named:
-            raise InputError(f"--ssh-config {path} needs OpenSSH's client: {obstacle.what}", hint=obstacle.hint)
-        announce(f"{files} does not count: {obstacle.what}")
+            raise InputError(f"--ssh-config {path} needs OpenSSH's client: {obstacle}", hint=way_out)
+        announce(f"{files} does not count: {obstacle}")
         return unconfigured
     asked = {name: host for name, host in hosts.items() if host.address}
     for host in asked.values():
@@ -98,25 +98,16 @@ def with_ssh_config(
         return {**unconfigured, **_configured(asked, client, files)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Obstacle:
-    """Why OpenSSH's client cannot be asked here, and what to do."""
-
-    what: str
-    hint: str
-
-
-def _obstacle() -> _Obstacle | None:
+def _obstacle() -> tuple[str, str]:
+    """Why OpenSSH's client cannot be asked here, and what to do; empty where it can."""
     if shutil.which(CLIENT) is None:
-        return _Obstacle("OpenSSH's client (ssh) is not installed", _NO_CLIENT)
+        return "OpenSSH's client (ssh) is not installed", _NO_CLIENT
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
         # as pods on clusters that give each namespace a uid of its own; the client refuses all work then
-        return _Obstacle(
-            f"OpenSSH's client works for users that have a name, and uid {os.getuid()} has none", _NAMELESS
-        )
-    return None
+        return f"OpenSSH's client works for users that have a name, and uid {os.getuid()} has none", _NAMELESS
+    return "", ""
 
 
 def _check_words(host: Host) -> None:
@@ -175,7 +166,7 @@ def _reached(host: Host, question: Question, settings: Settings, files: ConfigFi
         known_as=_value(settings, "hostkeyalias").lower(),
         connect_timeout=None if timeout == _NONE else int(timeout) or None,
     )
-    tokens = _tokens(reached, question.name, _value(settings, "proxyjump"))
+    tokens = _tokens(reached, question.name)
     return replace(
         reached,
         known_hosts=_known_hosts(settings, tokens),
@@ -194,18 +185,12 @@ def _check(host: Host, settings: Settings, files: ConfigFiles) -> None:
         raise InputError(f"{files} sets {refused} for {host.name}, which is not supported", hint=_WAY_OUT)
 
 
-def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
+def _tokens(host: Host, asked: str) -> Mapping[str, str]:
     """Return what stands for `%h` and the like."""
-    name = socket.gethostname()
     return {
         "%": "%",
         "d": str(Path.home()),
         "h": host.address,
-        "i": str(os.getuid()),
-        "j": jump,
-        "k": host.known_as or asked,
-        "L": name.partition(".")[0],
-        "l": name,
         "n": asked,
         "p": str(host.port),
         "r": host.user,
@@ -225,24 +210,20 @@ def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles 
     return HostKeyFiles(own, system)
 
 
-def _expanded(text: str, tokens: Mapping[str, str], *, environment: bool = True) -> str:
-    """Return the text with `%h` and the like, and `${VARIABLE}`; `InputError` where one of them stands for nothing."""
+def _expanded(text: str, tokens: Mapping[str, str]) -> str:
+    """Return the text with `%h` and the like; `InputError` where one of them stands for nothing."""
 
     def value(match: re.Match[str]) -> str:
-        if match[2] is None:
-            if match[1] not in tokens:
-                raise InputError(f"{match[0]} in {text!a} is not supported")
-            return tokens[match[1]]
-        if not environment:
-            return match[0]
-        if match[2] not in os.environ:
-            raise InputError(f"${{{match[2]}}} is not set")
-        return os.environ[match[2]]
+        if match[1] not in tokens:
+            raise InputError(f"{match[0]} in {text!a} is not supported", hint=_WAY_OUT)
+        return tokens[match[1]]
 
     return _TOKEN.sub(value, text)
 
 
 def _file(text: str, tokens: Mapping[str, str]) -> str:
+    if "${" in text:
+        raise InputError(f"the variable in {text!a} is not supported", hint=_WAY_OUT)
     return str(Path(_expanded(text, tokens)).expanduser())
 
 
@@ -265,7 +246,7 @@ def _agent(value: str, tokens: Mapping[str, str]) -> str | None:
         return None
     if value == _NONE:
         return ""
-    return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else _expanded(value, tokens)
+    return os.environ.get(value[1:], "") if re.fullmatch(r"\$\w+", value) else _file(value, tokens)
 
 
 def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[str, str]) -> tuple[str, ...]:
@@ -277,7 +258,7 @@ def _proxy(host: Host, settings: Settings, files: ConfigFiles, tokens: Mapping[s
         if not _SAFE.fullmatch(word):
             raise InputError(f"{word!a} may not be part of the command that it is reached by")
     # What else begins with a $ is the shell's.
-    way = _expanded(command if jump == _NONE else jump, tokens, environment=False)
+    way = _expanded(command if jump == _NONE else jump, tokens)
     if jump == _NONE:
         return ("/bin/sh", "-c", f"exec {way}")
     *through, last = (hop.strip() for hop in way.split(","))

@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 
 import paramiko
 from paramiko.auth_handler import AuthOnlyHandler
+from paramiko.common import cMSG_SERVICE_REQUEST
 from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
 from rollout.adapters.ssh.known_hosts import Shown
 from rollout.adapters.ssh.known_hosts_file import HostKey, read_certificate
-from rollout.adapters.ssh.sockets import Relay, connect, through
+from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
 from rollout.errors import SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
@@ -74,31 +75,52 @@ class _PromptHandler(AuthOnlyHandler):
         return super().send_auth_request(username, method, finish_message)
 
 
-class _ManyKeysTransport(ServiceRequestingTransport):
-    """For more than one login attempt a connection: the plain transport asks for the login service each time.
+class _LoginTransport(ServiceRequestingTransport):
+    """Asks for the login service once a connection, however many keys are tried, and hears the answer at once.
 
-    Servers other than OpenSSH's hang up at the second request. The parent waits for the first one's answer
-    without end, so the end of the thread has to count as one.
+    The plain transport asks for it with each key, at which servers other than OpenSSH's hang up, and does not survive
+    an agent that declines to sign. The parent looks for the answer every 0.1 s, also when the thread has ended.
     """
 
-    _service_userauth_accepted: bool
+    def __init__(self, stream: DeadlineSocket) -> None:
+        self._is_answered = threading.Event()
+        super().__init__(stream, packetizer_class=_TimerlessPacketizer)
 
     @override
     def get_auth_handler(self) -> AuthOnlyHandler:
         return _PromptHandler(self)
 
     @override
+    def ensure_session(self) -> None:
+        if self.auth_handler is None:
+            request = paramiko.Message()
+            request.add_byte(cMSG_SERVICE_REQUEST)
+            request.add_string("ssh-userauth")
+            self._send_message(request)  # type: ignore[attr-defined]
+            self._is_answered.wait()
+            self.auth_handler = self.get_auth_handler()
+
+    @property
+    def _service_userauth_accepted(self) -> bool:
+        return self._is_answered.is_set()
+
+    @_service_userauth_accepted.setter
+    def _service_userauth_accepted(self, is_accepted: bool) -> None:
+        if is_accepted:
+            self._is_answered.set()
+
+    @override
     def run(self) -> None:
         try:
             super().run()
         finally:
-            self._service_userauth_accepted = True
+            self._is_answered.set()
 
 
 class Connection:
     """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
 
-    def __init__(self, host: Host, *, deadline: float, many_keys: bool) -> None:
+    def __init__(self, host: Host, *, deadline: float) -> None:
         self._relay: Relay | None = None
         self._had_session = False
         if host.proxy:
@@ -107,8 +129,7 @@ class Connection:
             self._socket = connect(host.address, host.port, deadline, _HANDSHAKE_ALLOWANCE)
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-        kind = _ManyKeysTransport if many_keys else paramiko.Transport
-        self._transport = kind(self._socket, packetizer_class=_TimerlessPacketizer)
+        self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> Shown:

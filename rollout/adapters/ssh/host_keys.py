@@ -8,7 +8,7 @@ import base64
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.side_by_side import side_by_side
 from rollout.model.host import Host, HostKeyFiles
-from rollout.ports import CommandResult
 
 # In bytes: a million lines are no file of hosts any more.
 _MOST = 16 << 20
@@ -31,7 +30,7 @@ _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 Fingerprints = Mapping[str, frozenset[str]]
 
 
-class Standing(StrEnum):
+class KeyState(StrEnum):
     """How a host's key stands to the file."""
 
     KNOWN = "known"
@@ -50,7 +49,7 @@ class ScannedHost:
 
     node: str
     host: Host
-    standing: Standing
+    standing: KeyState
     key: HostKey | None = None
     confirmed_by: str = ""
     before: tuple[HostKey, ...] = ()
@@ -59,7 +58,7 @@ class ScannedHost:
     @property
     def is_taken(self) -> bool:
         """Whether it is written without anybody's word: it is new or changed, and confirmed."""
-        return self.standing in (Standing.NEW, Standing.CHANGED) and bool(self.confirmed_by)
+        return self.standing in (KeyState.NEW, KeyState.CHANGED) and bool(self.confirmed_by)
 
 
 def scan(
@@ -67,64 +66,41 @@ def scan(
 ) -> tuple[ScannedHost, ...]:
     """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
     known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
-    shown: dict[Host, Shown] = {}
-
-    def ask(host: Host) -> CommandResult:
-        shown[host] = _shown(host, known, timeout)
-        return CommandResult(0, "", "")
-
-    answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
+    answers = dict(side_by_side(hosts, lambda host: _shown(host, known, timeout), concurrency=concurrency))
     return tuple(
-        _judged(node, host, (answers[node], shown.get(host)), known, fingerprints) for node, host in hosts.items()
+        _judged(
+            ScannedHost(node, host, KeyState.UNREACHABLE, before=known.keys(host)), answers[node], known, fingerprints
+        )
+        for node, host in hosts.items()
     )
 
 
-class _Recorder:
-    """Takes whatever key is shown, and asks first for what the file can decide on."""
-
-    def __init__(self, known: KnownHosts) -> None:
-        self.algorithms = known.algorithms
-        self.shown: Shown | None = None
-
-    def verify(self, host: Host, shown: Shown) -> None:
-        del host
-        self.shown = shown
-
-
 def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
-    started, recorder = time.monotonic(), _Recorder(known)
+    """Return what the host shows, asked first for what the file can decide on."""
+    started = time.monotonic()
     attempt = Attempt(host, started + timeout)
     try:
-        attempt.connect(many_keys=False)
-        attempt.check_host_key(recorder)
+        attempt.connect()
+        return attempt.handshake(known.algorithms(host))
     except (OSError, EOFError, paramiko.SSHException) as error:
         attempt.close()
         raise attempt.failure(error, started) from error
     finally:
         attempt.close()
-    if recorder.shown is None:
-        raise AssertionError("a handshake that ends well shows a key")
-    return recorder.shown
 
 
 def _judged(
-    node: str,
-    host: Host,
-    heard: tuple[CommandResult | SshError, Shown | None],
-    known: KnownHosts,
-    fingerprints: Fingerprints,
+    scanned: ScannedHost, shown: Shown | SshError, known: KnownHosts, fingerprints: Fingerprints
 ) -> ScannedHost:
-    (answer, shown), before = heard, known.keys(host)
-    if isinstance(answer, SshError) or shown is None:
-        error = answer.message if isinstance(answer, SshError) else ""
-        return ScannedHost(node, host, Standing.UNREACHABLE, before=before, error=error)
+    if isinstance(shown, SshError):
+        return replace(scanned, error=shown.message)
     if known.is_revoked(shown):
-        return ScannedHost(node, host, Standing.REVOKED, shown.key, before=before)
-    is_known = shown.key in before or known.is_certified(host, shown)
-    standing = Standing.KNOWN if is_known else Standing.CHANGED if before else Standing.NEW
-    listed = fingerprints.get(node, frozenset()) | fingerprints.get("", frozenset())
+        return replace(scanned, standing=KeyState.REVOKED, key=shown.key)
+    is_known = shown.key in scanned.before or known.is_certified(scanned.host, shown)
+    standing = KeyState.KNOWN if is_known else KeyState.CHANGED if scanned.before else KeyState.NEW
+    listed = fingerprints.get(scanned.node, frozenset()) | fingerprints.get("", frozenset())
     confirmed_by = "fingerprint" if shown.key.fingerprint in listed else ""
-    return ScannedHost(node, host, standing, shown.key, confirmed_by, before)
+    return replace(scanned, standing=standing, key=shown.key, confirmed_by=confirmed_by)
 
 
 def read_whole(file: Path | None) -> str:
@@ -143,7 +119,7 @@ def written(before: str, taken: Sequence[ScannedHost]) -> str:
     """Write the taken keys in: in place of a host's other ones, or at the end."""
     lines = before.splitlines()
     for entry in taken:
-        if entry.standing is Standing.CHANGED:
+        if entry.standing is KeyState.CHANGED:
             lines = [line for line in (_without(line, entry) for line in lines) if line is not None]
     lines += [
         f"{name_on_file(entry.host)} {entry.key.type} {base64.b64encode(entry.key.blob).decode()}"

@@ -6,11 +6,10 @@ that other processes have fetched pass here, too.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from rollout.errors import SshError
-from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates import CHECK_COMMAND
@@ -22,7 +21,6 @@ _LOG = logging.getLogger("rollout.ssh")
 _NAMES: Mapping[str, str] = {
     BOOT_COMMAND: "boot id",
     REBOOT_COMMAND: "reboot",
-    DOCTOR_COMMAND: "doctor",
     CHECK_COMMAND: "check for an update",
 }
 _OWN = "the operator's reboot command"
@@ -44,26 +42,16 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the other does."""
-        begun = time.monotonic()
-        try:
-            result = self.shell.run(host, command, timeout=timeout)
-        except SshError as error:
-            _tell(host, _name(command), error, begun)
-            raise
-        _tell(host, _name(command), result, begun)
+        with _timed(host, _name(command)) as answers:
+            answers.append(result := self.shell.run(host, command, timeout=timeout))
         return result
 
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         """As the other does."""
-        begun, name = time.monotonic(), f"{_name(question)}, then {_name(command)}"
-        try:
-            result = self.shell.run_if(host, question, agreed, command, timeout=timeout)
-        except SshError as error:
-            _tell(host, name, error, begun)
-            raise
-        _tell(host, name, result, begun)
+        with _timed(host, f"{_name(question)}, then {_name(command)}") as answers:
+            answers.append(result := self.shell.run_if(host, question, agreed, command, timeout=timeout))
         return result
 
     def run_on_all(
@@ -88,6 +76,18 @@ class LoggedShell:
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
         """As the other does."""
         return self.shell.attending(hosts)
+
+
+@contextmanager
+def _timed(host: Host, name: str) -> Iterator[list[Answer | None]]:
+    """Tell of the answer that is put into the list, or of the failure."""
+    begun, answers = time.monotonic(), list[Answer | None]()
+    try:
+        yield answers
+    except SshError as error:
+        _tell(host, name, error, begun)
+        raise
+    _tell(host, name, answers[0], begun)
 
 
 def _name(command: str) -> str:

@@ -16,10 +16,9 @@ from typing import TypeVar
 import paramiko
 
 from rollout.adapters.ssh.attempt import Attempt
-from rollout.adapters.ssh.key_sources import HeldKey
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
-from rollout.adapters.ssh.workers import ShellSettings, in_processes, workers_for
+from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.side_by_side import side_by_side
 from rollout.model.host import Host, HostKeyFiles, Identities
@@ -63,17 +62,6 @@ class ParamikoShell:
         self._output_limit = output_limit
         if self._key_file is not None:
             self._check_key(self._key_file)
-
-    @classmethod
-    def from_settings(cls, settings: ShellSettings) -> "ParamikoShell":
-        """One that does as another would, without asking anybody."""
-        return cls(
-            known_hosts=Path(settings.known_hosts) if settings.known_hosts is not None else None,
-            key_file=Path(settings.key_file) if settings.key_file is not None else None,
-            passphrases=settings.passphrases,
-            connect_timeout=settings.connect_timeout,
-            output_limit=settings.output_limit,
-        )
 
     def unlock(self, hosts: Iterable[Host]) -> None:
         """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
@@ -123,7 +111,7 @@ class ParamikoShell:
         if workers == 1:
             return here(hosts)
         return in_processes(
-            self._settings,
+            self._in_worker(),
             hosts,
             command,
             timeout=timeout,
@@ -132,11 +120,12 @@ class ParamikoShell:
             ask_here=here,
         )
 
-    @property
-    def _settings(self) -> ShellSettings:
-        return ShellSettings(
-            known_hosts=str(self._known_hosts_file) if self._known_hosts_file is not None else None,
-            key_file=self._key_file,
+    def _in_worker(self) -> Callable[[], "ParamikoShell"]:
+        """What makes one in another process that does as this one, without asking anybody."""
+        return partial(
+            ParamikoShell,
+            known_hosts=self._known_hosts_file,
+            key_file=Path(self._key_file) if self._key_file is not None else None,
             passphrases=self._keys.passphrases,
             connect_timeout=self._connect_timeout,
             output_limit=self._output_limit,
@@ -161,8 +150,7 @@ class ParamikoShell:
         soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
         attempt = Attempt(host, soon)
         try:
-            # An agent may decline to sign, which the transport for one attempt does not survive.
-            self._reach(attempt, many_keys=len(keys) > 1 or any(isinstance(key, HeldKey) for key in keys))
+            self._reach(attempt)
             attempt.log_in(keys)
             return talk(attempt, deadline)
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -171,21 +159,22 @@ class ParamikoShell:
         finally:
             attempt.close()
 
-    def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
+    def _reach(self, attempt: Attempt) -> None:
         """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
         known_hosts = self._known_hosts_of(attempt.host)
-        for pause in _TURNED_AWAY:
+        for pause in (*_TURNED_AWAY, None):
             try:
-                attempt.connect(many_keys=many_keys)
-                return attempt.check_host_key(known_hosts)
+                attempt.connect()
+                shown = attempt.handshake(known_hosts.algorithms(attempt.host))
+                known_hosts.verify(attempt.host, shown)
             except (OSError, EOFError, paramiko.SSHException):
                 attempt.close()
-                if not attempt.was_turned_away or attempt.seconds_left <= pause:
+                if pause is None or not attempt.was_turned_away or attempt.seconds_left <= pause:
                     raise
                 # Not all of those that were turned away at the same moment.
-                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody is to guess nothing
-        attempt.connect(many_keys=many_keys)
-        return attempt.check_host_key(known_hosts)
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
+            else:
+                return
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """Return the file named by flag before those of the host's configuration, as everywhere."""

@@ -20,6 +20,7 @@ from typing import IO
 from rollout.adapters.secrets import child_environment
 from rollout.gather.hosts.side_by_side import Answer, side_by_side
 from rollout.model.host import Host
+from rollout.ports import HostShell
 
 _LOG = logging.getLogger("rollout.ssh")
 # Below this, a process takes longer to begin than the hosts to answer.
@@ -33,21 +34,10 @@ AskHere = Callable[[Asked], Generator[tuple[str, Answer]]]
 
 
 @dataclass(frozen=True, slots=True)
-class ShellSettings:
-    """How a worker logs in. It asks nobody, and records no key."""
-
-    known_hosts: str | None
-    key_file: str | None
-    passphrases: tuple[str, ...]
-    connect_timeout: float
-    output_limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
-    """What one process is to do."""
+    """What one process is to do. `shell` makes what it asks by, which asks nobody, and records no key."""
 
-    settings: ShellSettings
+    shell: Callable[[], HostShell]
     hosts: dict[str, Host]
     command: str
     timeout: float
@@ -65,7 +55,7 @@ def _cores() -> int:
 
 
 def in_processes(
-    settings: ShellSettings,
+    shell: Callable[[], HostShell],
     hosts: Asked,
     command: str,
     *,
@@ -82,7 +72,7 @@ def in_processes(
     at_once = -(-concurrency // workers)
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
-    tasks = [pickle.dumps(Task(settings, share, command, timeout, at_once)) for share in shares]
+    tasks = [pickle.dumps(Task(shell, share, command, timeout, at_once)) for share in shares]
     begun = [_Worker(task, answers) for task in tasks]
     missing = dict(hosts)
     _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
@@ -157,11 +147,9 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def work() -> None:
     """Do one task, as the program of a worker; ends the process."""
-    from rollout.adapters.ssh.shell import ParamikoShell  # noqa: PLC0415 - which begins workers
-
     task: Task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
     threading.Thread(target=_end_with_input, daemon=True).start()
-    ask = partial(ParamikoShell.from_settings(task.settings).run, command=task.command, timeout=task.timeout)
+    ask = partial(task.shell().run, command=task.command, timeout=task.timeout)
     for answer in side_by_side(task.hosts, ask, concurrency=task.concurrency):
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()

@@ -1,19 +1,28 @@
 """`rollout apply`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
-from rollout.cli.options.shared import YesOption
+from rollout.cli.options import YesOption
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, refuse_another_address, refuse_missing_commands
-from rollout.cli.settings.schema import Allow, Metrics
+from rollout.cli.settings.rules import (
+    PLANNED,
+    policy_of,
+    refuse_another_address,
+    refuse_missing_commands,
+    selection_of,
+)
+from rollout.cli.settings.unattended import Metrics
+from rollout.model.policy import Policy
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run
-    from rollout.model.policy import Policy
+    from rollout.cli.stages.session import Run
 
 FileArgument = Annotated[
     Path | None,
@@ -36,51 +45,48 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
-    from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, metrics, plan, refusals
+    from rollout.cli.stages import execute, plan, refusals
     from rollout.cli.stages.lock import refuse_beside_living
+    from rollout.cli.stages.metrics import metered
+    from rollout.cli.stages.session import connect
 
-    as_json, namespace = settings.output.as_json, settings.lock.namespace
-    consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=as_json)
-    intent = plan.load_intent(file, settings)
-    if file is not None:
-        _refuse_rules_beside_plan(settings, intent.policy)
-    gates = wiring.gates(settings, intent.policy.gates.alerts)
-    connections = gather.connect(settings, intent.selection)
+    consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=settings.output.as_json)
+    selection, policy = selection_of(settings), policy_of(settings)
+    saved = plan.load_saved(file, policy) if file else None
+    if saved:
+        selection, policy = saved.plan.selection, saved.plan.policy
+        _refuse_rules_beside_plan(settings, policy)
+    gates = wiring.gates(settings, policy.gates.alerts)
+    session = replace(connect(settings, selection, policy), saved=saved, gates=gates)
     measured = Metrics() if dry_run else settings.metrics
-    metering = metrics.metered(measured, settings.cluster.name, connections.api.server)
-    with metering as meter, meter.measured_pass(connections.api, namespace):
-        watch = refuse_beside_living(connections.api, namespace)
-        gathered = plan.gathered_by(connections, intent, settings)
+    metering = metered(measured, settings.cluster.name, session.api.server)
+    with metering as meter, meter.measured_pass(session.api, session.namespace):
+        watch = refuse_beside_living(session.api, session.namespace)
+        session = replace(session, watch=watch, observers=meter.observers)
+        gathered = plan.gather_for_run(session)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        conditions = execute.RunSettings(settings, gates, meter.observers, watch=watch)
-        run = plan.planned_run(intent, gathered, conditions, quiet=as_json)
-        if settings.nodes.require_all:
-            refusals.refuse_excluded(run.plan, from_file=file is not None)
-        refusals.refuse_blocked(run.plan, only_rivals=Allow.BLOCKED in settings.nodes.allow)
+        run = plan.planned_run(session, gathered)
+        refusals.refuse_unfit(session, run.plan)
         if dry_run:
             raise typer.Exit(execute.rehearse(run))
         plan.warn_of_held(run.plan)
-        if not (yes or file):
-            _ask(run, settings)
+        if not (yes or saved):
+            _ask(run)
         raise typer.Exit(execute.execute(run))
 
 
-def _ask(run: "Run", settings: Given) -> None:
+def _ask(run: "Run") -> None:
     """Whether what was shown may be done; nothing where that is nothing."""
-    from rollout.cli import consent, wiring
-    from rollout.cli.stages import plan
-    from rollout.model.text import counted
+    from rollout.cli.stages.plan import despite_hold
 
     if run.plan.waves:
-        where = consent.place(run.plan.cluster.server, wiring.context_of(settings.cluster))
-        despite = plan.despite_hold(run.plan)
-        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
+        nodes = counted(run.plan.summary.nodes, "node")
+        consent.ask(f"Reboot {nodes} of {run.session.place}{despite_hold(run.plan)}")
     elif run.deferred:
         consent.ask("Mark the node under this process for the next run")
 
 
-def _refuse_rules_beside_plan(settings: Given, policy: "Policy") -> None:
+def _refuse_rules_beside_plan(settings: Given, policy: Policy) -> None:
     """`UsageError` for a rule typed beside a saved plan, which has its rules in it."""
     refuse_missing_commands(settings, policy)
     refuse_another_address(settings, policy)

@@ -10,13 +10,15 @@ from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import selection_of
 from rollout.cli.settings.values import some_time
+from rollout.cli.terminal import error_console
 from rollout.errors import ExitCode
+from rollout.model.plan import FORMAT_VERSION
 from rollout.model.quantity import Duration
+from rollout.model.text import counted, printable, shortened
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Targets
+    from rollout.cli.stages.session import Session, Targets
     from rollout.gather.updates import CheckResult
-    from rollout.ports import HostExecutor
 
 _MOST_NAMES = 5
 
@@ -41,44 +43,35 @@ def check_update(settings: Given, wait: WaitOption = False, timeout: TimeoutOpti
       rollout check-update -l pool=web
       rollout check-update --wait && rollout plan
     """
-    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show_bytes, show_lines
+    from rollout.cli.stages.gather import ask_hosts, read_nodes
+    from rollout.cli.stages.session import connect
 
-    selection = selection_of(settings)
-    connections = connect(settings, selection)
-    targets = ask_hosts(read_nodes(connections), connections, selection, settings.ssh)
-    results = _results(targets, connections.shell, settings, timeout, wait=wait)
-    if settings.output.as_json:
-        show_bytes(_document(results))
-    else:
-        show_lines(_text(results))
+    session = connect(settings, selection_of(settings))
+    results = _results(session, ask_hosts(session, read_nodes(session)), timeout, wait=wait)
+    settings.output.show(_document(results), lambda: _text(results), is_prose=True)
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 
 
-def _results(
-    targets: "Targets", shell: "HostExecutor", settings: Given, timeout: Duration, *, wait: bool
-) -> "list[CheckResult]":
-    """The ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
-    from rollout.cli.terminal import error_console
+def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait: bool) -> "list[CheckResult]":
+    """Return the ends of all hosts, in the order of their names; on a terminal a bar meanwhile."""
     from rollout.gather.updates import Patience, check_hosts
     from rollout.planning.eligibility.candidates import excluded_by_name
     from rollout.report.console import asking_progress
 
-    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection_of(settings)))
-    ssh = settings.ssh
+    chosen = tuple(name for name in targets.selected if not excluded_by_name(name, session.selection))
+    ssh = session.settings.ssh
     patience = Patience(wiring.system_clock(), timeout, ssh.probe_timeout, ssh.probe_concurrency)
-    results: list[CheckResult] = []
+    results: dict[str, CheckResult] = {}
     with asking_progress(error_console(), len(chosen), "following hosts" if wait else "asking hosts") as advance:
-        for result in check_hosts(chosen, targets.observations, shell, patience, wait=wait):
+        for result in check_hosts(chosen, targets.observations, session.shell, patience, wait=wait):
             advance(result.node, result)
-            results.append(result)
-    return sorted(results, key=lambda result: chosen.index(result.node))
+            results[result.node] = result
+    return [results[name] for name in chosen]
 
 
 def _document(results: "list[CheckResult]") -> bytes:
     from rollout.model.json_text import json_line
-    from rollout.model.plan import FORMAT_VERSION
     from rollout.report.document_types import CheckedHost, CheckReport
 
     hosts = [
@@ -95,9 +88,8 @@ def _document(results: "list[CheckResult]") -> bytes:
 
 
 def _text(results: "list[CheckResult]") -> str:
-    """The whole in a sentence, and a line for the hosts of which the same is to be said."""
+    """Return the whole in a sentence, and a line for the hosts of which the same is to be said."""
     from rollout.gather.updates import CheckOutcome
-    from rollout.model.text import counted, printable, shortened
 
     alike: dict[tuple[str, str, str], list[str]] = {}
     for result in sorted(results, key=lambda result: list(CheckOutcome).index(result.outcome)):

@@ -1,12 +1,12 @@
 """`rollout completion`."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, assert_never
 
 import typer
 
-from rollout.errors import UsageError
+from rollout.cli.failures import PROGRAM
+from rollout.cli.terminal import show
 
 
 class Shell(StrEnum):
@@ -89,16 +89,12 @@ def completion(shell: ShellArgument) -> None:
       source <(rollout completion zsh)       in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
-    from rollout.cli.terminal import show
-
     show(script_of(shell))
 
 
 def script_of(shell: Shell) -> str:
-    """The script of a shell."""
+    """Return the script of a shell."""
     from typer import completion as typers
-
-    from rollout.cli.failures import PROGRAM
 
     match shell:
         case Shell.BASH:
@@ -112,36 +108,3 @@ def script_of(shell: Shell) -> str:
             return script
         case _:
             assert_never(shell)
-
-
-def detected_shell() -> Shell:
-    """The shell that the program was started from; `UsageError` where that is none of these."""
-    from typer import completion as typers
-
-    name = typers._get_shell_name()  # type: ignore[attr-defined] # noqa: SLF001 - typer has no other way to ask
-    if name not in set(Shell):
-        raise UsageError(
-            f"{name or 'the shell'} is not one that can be completed in",
-            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
-        )
-    return Shell(name)
-
-
-def install(shell: Shell) -> Path:
-    """Have the shell load its script, by its own files as typer changes them; where the script is."""
-    from typer import completion as typers
-
-    from rollout.cli.failures import PROGRAM
-
-    try:
-        _, path = typers.install(  # type: ignore[attr-defined]
-            shell=shell.value, prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE"
-        )
-        installed = Path(path)
-        installed.write_text(f"{script_of(shell)}\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {error.filename}: {error.strerror}",
-            hint="Print the script of bash, zsh or fish, and load it yourself: rollout completion bash",
-        ) from error
-    return installed

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
+from rollout.adapters.local_files import scratch_for
+from rollout.cli import wiring
+from rollout.cli.failures import PROGRAM, invoke
+from rollout.cli.options import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
+from rollout.model.policy import Policy
+from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +52,7 @@ def demo(
       rollout demo
       rollout demo --scenario never-returns
     """
-    from rollout.cli.failures import PROGRAM
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
-    from rollout.cli.terminal import show
+    from rollout.cli.simulated import own_path, scoreboard_text
 
     program = call.find_root().command
     planned, detecting = _own_flags(scenario)
@@ -72,7 +75,7 @@ def demo(
 
 
 def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The flags of the scenario's plan, with a limit that shows waves, and those of them by which hosts are asked."""
+    """Return the flags of the scenario's plan, with a limit that shows waves, and those by which hosts are asked."""
     from rollout.lab.scenario import flags_of, load_scenario
 
     flags = list(flags_of(load_scenario(scenario), "plan"))
@@ -84,8 +87,6 @@ def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
 def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
     from pathlib import Path
     from tempfile import TemporaryDirectory
-
-    from rollout.adapters.local_files import scratch_for
 
     with scratch_for("the demo"):
         # asyncssh finds out by a temporary file which libraries there are
@@ -106,13 +107,11 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
 
 
 def _write_earlier_run(lab: "Lab", speed: float) -> None:
-    """A journal by which plans are estimated: one node, as long as the lab's take at this speed."""
+    """Write a journal by which plans are estimated: one node, as long as the lab's take at this speed."""
     from datetime import timedelta
 
     from rollout.adapters.journal import SUFFIX, JournalFile
-    from rollout.cli import wiring
     from rollout.lab.api.resources import NAMESPACES
-    from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
     from rollout.report.lines import RunRecord, SummaryLine, record_of
 
     begun = wiring.system_clock().now() - timedelta(days=7)
@@ -140,9 +139,7 @@ def _state(lab: "Lab") -> "Path":
 
 
 def _timeouts(speed: float) -> Sequence[str]:
-    """The time-outs of a plan, as much shorter as the lab is faster."""
-    from rollout.model.policy import Policy
-
+    """Return the time-outs of a plan, as much shorter as the lab is faster."""
     rules = Policy()
     limits = {
         "--drain-timeout": rules.drain.timeout,
@@ -154,15 +151,13 @@ def _timeouts(speed: float) -> Sequence[str]:
 
 def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
     """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
-    from rollout.cli.invocation import invoke
-
     _heading(f"$ rollout {' '.join(words)}")
     with _no_settings_of_the_user(_state(lab)):
         return invoke(program, [*words, *further, *_flags(lab)])
 
 
 def _flags(lab: "Lab") -> Sequence[str]:
-    """What stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
+    """Return what stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
     hosts = ["--inventory", str(lab.inventory)] if lab.ssh_port is None else ["--ssh-port", str(lab.ssh_port)]
     keys = ["--ssh-key", str(lab.key), "--known-hosts", str(lab.known_hosts), "--ssh-config", "none"]
     return ["--kubeconfig", str(lab.kubeconfig), *hosts, *keys, "--config", os.devnull]
@@ -170,7 +165,10 @@ def _flags(lab: "Lab") -> Sequence[str]:
 
 @contextmanager
 def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
-    """A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own."""
+    """Hide the user's own settings.
+
+    A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own.
+    """
     hidden = {name: value for name, value in os.environ.items() if name.startswith(("ROLLOUT_", _STATE_HOME))}
     for name in hidden:
         del os.environ[name]
@@ -185,7 +183,5 @@ def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
 def _heading(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
-
-    from rollout.cli.terminal import is_forced
 
     Console(highlight=False, force_terminal=is_forced(sys.stdout)).print(Text(f"\n{text}\n", style="bold cyan"))

@@ -1,16 +1,33 @@
 """`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
 
+import time
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, LISTING, RULES, takes
-from rollout.cli.help import DefaultCommandGroup, SectionedCommand
+from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Reboot
+from rollout.cli.settings.schema import Cluster, Reboot
 from rollout.cli.settings.values import node_name, server_url
-from rollout.errors import UsageError
+from rollout.cli.terminal import say, show
+from rollout.errors import BlockedError, InputError, UsageError
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slots, is_fleetlock_run, is_group
+from rollout.model.text import printable
+from rollout.ports import ClusterApi
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_PAUSE = 0.5
+# A host that was granted a moment ago is given a minute to go down, which its server waits for.
+_LONGEST = 120.0
+_ALONE = 15.0
 
 fleetlock_app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -62,19 +79,15 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    from rollout.cli.stages import slots
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
     from rollout.report.fleetlock import slots_document, slots_text
 
     output = settings.output
-    seen = slots.look(settings.cluster, settings.lock.namespace)
-    if output.is_document:
-        show_bytes(output.document(json_document(slots_document(seen.slots, seen.nodes, seen.server))))
-    elif output.as_names:
-        show_names(slot.node for slot in seen.slots.held)
-    else:
-        show(slots_text(seen.slots, seen.nodes, seen.server, output.width))
+    seen = _look(settings.cluster, settings.lock.namespace)
+    output.show(
+        slots_document(seen.slots, seen.nodes, seen.server),
+        lambda: slots_text(seen.slots, seen.nodes, seen.server, output.width),
+        (slot.node for slot in seen.slots.held),
+    )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
@@ -91,21 +104,79 @@ def release(
     Examples:
       rollout fleetlock release worker-2
     """
-    from rollout.cli.stages import slots
-    from rollout.cli.terminal import show, show_bytes, show_names
-    from rollout.model.json_text import json_document
-    from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
-    node, output = node_name(node), settings.output
-    was_held = slots.release(settings.cluster, settings.lock.namespace, node)
-    if output.is_document:
-        show_bytes(output.document(json_document(SlotReleaseReport(node=node, released=was_held))))
-    elif output.as_names:
-        show_names([node] if was_held else [])
-    else:
-        name = printable(node)
-        show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")
+    node = node_name(node)
+    was_held = _release(settings.cluster, settings.lock.namespace, node)
+    name = printable(node)
+    message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
+    document = SlotReleaseReport(node=node, released=was_held)
+    settings.output.show(document, lambda: message, [node] if was_held else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The slots, the nodes by name, and which server works on them; empty where none does."""
+
+    slots: Slots
+    nodes: "Mapping[str, Node]"
+    server: str
+
+
+def _look(cluster: Cluster, namespace: str) -> _Seen:
+    """How they stand now."""
+    from rollout.cli.stages.gather import with_patience
+    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.snapshot import read_nodes
+
+    api = wiring.cluster_api(cluster)
+    slots = with_patience(lambda: read_slots(api, namespace)).slots
+    nodes = with_patience(lambda: read_nodes(api))
+    return _Seen(slots, {node.name: node for node in nodes}, _server(api, namespace))
+
+
+def _server(api: ClusterApi, namespace: str) -> str:
+    """Which FleetLock server holds the lock; empty where none does."""
+    from rollout.cli.stages.gather import with_patience
+    from rollout.execution.lease import read_lease
+
+    lease = with_patience(lambda: read_lease(api, namespace))
+    return lease.holder if is_fleetlock_run(lease.run) else ""
+
+
+def _release(cluster: Cluster, namespace: str, node: str) -> bool:
+    """Take the node's slot away, and wait for what its server makes of that; False where it holds none.
+
+    `BlockedError` where no server does it.
+    """
+    from rollout.cli.stages.gather import with_patience
+    from rollout.execution.record.memory import change_slots
+    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.snapshot import read_nodes
+
+    api = wiring.cluster_api(cluster)
+    slot = with_patience(lambda: read_slots(api, namespace)).slots.of_node(node)
+    if slot is None:
+        _refuse_strangers(node, {known.name for known in with_patience(lambda: read_nodes(api))})
+        return False
+    run = slot.run
+    with_patience(lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True)))
+    say(f"{node}: waiting for its server to give it back")
+    began = time.monotonic()
+    while with_patience(lambda: read_slots(api, namespace)).slots.of_run(run) is not None:
+        waited = time.monotonic() - began
+        if waited > _LONGEST or (waited > _ALONE and not _server(api, namespace)):
+            raise BlockedError(
+                f"the slot of {node} is to be freed, and no server has done it yet",
+                hint="The first server that runs does; without one: rollout abort",
+            )
+        wiring.system_clock().sleep(_PAUSE)
+    return True
+
+
+def _refuse_strangers(node: str, known: set[str]) -> None:
+    if node not in known:
+        raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
 
 
 class DropInFormat(StrEnum):
@@ -126,8 +197,6 @@ UrlOption = Annotated[
 
 
 def _checked_group(name: str) -> str:
-    from rollout.model.fleetlock import is_group
-
     if not is_group(name):
         raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
     return name
@@ -162,7 +231,6 @@ def zincati(
       rollout fleetlock zincati --url http://10.96.0.15/ \\
         --format butane > fleetlock.bu
     """
-    from rollout.cli.terminal import say, show
     from rollout.manifests.zincati import DropIn, butane, drop_in
 
     if wariness is not None and not 0 <= wariness <= 1:

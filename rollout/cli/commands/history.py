@@ -1,29 +1,35 @@
-"""`rollout history`."""
+"""`rollout history` and `rollout report`: what runs were, by their journals."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.options.shared import AllClustersOption, JournalOption
+from rollout.cli.options import AllClustersOption
 from rollout.cli.settings.reading import Given
+from rollout.cli.terminal import say, show_bytes
+from rollout.errors import InputError, UsageError
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.text import printable
 
 if TYPE_CHECKING:
     from rollout.report.history import RunHistory
+    from rollout.report.runs.model import RunReport
 
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+        metavar="RUN",
+        help="Show this run as a timeline: the first letters of its id, or a journal's path.",
+        show_default=False,
     ),
 ]
 
 
 @takes(*CLUSTER)
-def history(
-    settings: Given, run: RunArgument = "", journal: JournalOption = None, all_clusters: AllClustersOption = False
-) -> None:
+def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOption = False) -> None:
     """List the runs on this cluster that were written down on this machine, or tell one as a timeline.
 
     The cluster is told by its address in the kubeconfig; it is not asked. A run that is named may be of any cluster.
@@ -35,30 +41,32 @@ def history(
       rollout history 3f9a
       rollout history 3f9a -v
     """
-    from rollout.cli.terminal import show, show_bytes, show_lines
-    from rollout.model.json_text import json_document
-    from rollout.model.plan import FORMAT_VERSION
-    from rollout.report.history import HistoryReport, history_text, timeline_text
+    from rollout.adapters.journal import is_being_written
+    from rollout.cli.stages.recorded import recorded_run
+    from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
 
-    histories = _histories(journal or settings.output.journal, settings, named=bool(run), everywhere=all_clusters)
-    chosen = _chosen(histories, run) if run else None
-    if settings.output.as_json:
-        show_bytes(json_document(HistoryReport(FORMAT_VERSION, (chosen,) if chosen else tuple(histories))))
-    elif chosen:
-        show_lines(timeline_text(chosen, details=bool(settings.output.verbose)))
-    else:
-        show(history_text(histories, width=settings.output.width))
+    output, file = settings.output, settings.output.journal
+    if not run:
+        histories = _histories(file, settings, everywhere=all_clusters)
+        document = HistoryReport(FORMAT_VERSION, tuple(histories))
+        output.show(document, lambda: history_text(histories, width=output.width))
+        return
+    recorded = recorded_run(run, file, settings.cluster, everywhere=True)
+    chosen = with_state(replay(recorded.records), is_being_written=bool(is_being_written(recorded.file)))
+    document = HistoryReport(FORMAT_VERSION, (chosen,))
+    output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
 
 
-def _histories(file: Path | None, settings: Given, *, named: bool, everywhere: bool) -> "list[RunHistory]":
-    """Of one journal, or of those that are kept here, in the order in which they began; one is `named` among all."""
-    from rollout.adapters.journal import is_being_written, journals, read_journal, runs_directory
-    from rollout.errors import InputError
+def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list[RunHistory]":
+    """Of one journal, or of those that are kept here, in the order in which they began."""
+    from rollout.adapters.journal import is_being_written, read_journal
     from rollout.report.history import replay, with_state
 
-    paths = (file,) if file else journals(runs_directory()) if named else _on_cluster(settings, everywhere=everywhere)
+    paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
     try:
-        replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
+        replayed = [
+            with_state(replay(read_journal(path)), is_being_written=bool(is_being_written(path))) for path in paths
+        ]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
     if file and not any(entry.run for entry in replayed):
@@ -66,10 +74,9 @@ def _histories(file: Path | None, settings: Given, *, named: bool, everywhere: b
     return sorted((entry for entry in replayed if entry.run), key=lambda entry: entry.started_at)
 
 
-def _on_cluster(settings: Given, *, everywhere: bool) -> "tuple[Path, ...]":
+def _on_cluster(settings: Given, *, everywhere: bool) -> tuple[Path, ...]:
     """Those of the cluster at hand; which one that is, and that there are others, is said."""
     from rollout.cli.stages.recorded import kept_runs
-    from rollout.cli.terminal import say
 
     kept = kept_runs(settings.cluster, everywhere=everywhere)
     if kept.where:
@@ -77,12 +84,97 @@ def _on_cluster(settings: Given, *, everywhere: bool) -> "tuple[Path, ...]":
     return kept.own
 
 
-def _chosen(histories: "list[RunHistory]", run: str) -> "RunHistory":
-    from rollout.errors import InputError
-    from rollout.model.text import shortened
+class ReportFormat(StrEnum):
+    """What a report is written as."""
 
-    matching = [entry for entry in histories if entry.run.startswith(run)]
-    if len(matching) != 1:
-        names = shortened([entry.run for entry in histories]) or "none"
-        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}")
-    return matching[0]
+    HTML = "html"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+_ENDINGS = {
+    ".html": ReportFormat.HTML,
+    ".htm": ReportFormat.HTML,
+    ".md": ReportFormat.MARKDOWN,
+    ".markdown": ReportFormat.MARKDOWN,
+    ".json": ReportFormat.JSON,
+}
+
+ReportedRunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run's id, of which the first letters are enough, a journal's path, or - for a pod's log on stdin. "
+        "Default: the last run on the context's cluster.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    ReportFormat | None,
+    typer.Option("--format", help="What to write; default: what the ending of --out says, else markdown"),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file; default: standard output")
+]
+
+
+@takes(*CLUSTER)
+def report(
+    settings: Given,
+    run: ReportedRunArgument = "",
+    format: FormatOption = None,  # noqa: A002 - the flag's name
+    out: OutOption = None,
+    all_clusters: AllClustersOption = False,
+) -> None:
+    """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
+
+    html is one page for a browser, which fetches nothing; markdown is for tickets and the summaries of jobs; json is
+    for programs. All are made from the run's journal: a run that goes on, was cut off, or ran elsewhere is reported as
+    far as its journal goes.
+
+    \b
+    Examples:
+      rollout report --out last-night.html
+      rollout report 3f9a --out 3f9a.html
+      rollout report >> "$GITHUB_STEP_SUMMARY"
+      rollout report night.jsonl --format json
+      kubectl -n node-rollout logs job/now | rollout report -
+    """
+    from rollout.cli.files import check_target, write_whole
+    from rollout.cli.stages.recorded import recorded_run
+    from rollout.report.runs.report import report_of
+
+    chosen = _format(format, out, as_json=settings.output.as_json)
+    check_target(out)
+    run_read = recorded_run(run, settings.output.journal, settings.cluster, everywhere=all_clusters)
+    written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
+    if out is None:
+        show_bytes(written)
+        return
+    write_whole(out, written)
+    say(f"Written to {printable(str(out))}.")
+
+
+def _format(chosen: ReportFormat | None, out: Path | None, *, as_json: bool) -> ReportFormat:
+    """Return what was asked for; `UsageError` where that is two things."""
+    if as_json and chosen not in (None, ReportFormat.JSON):
+        raise UsageError(f"--format {chosen} and -o json contradict each other", hint="Drop one of the two flags.")
+    if chosen or as_json:
+        return chosen or ReportFormat.JSON
+    return _ENDINGS.get(out.suffix.lower(), ReportFormat.MARKDOWN) if out else ReportFormat.MARKDOWN
+
+
+def _written(report: "RunReport", chosen: ReportFormat) -> bytes:
+    match chosen:
+        case ReportFormat.HTML:
+            from rollout.report.runs.pages import run_page
+
+            return run_page(report).encode()
+        case ReportFormat.MARKDOWN:
+            from rollout.report.markdown import run_markdown
+
+            return run_markdown(report).encode()
+        case ReportFormat.JSON:
+            from rollout.model.json_text import json_document
+
+            return json_document(report)

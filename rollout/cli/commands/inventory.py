@@ -1,20 +1,31 @@
-"""`rollout inventory`."""
+"""`rollout inventory` and `rollout known-hosts`: the Nodes, for Ansible and for ssh."""
 
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
+from rollout.cli.options import YesOption
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import detected_by, probe_of, selection_of
+from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Ssh
-from rollout.errors import InputError, UsageError
+from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
+from rollout.errors import DeclinedError, ExitCode, InputError, UsageError
+from rollout.model.host import Host
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.policy import Selection
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from rollout.adapters.ssh.host_keys import ScannedHost
     from rollout.gather.inventory.nodes import Connection
+    from rollout.report.host_keys import HostKeyRow
 
 ListOption = Annotated[
     bool,
@@ -40,20 +51,19 @@ def inventory(
       rollout inventory --host worker-1
       ansible-inventory -i inventory/ --graph
     """
-    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show_bytes
+    from rollout.cli.stages.gather import ask_hosts, read_nodes
+    from rollout.cli.stages.session import connect
     from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.model.json_text import json_document
-    from rollout.planning.eligibility.candidates import excluded_by_name
 
     if list and host:
         raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")
     selection = selection_of(settings)
     narrowed = replace(selection, nodes=(host,)) if host else selection
-    connections = connect(settings, narrowed)
-    nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, narrowed, settings.ssh, probe_of(settings, detected_by(settings)))
-    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
+    session = connect(settings, narrowed, policy_of(settings))
+    nodes = read_nodes(session)
+    targets = ask_hosts(session, nodes)
+    chosen = targets.meant(nodes, narrowed)
     reached = _connection(settings.ssh)
     if host and not chosen:
         raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")
@@ -74,8 +84,123 @@ def _connection(ssh: Ssh) -> "Connection":
     )
 
 
-def _configuration(file: "Path | None") -> str:
+def _configuration(file: Path | None) -> str:
     """As OpenSSH's own -F takes it; `none` is no file."""
     if file is None or str(file) == "none":
         return "none" if file else ""
     return str(file.absolute())
+
+
+_MODE = 0o644
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="The file to write; default: that of --known-hosts, else stdout"),
+]
+FingerprintsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--fingerprints",
+        metavar="FILE",
+        help="Text with the hosts' fingerprints, as their consoles print them; or a folder with a file for each Node",
+    ),
+]
+
+
+@takes(*CLUSTER, *SELECTION, *HOSTS)
+def known_hosts(
+    settings: Given,
+    out: OutOption = None,
+    fingerprints: FingerprintsOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Scan the Nodes' host keys into a known_hosts file: shown, confirmed, written.
+
+    A scan alone proves nothing. Keys that a fingerprint confirms are written; others after a yes,
+    or with --yes. A changed key is written only where it is confirmed. Ends with 4 where a host is left without.
+
+    \b
+    Examples:
+      rollout known-hosts --out known_hosts
+      rollout known-hosts --out known_hosts --fingerprints consoles/
+    """
+    from rollout.adapters.ssh import host_keys
+    from rollout.cli.files import check_target
+
+    ssh, as_json = settings.ssh, settings.output.as_json
+    file = out or ssh.known_hosts
+    check_target(file)
+    before = host_keys.read_whole(file)
+    hosts = _hosts(settings, selection_of(settings))
+    listed = host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {}
+    with shown_meanwhile("asking hosts for their keys"):
+        scanned = host_keys.scan(hosts, file, listed, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
+    _show(scanned, settings.output, is_data=file is not None)
+    taken = _taken(scanned, yes=yes, as_json=as_json)
+    _write(file, host_keys.written(before, taken), len(taken), as_json=as_json)
+    left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.KeyState.KNOWN]
+    raise typer.Exit(ExitCode.PARTIAL if left else ExitCode.OK)
+
+
+def _hosts(settings: Given, selection: Selection) -> Mapping[str, Host]:
+    """Return the hosts of the chosen Nodes; none is logged in to, so that no key and no known_hosts is needed."""
+    from rollout.cli.stages.gather import find_hosts, with_patience
+    from rollout.gather.cluster.snapshot import read_nodes
+
+    api = wiring.cluster_api(settings.cluster)
+    nodes = with_patience(lambda: read_nodes(api))
+    return find_hosts(nodes, api, selection, settings.ssh)[1]
+
+
+def _show(scanned: "Sequence[ScannedHost]", output: Output, *, is_data: bool) -> None:
+    """Show what was seen: as data, or, where the file itself is the data, beside it."""
+    from rollout.report.host_keys import HostKeysReport, host_keys_text
+
+    rows = tuple(_row(entry) for entry in scanned)
+    if output.as_json or is_data:
+        output.show(HostKeysReport(FORMAT_VERSION, rows), lambda: host_keys_text(rows, output.width))
+    else:
+        sys.stderr.write(f"{host_keys_text(rows, output.width)}\n")
+
+
+def _row(entry: "ScannedHost") -> "HostKeyRow":
+    from rollout.adapters.ssh.known_hosts import name_on_file
+    from rollout.report.host_keys import HostKeyRow
+
+    return HostKeyRow(
+        node=entry.node,
+        host=name_on_file(entry.host),
+        type=entry.key.type if entry.key else "",
+        fingerprint=entry.key.fingerprint if entry.key else "",
+        standing=entry.standing,
+        confirmed_by=entry.confirmed_by,
+        before=tuple(key.fingerprint for key in entry.before),
+        error=entry.error,
+    )
+
+
+def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "list[ScannedHost]":
+    """Return what is confirmed, and what is new where the operator says yes; `DeclinedError` where nobody does."""
+    from rollout.adapters.ssh.host_keys import KeyState
+
+    unconfirmed = [entry for entry in scanned if entry.standing is KeyState.NEW and not entry.confirmed_by]
+    if unconfirmed and not yes:
+        keys = counted(len(unconfirmed), "key")
+        if as_json or not sys.stdin.isatty():
+            raise DeclinedError(
+                f"{keys} unconfirmed, and no terminal to ask at: nothing was written",
+                hint="Give --fingerprints; or compare them, and give --yes.",
+            )
+        consent.ask(f"Trust {keys} unconfirmed")
+    return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
+
+
+def _write(file: Path | None, content: str, number: int, *, as_json: bool) -> None:
+    from rollout.cli.files import write_whole
+
+    if file is not None:
+        if number:
+            write_whole(file, content.encode(errors="surrogateescape"), mode=_MODE)
+        say(f"{counted(number, 'key')} written to {file}" if number else f"{file} stays as it is")
+    elif not as_json:
+        show(content.rstrip("\n"))

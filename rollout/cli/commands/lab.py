@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
+from rollout.adapters.local_files import scratch_for
+from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
+from rollout.cli.terminal import is_terminal, say, show, width
 from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ Addresses and ports of all are in {inventory}
 
 @lab_app.callback(invoke_without_command=True)
 def lab(call: typer.Context) -> None:
-    """A simulated cluster to rehearse on.
+    """Rehearse on a simulated cluster.
 
     \b
     Examples:
@@ -66,10 +68,7 @@ def up(
       rollout lab up --nodes 12 --speed 10
       rollout lab up --scenario never-returns
     """
-    from rollout.adapters.local_files import scratch_for
-    from rollout.cli.invocation import own_path
-    from rollout.cli.scoreboard import scoreboard_text
-    from rollout.cli.terminal import say, show
+    from rollout.cli.simulated import own_path, scoreboard_text
 
     with scratch_for("the lab"):
         # asyncssh finds out by a temporary file which libraries there are
@@ -98,7 +97,7 @@ def up(
 
 
 def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str:
-    """What to type in another terminal, and how to log in to one of the hosts."""
+    """Return what to type in another terminal, and how to log in to one of the hosts."""
     return _NEXT.format(
         env=shlex.quote(str(files / "env")),
         steps="\n".join(f"    {step}" for step in steps),
@@ -114,7 +113,6 @@ def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str
 @lab_app.command()
 def scenarios() -> None:
     """List the scenarios that come with the lab."""
-    from rollout.cli.terminal import is_terminal, show, width
     from rollout.lab.scenario import load_scenario
     from rollout.lab.scenarios import scenario_names
     from rollout.report.columns import wrapped

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.options.manifests import Format, ManifestOptions
+from rollout.cli.manifest_options import ManifestOptions
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
 
@@ -49,14 +50,12 @@ def manifests(
         --known-hosts known_hosts | kubectl apply -f -
       rollout manifests deployment --image ... --known-hosts known_hosts \\
         --config rollout.toml
-      rollout manifests --image ... --known-hosts known_hosts \\
-        --format kustomize --out deploy/
       rollout manifests fleetlock --image ... --cluster-ip 10.96.0.15 \\
         --tls-secret fleetlock-tls
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
-    from rollout.cli.terminal import say
+    from rollout.manifests.objects import list_document, manifest_text, objects
 
     _refuse_others(call, kind)
     settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
@@ -68,10 +67,8 @@ def manifests(
         options = replace(options, name=FLEETLOCK_NAME)
     installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
     _refuse_unserved(installation)
-    if options.format is Format.KUSTOMIZE:
-        _write_files(installation, options.out)
-    else:
-        _print(installation, options, as_json=settings.output.as_json)
+    document = list_document(objects(installation))
+    settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation, options):
         say(line)
 
@@ -82,7 +79,7 @@ def _is_given(call: typer.Context, parameter: str) -> bool:
 
 
 def _elsewhere() -> tuple[str, ...]:
-    """What is said in a pod's own settings file alone: what is typed here would not reach it."""
+    """Return what is said in a pod's own settings file alone: what is typed here would not reach it."""
     here = ("lock.namespace", "metrics.listen")
     return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
@@ -135,8 +132,7 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_files import carried_files
-    from rollout.cli.stages.pod_settings import refuse_secrets, refuse_uncarried
+    from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
@@ -145,7 +141,7 @@ def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Fi
         refuse_secrets(file.text, file.origin)
     texts = ((settings.text, settings.origin), (known_hosts, options.known_hosts))
     for text, origin in (*texts, *((file.text, file.origin) for file in carried)):
-        refuse_uncarried(text, origin, tab_first=options.format is not Format.KUSTOMIZE)
+        refuse_uncarried(text, origin)
     files = Files(settings.text, known_hosts, options.ssh_secret, options.env_secret, carried, places)
     _refuse_large(files)
     return files
@@ -211,40 +207,8 @@ def _listen(kind: Kind, written: str) -> "Listen":
     return Listen(address, port, is_reachable=host in _EVERYWHERE)
 
 
-def _print(installation: "Installation", options: ManifestOptions, *, as_json: bool) -> None:
-    from rollout.cli.terminal import show, show_bytes
-    from rollout.manifests.objects import list_document, manifest_text, objects
-    from rollout.model.json_text import json_document
-
-    if options.out is not None:
-        raise UsageError("--out is for --format kustomize", hint="Redirect the output into a file: > rollout.yaml")
-    if as_json:
-        show_bytes(json_document(list_document(objects(installation))))
-    else:
-        show(manifest_text(installation).rstrip("\n"))
-
-
-def _write_files(installation: "Installation", folder: Path | None) -> None:
-    from rollout.cli.files import write_whole
-    from rollout.manifests.objects import kustomization
-
-    if installation.kind is Kind.ROLES:
-        raise UsageError("roles are one text", hint="Drop --format kustomize, and redirect the output into a file.")
-    if folder is None:
-        raise UsageError("--format kustomize makes several files", hint="Name a directory for them: --out DIR")
-    files = kustomization(installation)
-    try:
-        folder.mkdir(exist_ok=True)
-        if any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty", hint="Name a new directory: what is edited there would be lost.")
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror}") from error
-    for name, text in files.items():
-        write_whole(folder / name, text.encode())
-
-
 def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
-    """What is left to the operator."""
+    """Return what is left to the operator."""
     from rollout.manifests.installation import SSH_KEY
     from rollout.manifests.objects import names_registry
 
@@ -252,9 +216,7 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
         return ()
     namespace = installation.access.namespace
     files = installation.files
-    side = "--server-side " if sum(files.sizes.values()) > _MOST_APPLIED_BYTES else ""
-    what = f"-k {options.out}" if options.out else "-f -"
-    apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
+    apply = ["next: kubectl apply --server-side -f -"] if sum(files.sizes.values()) > _MOST_APPLIED_BYTES else []
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"generic {options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     secrets = [f"tls {options.tls_secret} --cert=FILE --key=FILE"] if options.tls_secret else []

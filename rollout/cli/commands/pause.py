@@ -1,22 +1,25 @@
-"""`rollout pause` and `rollout unpause`."""
+"""`rollout pause`, `unpause` and `release`: what people have all rollouts remember."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
+from rollout.cli.settings.times import time_meant, written_time
 from rollout.cli.settings.values import node_name, one_line
-from rollout.errors import UsageError
-from rollout.model.quantity import Duration
-
-if TYPE_CHECKING:
-    from rollout.model.cluster import Node
-    from rollout.model.memory import Memory, Pause
-    from rollout.ports import ClusterApi
+from rollout.cli.terminal import say
+from rollout.errors import ApiError, UsageError
+from rollout.model.cluster import Node
+from rollout.model.memory import Memory, Pause
+from rollout.model.policy import Selection
+from rollout.model.text import printable, shortened
+from rollout.ports import ClusterApi
 
 NodesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="NODE", show_default=False, help="The nodes, by their names.")
@@ -25,40 +28,10 @@ _LONGEST_REASON = 120
 
 
 def _reason(value: str) -> str:
-    """A sentence, which is not too long to be shown in one line."""
+    """Return a sentence, which is not too long to be shown in one line."""
     if len(value) > _LONGEST_REASON:
         raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
     return one_line(value)
-
-
-def _until(value: str) -> str:
-    """A duration or a time, which may be empty, as it was written."""
-    from rollout.model.memory import moment
-
-    written = value.strip()
-    if written and not moment(written):
-        try:
-            Duration.parse(written)
-        except UsageError as error:
-            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
-            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
-    return written
-
-
-def _end(written: str, now: datetime) -> datetime | None:
-    """The time that is meant by a duration from `now`, or by a time (see `until`); None where nothing is written."""
-    from rollout.model.memory import moment
-
-    if not written:
-        return None
-    time = moment(written)
-    try:
-        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
-    except OverflowError as error:
-        raise UsageError(f"--until: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
-    if meant <= now:
-        raise UsageError(f"--until: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
-    return meant
 
 
 AllOption = Annotated[
@@ -76,7 +49,7 @@ UntilOption = Annotated[
     typer.Option(
         "--until",
         metavar="TIME",
-        parser=_until,
+        parser=written_time,
         show_default=False,
         help="When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)",
     ),
@@ -100,23 +73,20 @@ def pause(
       rollout pause worker-2 --reason "disk is being replaced" --until 2d
       rollout pause --all --until 2026-11-30T06:00Z
     """
-    from rollout.cli import wiring
-    from rollout.cli.stages.remembering import change_memory
-    from rollout.cli.terminal import say
     from rollout.execution.record.memory import pause_node
-    from rollout.model.memory import Pause
     from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
     now = api.server_time() or wiring.system_clock().now()
-    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := _end(until, now)) else "")
+    end = time_meant(until, now, "--until")
+    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if end else "")
     if all:
-        before, _ = change_memory(settings, partial(with_pause, pause=standing))
+        before, _ = _change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
     for name in names:
         pause_node(api, name, standing)
-    _show(names, standing, everything=all, as_json=settings.output.as_json)
+    _show(names, standing, settings.output, everything=all)
 
 
 @takes(*CLUSTER)
@@ -135,34 +105,29 @@ def unpause(
       rollout unpause --all
     """
     from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.remembering import change_memory
-    from rollout.cli.terminal import say
     from rollout.execution.record.memory import unpause_node
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.node_marks import pause_on, why_paused
-    from rollout.model.text import shortened
     from rollout.planning.eligibility.memory import with_pause
 
     api, names = _named(settings, node, all)
     before: Memory | None = None
     if all:
-        before, _ = change_memory(settings, partial(with_pause, pause=None))
+        before, _ = _change_memory(settings, partial(with_pause, pause=None))
     nodes = with_patience(lambda: read_nodes(api))
     ended = [one.name for one in nodes if (all or one.name in names) and pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
-    _show_ended(ended, names, before, as_json=settings.output.as_json)
+    _show_ended(ended, names, before, settings.output)
     rest = [one for one in nodes if (all or one.name in names) and one.name not in ended]
     if left := [one.name for one in rest if why_paused(one, None)]:
         say(f"still paused, by another tool's annotation: {shortened(left)}")
 
 
-def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple[ClusterApi, Sequence[str]]":
-    """The API server, and the nodes that are meant: names that exist, or none where all are."""
-    from rollout.cli import wiring
+def _named(settings: Given, given: list[str] | None, everything: bool) -> tuple[ClusterApi, Sequence[str]]:
+    """Return the API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli.stages.gather import chosen, with_patience
     from rollout.gather.cluster.snapshot import read_nodes
-    from rollout.model.policy import Selection
 
     words = [word.strip() for text in given or () for word in text.split(",")]
     written = tuple(dict.fromkeys(node_name(word) for word in words if word))
@@ -173,35 +138,21 @@ def _named(settings: Given, given: list[str] | None, everything: bool) -> "tuple
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
 
 
-def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json: bool) -> None:
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
-    from rollout.model.text import printable, shortened
+def _show(names: Sequence[str], standing: Pause, output: Output, *, everything: bool) -> None:
     from rollout.report.document_types import PauseReport
 
-    if as_json:
-        of_nodes = PauseReport(
-            all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
-        )
-        show_bytes(json_document(of_nodes))
-        return
-    flag = "--all" if everything else " ".join(names)
-    show_lines(
-        f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}.\n"
-        f"End it: rollout unpause {flag}"
+    of_nodes = PauseReport(
+        all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
     )
+    which, flag = ("All nodes", "--all") if everything else (shortened(names), " ".join(names))
+    message = f"{which}: {printable(str(standing))}.\nEnd it: rollout unpause {flag}"
+    output.show(of_nodes, lambda: message, is_prose=True)
 
 
-def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", *, as_json: bool) -> None:
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
-    from rollout.model.text import printable, shortened
+def _show_ended(ended: Sequence[str], names: Sequence[str], before: Memory | None, output: Output) -> None:
     from rollout.report.document_types import UnpauseReport
 
     of_all = before is not None and before.pause is not None
-    if as_json:
-        show_bytes(json_document(UnpauseReport(all=of_all, nodes=ended)))
-        return
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if before is not None and before.pause is not None:
         lines.append(f"All nodes are no longer paused. They were {printable(str(before.pause))}.")
@@ -209,8 +160,71 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    show_lines("\n".join(lines or ["Nothing to end: nothing is paused here."]))
+    message = "\n".join(lines or ["Nothing to end: nothing is paused here."])
+    output.show(UnpauseReport(all=of_all, nodes=ended), lambda: message, is_prose=True)
 
 
 def _written(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+VersionArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="VERSION", help="The held versions, as `rollout status` shows them.", show_default=False),
+]
+ForgetOption = Annotated[
+    list[str] | None, typer.Option("--node", metavar="NAME", help="Forget the failures of this node. Repeatable")
+]
+ForgetAllOption = Annotated[bool, typer.Option("--all", help="Forget every failure, of versions and of nodes")]
+
+
+@takes(*CLUSTER)
+def release(
+    settings: Given,
+    version: VersionArgument = None,
+    node: ForgetOption = None,
+    all: ForgetAllOption = False,  # noqa: A002 - the flag's name
+) -> None:
+    """End the hold of a version that failed on too many nodes: its nodes are taken again.
+
+    Nothing is rebooted by this. With --all also a memory that is not understood begins anew; a pause stays.
+
+    \b
+    Examples:
+      rollout release 4081.2.1
+      rollout release --node worker-2
+    """
+    from rollout.planning.eligibility.memory import released
+    from rollout.report.document_types import ReleaseReport
+
+    versions, nodes = tuple(dict.fromkeys(version or ())), tuple(dict.fromkeys(map(node_name, node or ())))
+    if bool(versions or nodes) == all:
+        raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
+    before, after = _change_memory(
+        settings, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
+    )
+    gone = [name for name in before.versions if name not in after.versions]
+    forgotten = [name for name in before.nodes if name not in after.nodes]
+    unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
+    document = ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)
+    settings.output.show(document, lambda: _released_text(gone, forgotten, unknown), is_prose=True)
+
+
+def _released_text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:
+    lines = [f"Released: {shortened(versions)}."] if versions else []
+    lines += [f"Failures forgotten of: {shortened(nodes)}."] if nodes else []
+    lines += [f"Nothing was held against: {shortened(unknown)}."] if unknown else []
+    return "\n".join(lines or ["Nothing to release: no failure is remembered."])
+
+
+def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew: bool = False) -> tuple[Memory, Memory]:
+    """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
+    from rollout.cli.stages.gather import with_patience
+    from rollout.execution.record.memory import change_memory
+    from rollout.gather.cluster.memory import read_standing
+
+    api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
+    before = with_patience(lambda: read_standing(api, namespace)).memory
+    if before.problem and not anew:
+        raise ApiError(before.problem, hint="Reset it: rollout release --all")
+    return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))

@@ -1,21 +1,30 @@
 """`rollout plan`."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
+from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Allow, Output
-from rollout.errors import ExitCode, UsageError
+from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
+from rollout.cli.settings.times import time_meant, written_time
+from rollout.cli.settings.values import node_name
+from rollout.cli.terminal import say
+from rollout.errors import ApiError, ExitCode, UsageError
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.progress import excluded_by_trouble
+from rollout.model.text import shell_word
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Gathered
-    from rollout.cli.stages.plan import Intent
-    from rollout.model.plan import RolloutPlan
+    from rollout.cli.stages.session import Gathered, Session
 
 PAGES = (".html", ".htm")
 FileArgument = Annotated[
@@ -31,6 +40,16 @@ MarkdownOption = Annotated[
 ExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 2 when nodes wait for a reboot, 4: unjudged")
 ]
+FinishByOption = Annotated[
+    str,
+    typer.Option(
+        "--finish-by",
+        metavar="TIME",
+        parser=written_time,
+        show_default=False,
+        help="With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z",
+    ),
+]
 ExplainOption = Annotated[
     str | None, typer.Option("--explain", metavar="NODE", help="Show why this node is in its wave, and its pods")
 ]
@@ -44,6 +63,7 @@ def plan(
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
+    finish_by: FinishByOption = "",
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -55,16 +75,18 @@ def plan(
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% \\
         --spread-by topology.kubernetes.io/zone --out web.plan
+      rollout plan --finish-by 8h --window '22:00 6h'
       rollout plan web.plan
     """
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.plan import Intent, decide
-    from rollout.report.findings import blocked_line
+    from rollout.cli.stages.plan import decide, where_of, zones
+    from rollout.cli.stages.session import connect
+    from rollout.report.plan_parts import blocked_line
 
     output = settings.output
     if file is not None:
-        if out or markdown or detailed_exitcode or explain:
+        if out or markdown or detailed_exitcode or explain or finish_by:
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
         _show_saved(file, output)
@@ -72,177 +94,163 @@ def plan(
     if explain is not None and output.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection_of(settings), policy_of(settings))
+    selection, policy = selection_of(settings), policy_of(settings)
+    date = _date(finish_by, settings)
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(settings, intent.selection, probe_of(settings, intent.policy.detect))
+    session = connect(settings, selection, policy)
+    gathered = gather.gather(session)
     if explain is not None:
-        _show_explanation(explain, intent, gathered, output)
+        _show_explanation(explain, session, gathered)
         return
-    planned = decide(intent, gathered.snapshot, gathered.targets)
-    beside = _beside(gathered, settings.lock.namespace)
-    blockers = refusals.refused(planned, only_rivals=Allow.BLOCKED in settings.nodes.allow)
-    next_step = "" if blockers or beside else _next(planned, settings, out)
-    _show(planned, gathered, settings, (blocked_line(blockers), beside), next_step)
+    session, is_late, limit = _within(date, session, gathered)
+    planned = decide(session, gathered)
+    beside = _beside(session, gathered)
+    blockers = refusals.refused(session, planned)
+    next_step = "" if blockers or beside or is_late else _next(planned, settings, out, limit)
+    of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
+    _show(planned, output, of_nodes, where=where, blocked=blocked_line(blockers), beside=beside, next_step=next_step)
     if settings.nodes.require_all:
-        refusals.refuse_excluded(planned)
-    _write(planned, gathered, out, markdown)
-    raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
+        refusals.refuse_excluded(session, planned)
+    _write(planned, of_nodes, out, markdown)
+    raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
+
+
+def _date(finish_by: str, settings: Given) -> datetime | None:
+    """Return by when all is to be done, if that is asked for."""
+    if finish_by:
+        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
+    return time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
+
+
+def _within(date: datetime | None, session: "Session", gathered: "Gathered") -> "tuple[Session, bool, str]":
+    """Return the session with the smallest limit that is done by then, whether none is, and the limit's flag."""
+    from rollout.cli.stages.plan import finish_text, limit_for
+
+    if date is None:
+        return session, False, ""
+    finish = limit_for(session, gathered, date)
+    say(finish_text(finish, date))
+    limit = f" --max-unavailable {finish.limit}"
+    return replace(session, policy=finish.plan.policy), not finish.is_by(date), limit
 
 
 def _show_saved(file: Path, output: Output) -> None:
-    """The plan as it was made."""
-    from rollout.cli import terminal, wiring
-    from rollout.cli.stages.plan import load_plan
-    from rollout.planning.plan.document import encode_plan
-    from rollout.report.findings import blocked_line
-    from rollout.report.plan_screen import plan_text
+    """Show the plan as it was made."""
+    from rollout.cli.stages.plan import load_saved
+    from rollout.report.plan_parts import blocked_line
 
-    plan = load_plan(file)
+    plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
-    if output.is_document:
-        terminal.show_bytes(output.document(encode_plan(plan)))
-    elif output.as_names:
-        terminal.show_names(node.name for node in plan.nodes)
-    else:
-        terminal.show(
-            plan_text(
-                plan,
-                zones={},
-                width=output.width,
-                now=wiring.system_clock().now(),
-                where=f"{plan.cluster.server}, made {plan.created_at}",
-                blocked=blocked,
-                next_step=_apply(file) if plan.waves and not blocked else "",
-            )
-        )
+    next_step = _apply(file) if plan.waves and not blocked else ""
+    where = f"{plan.cluster.server}, made {plan.created_at}"
+    _show(plan, output, {}, where=where, blocked=blocked, next_step=next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
 
 
-def _beside(gathered: "Gathered", namespace: str) -> str:
-    """The rollout for which `apply` would refuse this plan; empty where there is none, or this user may not see it."""
+def _show(
+    plan: RolloutPlan,
+    output: Output,
+    zones: Mapping[str, str],
+    *,
+    where: str,
+    next_step: str,
+    blocked: str,
+    beside: str = "",
+) -> None:
+    """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
+    from rollout.planning.plan.document import encode_plan
+    from rollout.report.plan_screen import plan_text
+
+    if beside and (output.is_document or output.as_names):
+        say(beside)
+    text = partial(
+        plan_text,
+        plan,
+        zones=zones,
+        width=output.width,
+        now=wiring.system_clock().now(),
+        where=where,
+        blocked=blocked,
+        beside=beside,
+        next_step=next_step,
+    )
+    output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
+
+
+def _beside(session: "Session", gathered: "Gathered") -> str:
+    """Return the rollout for which `apply` would refuse this plan; empty where there is none that can be seen."""
     from rollout.cli.stages.gather import find_unfinished_among
     from rollout.cli.stages.lock import glance_at_lock
-    from rollout.errors import ApiError
     from rollout.execution.record.unfinished import word_of
     from rollout.report.unfinished import beside_text
 
-    api = gathered.connections.api
     with suppress(ApiError):
-        unfinished = find_unfinished_among(gathered.connections, gathered.snapshot.nodes, namespace)
+        unfinished = find_unfinished_among(session, gathered.snapshot.nodes)
         if unfinished is not None and unfinished.blocks:
-            return beside_text(unfinished, word_of(unfinished, alive=glance_at_lock(api, namespace).alive))
+            alive = glance_at_lock(session.api, session.namespace).alive
+            return beside_text(unfinished, word_of(unfinished, alive=alive))
     return ""
 
 
-def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
-    """The files that are asked for."""
+def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
+    """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
     from rollout.cli.files import write_whole
-    from rollout.cli.stages.plan import note_saved, zones
+    from rollout.cli.stages.plan import note_saved
+    from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
-    if out is not None:
-        document = _document(out, planned, gathered)
+    if out is not None and _is_page(out):
+        from rollout.report.runs.pages import plan_page
+
+        write_whole(out, plan_page(planned, zones=zones, now=wiring.system_clock().now()).encode())
+    elif out is not None:
+        document = encode_plan(planned)
         write_whole(out, document)
         note_saved(document)
     if markdown is not None:
-        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+        write_whole(markdown, plan_markdown(planned, zones=zones).encode())
 
 
-def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
-    """The plan as the file's ending has it: a page, or what apply takes."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import zones
-    from rollout.planning.plan.document import encode_plan
-
-    if out.suffix.lower() not in PAGES:
-        return encode_plan(planned)
-    from rollout.report.runs.pages import plan_page
-
-    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+def _is_page(out: Path) -> bool:
+    return out.suffix.lower() in PAGES
 
 
-def _next(planned: "RolloutPlan", settings: Given, out: Path | None) -> str:
-    """The command that runs this plan, or one by the same rules; or that tells why there is none."""
-    from rollout.model.progress import excluded_by_trouble
-
+def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
+    """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
     if not planned.waves:
-        return (
-            settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS)
-            if excluded_by_trouble(planned.excluded)
-            else ""
-        )
-    if out is not None and out.suffix.lower() not in PAGES:
+        is_troubled = bool(excluded_by_trouble(planned.excluded))
+        return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
+    if out and not _is_page(out):
         return _apply(out)
-    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS)
+    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS) + limit
 
 
 def _apply(file: Path) -> str:
     """As it is to be pasted."""
-    from rollout.model.text import shell_word
-
     return f"rollout apply {shell_word(str(file))}"
 
 
-def _show(
-    planned: "RolloutPlan", gathered: "Gathered", settings: Given, hindrances: tuple[str, str], next_step: str
-) -> None:
-    """`hindrances` are that blockers keep apply from starting, and a rollout beside it that does."""
-    from rollout.cli import wiring
-    from rollout.cli.stages.plan import where, zones
-    from rollout.cli.terminal import say, show, show_bytes, show_names
-    from rollout.planning.plan.document import encode_plan
-    from rollout.report.plan_screen import plan_text
-
-    output, (blocked, beside) = settings.output, hindrances
-    if beside and (output.is_document or output.as_names):
-        say(beside)
-    if output.is_document:
-        show_bytes(output.document(encode_plan(planned)))
-    elif output.as_names:
-        show_names(node.name for node in planned.nodes)
-    else:
-        text = plan_text(
-            planned,
-            zones=zones(gathered.snapshot),
-            width=output.width,
-            now=wiring.system_clock().now(),
-            where=where(planned, settings.cluster),
-            blocked=blocked,
-            beside=beside,
-            next_step=next_step,
-        )
-        show(text)
-
-
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", output: Output) -> None:
+def _show_explanation(node: str, session: "Session", gathered: "Gathered") -> None:
     """Tell why a node is where it would be in a new plan."""
-    from rollout.cli.settings.values import node_name
     from rollout.cli.stages.gather import close_names
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show_bytes, show_lines
-    from rollout.model.json_text import json_document
     from rollout.planning.plan.build import assemble, decide
     from rollout.planning.plan.explanation import explain
-    from rollout.report.findings import explanation_text
+    from rollout.report.plan_parts import explanation_text
 
     name = node_name(node)
     if name not in {known.name for known in gathered.snapshot.nodes}:
         raise UsageError(f"there is no node {name}", hint=close_names(name, gathered.snapshot.nodes))
-    decisions = decide(inputs_of(intent, gathered.snapshot, gathered.targets))
+    decisions = decide(inputs_of(session, gathered))
     explanation = explain(decisions, name)
-    if output.is_document:
-        show_bytes(output.document(json_document(explanation)))
-    else:
-        show_lines(explanation_text(explanation, assemble(decisions).estimate))
+    text = partial(explanation_text, explanation, assemble(decisions).estimate)
+    session.settings.output.show(explanation, text, is_prose=True)
 
 
-def _ending(planned: "RolloutPlan", *, detailed: bool) -> ExitCode:
-    """That nothing waits is said where any host has answered; `detailed`: where every node could be judged."""
-    from rollout.model.plan import ExclusionReason
-    from rollout.model.progress import excluded_by_trouble
-
+def _ending(planned: RolloutPlan, *, detailed: bool) -> ExitCode:
+    """Return how it ends: with nothing waiting where any host answered; `detailed`: where every node was judged."""
     missing = excluded_by_trouble(planned.excluded)
     if not detailed:
         reasons = {exclusion.reason for exclusion in planned.excluded} - {ExclusionReason.EXCLUDED}

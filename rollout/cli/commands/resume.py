@@ -1,19 +1,28 @@
-"""`rollout resume`."""
+"""`rollout resume` and `rollout abort`: an interrupted rollout gone on with, or undone."""
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, takes
-from rollout.cli.options.shared import UnlockOption, YesOption
+from rollout.cli.options import UnlockOption, YesOption
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
-from rollout.errors import UsageError
+from rollout.cli.settings.values import duration
+from rollout.cli.terminal import say, show, show_lines
+from rollout.errors import ExitCode, UsageError
+from rollout.model.policy import Selection
+from rollout.model.quantity import Duration
+from rollout.model.text import counted
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.session import Session
     from rollout.execution.record.unfinished import Unfinished
+    from rollout.execution.rollout.ledger import Aborted
 
 
 RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
@@ -47,61 +56,45 @@ def resume(
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, refusals, remainder
+    from rollout.cli.stages import execute, gather, plan, refusals
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
+    from rollout.cli.stages.session import connect
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
-    from rollout.model.policy import Selection
+    from rollout.report.unfinished import RECORD_STAYS
 
     if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
         raise UsageError(
             f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
         )
-    namespace, as_json = settings.lock.namespace, settings.output.as_json
-    connections = gather.connect(settings, Selection())
-    watch = refuse_beside_living(connections.api, namespace, force_unlock)
-    unfinished = gather.find_unfinished(connections.api, namespace)
+    session = connect(settings, Selection())
+    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    unfinished = gather.find_unfinished(session.api, session.namespace)
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed, finish_begun=finish_begun):
-        _tell_nothing(unfinished, as_json=as_json)
+        _tell_nothing(unfinished, as_json=session.as_json)
         return
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
+    rules = rules_of(unfinished)
     if unfinished.record.plan is not None:
-        refuse_missing_commands(settings, rules_of(unfinished))
-        refuse_another_address(settings, rules_of(unfinished))
-    gates = wiring.gates(settings, rules_of(unfinished).gates.alerts)
-    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=as_json)
-    metering = metered(settings.metrics, settings.cluster.name, connections.api.server)
-    with metering as meter, meter.measured_pass(connections.api, namespace):
-        conditions = execute.RunSettings(settings, gates, meter.observers, watch=watch, force_unlock=force_unlock)
-        run = remainder.planned_rest(unfinished, connections, conditions, retry=retry_failed)
+        refuse_missing_commands(settings, rules)
+        refuse_another_address(settings, rules)
+    gates = wiring.gates(settings, rules.gates.alerts)
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
+    session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
+    metering = metered(settings.metrics, settings.cluster.name, session.api.server)
+    with metering as meter, meter.measured_pass(session.api, session.namespace):
+        run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            _ask(run, settings)
+            consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
         code = execute.execute(run)
-        _tell_standing_record(unfinished)
+        if unfinished.is_garbled:
+            say(RECORD_STAYS)
         raise typer.Exit(code)
-
-
-def _ask(run: "Run", settings: Given) -> None:
-    from rollout.cli import consent, wiring
-    from rollout.model.text import counted
-
-    place = consent.place(run.connections.api.server, wiring.context_of(settings.cluster))
-    consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {place}")
-
-
-def _tell_standing_record(unfinished: "Unfinished") -> None:
-    from rollout.cli.terminal import say
-    from rollout.report.unfinished import RECORD_STAYS
-
-    if unfinished.is_garbled:
-        say(RECORD_STAYS)
 
 
 def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
     from rollout.cli.stages.execute import tell_nothing
-    from rollout.cli.terminal import show_lines
 
     if as_json:
         tell_nothing()
@@ -119,3 +112,76 @@ def _nothing(unfinished: "Unfinished | None") -> str:
     if unfinished.is_garbled:
         return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort removes it."
     return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."
+
+
+WaitOption = Annotated[
+    Duration, typer.Option(parser=duration, metavar="DURATION", help="How long to watch a node that may be rebooting")
+]
+
+
+@takes(*CLUSTER, *HOSTS)
+def abort(
+    settings: Given, yes: YesOption = False, wait: WaitOption = Duration(120), force_unlock: UnlockOption = ""
+) -> None:
+    """Undo what an interrupted rollout has begun: its cordons, its annotations, its taints, its labels, its record.
+
+    Nothing that anybody else has set is touched. A node that may be rebooting right now is watched, and left as it is
+    where it does not come back in time.
+
+    \b
+    Examples:
+      rollout abort
+      rollout abort --yes --wait 5m
+    """
+    from rollout.cli.stages import gather
+    from rollout.cli.stages.journal import note_abort
+    from rollout.cli.stages.lock import glance_at_lock, refuse_beside_living
+    from rollout.cli.stages.session import connect
+    from rollout.model.json_text import json_line
+    from rollout.report.columns import wrapped
+    from rollout.report.unfinished import abort_document, abort_text, aborted_text
+
+    session = connect(settings, Selection())
+    watch = refuse_beside_living(session.api, session.namespace, force_unlock)
+    unfinished = gather.find_unfinished(session.api, session.namespace, deferred=True)
+    if unfinished is None and not gather.has_slots(session.api, session.namespace):
+        show("null" if session.as_json else "Nothing to undo: this cluster has no record of a rollout.")
+        return
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
+    if not session.as_json:
+        lock_now = glance_at_lock(session.api, session.namespace)
+        show(wrapped(abort_text(unfinished, lock_now, wait=wait), session.width))
+    if not yes:
+        _ask_to_undo(unfinished, session)
+    aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
+    if not aborted.stopped:
+        note_abort(aborted)
+    settings.output.show(json_line(abort_document(aborted)), lambda: aborted_text(aborted), is_prose=True)
+    if aborted.stopped:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
+
+
+def _ask_to_undo(unfinished: "Unfinished | None", session: "Session") -> None:
+    touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
+    what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
+    consent.ask(f"{what} {session.place}")
+
+
+def _undo(session: "Session", *, wait: float) -> "Aborted":
+    """Undo it, telling each node's end on standard error."""
+    from rollout.cli.signals import stopped_by_signals
+    from rollout.cli.stages import gather
+    from rollout.cli.stages.execute import run_options
+    from rollout.execution.base.reporting import Observers, Unfailing
+    from rollout.execution.base.stop import StopRequest
+    from rollout.execution.rollout.abort import abort as undo
+    from rollout.execution.rollout.ports import Ports
+    from rollout.report.plain import EventLog, PlainLines
+
+    targets = gather.ask_named(session, gather.read_nodes(session), ())
+    observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
+    ports = Ports(session.api, session.shell, wiring.system_clock(), observer)
+    stop = StopRequest()
+    with stopped_by_signals(stop, meaning="no further node is given back"):
+        return undo(targets.hosts, ports, run_options(session, len(targets.selected)), wait=wait, stop=stop)

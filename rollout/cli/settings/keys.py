@@ -94,7 +94,7 @@ class Setting:
         return self.key.words or ([str(item.value) for item in self.kind] if issubclass(self.kind, Enum) else ())
 
     def read(self, written: Any) -> Any:
-        """The value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
+        """Return the value of what stands in a file, or of a text; `ValueError` for what cannot be one."""
         if not self.is_list:
             return self._single(written)
         items = written if isinstance(written, list) else [written]

@@ -78,13 +78,13 @@ class SettingsFile:
 
 
 def shown(name: str) -> str:
-    """A setting as an operator types it: its flag, or --set with its name."""
+    """Return a setting as an operator types it: its flag, or --set with its name."""
     setting = settings()[name]
     return f"--{setting.key.flag}" if setting.key.flag else f"--set {name}"
 
 
 def read_file(path: Path | None) -> SettingsFile:
-    """The file that the operator names, or none; `UsageError` where it cannot be read."""
+    """Return the file that the operator names, or none; `UsageError` where it cannot be read."""
     if path is None:
         return SettingsFile()
     try:
@@ -102,7 +102,7 @@ def read_file(path: Path | None) -> SettingsFile:
 def given(
     file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Iterable[tuple[str, tuple[str, ...]]] = ()
 ) -> Given:
-    """What holds: the file's word, unless one of these sources says otherwise, the last of them first."""
+    """Return what holds: the file's word, unless one of these sources says otherwise, the last of them first."""
     layers = (_of_file(file), *sources)
     values = {name: (value, layer.origin[name]) for layer in layers for name, value in layer.values.items()}
     tables: dict[str, dict[str, Any]] = {}
@@ -122,7 +122,7 @@ def given(
 
 
 def _read(setting: Setting, value: Any, origin: str) -> Any:
-    """The value; `UsageError` names where it stands, and shows it unless it is a secret."""
+    """Return the value; `UsageError` names where it stands, and shows it unless it is a secret."""
     try:
         return setting.read(value)
     except UsageError as error:
@@ -136,7 +136,7 @@ def _hint(setting: Setting) -> str:
 
 
 def assignments(words: Iterable[str]) -> Source:
-    """What `--set KEY=VALUE` says; a list may be given item by item."""
+    """Return what `--set KEY=VALUE` says; a list may be given item by item."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -169,7 +169,7 @@ def _of_file(file: SettingsFile) -> Source:
 
 
 def _nearest(name: str) -> str:
-    """What was meant; flags' names are understood, too."""
+    """Return what was meant; flags' names are understood, too."""
     flags = {setting.key.flag: key for key, setting in settings().items() if setting.key.flag}
     keys = {key.partition(".")[2]: key for key in settings()}
     meant = {**{key: key for key in settings()}, **keys, **flags, POOL: "[[pool]]"}
@@ -180,7 +180,7 @@ def _nearest(name: str) -> str:
 
 
 def without_flag(word: str) -> str:
-    """The setting that somebody means who writes a flag of this name, and that has none; empty where there is none."""
+    """Return the setting without a flag that somebody means who writes this one; empty where there is none."""
     last = [name.partition(".")[2] for name in settings()]
     meant = {key: name for key, name in zip(last, settings(), strict=True) if last.count(key) == 1}
     meant |= {name.replace(".", "-"): name for name in settings()}
@@ -190,7 +190,7 @@ def without_flag(word: str) -> str:
 
 
 def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
-    """The file, and the line of this key, or of its table; `number` is which [[pool]] is meant, from 1 on.
+    """Return the file, and the line of this key, or of its table; `number` is which [[pool]] is meant, from 1 on.
 
     A key in a table that is written in one line has no line of its own.
     """
@@ -208,7 +208,7 @@ def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
 
 
 def _pools(file: SettingsFile) -> tuple[PoolTable, ...]:
-    """The [[pool]] tables; there is no other way to give pools."""
+    """Return the [[pool]] tables; there is no other way to give pools."""
     tables = file.document.get(POOL, [])
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
         raise UsageError(f"{_place(file, '', POOL)}: {POOL} is not a list of tables", hint="Write each as [[pool]].")
@@ -235,14 +235,14 @@ def _pool(file: SettingsFile, table: Mapping[str, Any], number: int) -> PoolTabl
 
 
 def variables(environ: Mapping[str, str]) -> Source:
-    """The secrets that the environment holds."""
+    """Return the secrets that the environment holds."""
     secrets = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
     values = {name: environ[variable] for name, variable in secrets.items() if environ.get(variable)}
     return Source(values, {name: f"the variable {secrets[name]}" for name in values})
 
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each variable that looks like a setting and is none, of which the name alone is told."""
+    """Yield a sentence for each variable that looks like a setting and is none, of which the name alone is told."""
     written = sorted(name for name in environ if name.startswith("ROLLOUT_") and not _OF_SERVICES.fullmatch(name))
     if not written:
         return

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Allow, FleetLock, PoolTable, Settings, Skip
+from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
 from rollout.cli.settings.schema import settings as settings_by_name
+from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
@@ -84,7 +85,7 @@ def _gates(settings: Settings) -> GatePolicy:
         hooks=HookPolicy(
             gates.before_reboot_annotations, gates.after_reboot_annotations, gates.hook_prefix, gates.hook_timeout
         ),
-        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only),
+        alerts=AlertPolicy(alerts.prometheus_url, alerts.filter_regexp, alerts.filter_match_only, alerts.matchers),
         blocking_pods=gates.blocking_pod_selector,
         timeout=gates.timeout,
         health_checks=settings.waves.health_checks,
@@ -133,7 +134,7 @@ def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:
 
 
 def detected_by(settings: Settings) -> tuple[Source, ...]:
-    """What hosts are asked; `UsageError` where that is a command, and there is none."""
+    """Return what hosts are asked; `UsageError` where that is a command, and there is none."""
     sources, command = settings.detect.sources, settings.detect.command
     if Source.COMMAND in sources and not command:
         raise UsageError(
@@ -145,7 +146,7 @@ def detected_by(settings: Settings) -> tuple[Source, ...]:
 
 
 def probe_of(settings: Settings, sources: Sequence[Source]) -> Probe:
-    """What hosts are asked by these sources."""
+    """Return what hosts are asked by these sources."""
     return Probe(tuple(sources), settings.detect.command)
 
 
@@ -155,12 +156,12 @@ def is_own_reboot(settings: Settings) -> bool:
 
 
 def reboot_command(settings: Settings) -> str:
-    """What a host is asked to run."""
+    """Return what a host is asked to run."""
     return settings.reboot.command or REBOOT_COMMAND
 
 
 def wall_command_of(settings: Settings) -> str:
-    """What a host is asked to run for its users to be told."""
+    """Return what a host runs for its users to be told."""
     return wall_command(settings.reboot.wall_message or WALL_MESSAGE)
 
 
@@ -205,7 +206,7 @@ def _by_group(written: Sequence[str]) -> dict[str, str]:
 
 
 def server_policy(settings: Settings) -> Policy:
-    """The rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
+    """Return the rules of a FleetLock server: where nobody limits it, as many nodes may be away as there are slots."""
     policy, server = policy_of(settings), settings.fleetlock
     if settings.waves.max_unavailable is not None:
         return policy

@@ -7,21 +7,20 @@ is `drain.timeout`: in a file that `--config` names, as `--set drain.timeout=20m
 flag `--drain-timeout` and the variable `ROLLOUT_DRAIN_TIMEOUT`.
 """
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
-from rollout.cli import terminal
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Setting, Table, setting, settings_of
+from rollout.cli.settings.output import Output
+from rollout.cli.settings.unattended import Evidence, FleetLock, Metrics, Notify, Operate
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.notification import NotifyEvent
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
@@ -65,16 +64,6 @@ class Allow(StrEnum):
     CORDONED = "cordoned"
     HELD = "held"
     IDLE = "idle"
-
-
-class OutputFormat(StrEnum):
-    """How data is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    WIDE = "wide"
-    YAML = "yaml"
-    NAME = "name"
 
 
 class Cluster(Table):
@@ -345,6 +334,13 @@ class Alerts(Table):
     )
     filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
     filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
+    matchers: tuple[str, ...] = setting(
+        (),
+        'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"',
+        "MATCHER",
+        read=values.matcher,
+        between=";",
+    )
 
 
 class Labels(Table):
@@ -357,139 +353,6 @@ class Labels(Table):
         (), "Set these once a node is rebooted, proven and given back", "NAME=VALUE", read=values.node_labels
     )
     fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
-
-
-class Output(Table):
-    """How to print, and what is written down."""
-
-    format: OutputFormat = setting(OutputFormat.TEXT, "text, json, wide: every column", flag="output", short="-o")
-    verbose: int = setting(
-        0, "Print more: stages, decisions; -vv: requests", read=values.verbosity, flag="verbose", short="-v"
-    )
-    log_file: Path | None = setting(None, "Append all that -vv prints, with what was said and done, to this file")
-    journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
-
-    @property
-    def as_json(self) -> bool:
-        """Whether programs read it."""
-        return self.format is OutputFormat.JSON
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether every column is asked for."""
-        return self.format is OutputFormat.WIDE
-
-    @property
-    def width(self) -> int | None:
-        """Columns that text may take; None: no limit."""
-        return None if self.is_wide else terminal.width()
-
-    @property
-    def is_document(self) -> bool:
-        """Whether the whole is printed as JSON, or as the same in YAML."""
-        return self.format in (OutputFormat.JSON, OutputFormat.YAML)
-
-    @property
-    def as_names(self) -> bool:
-        """Whether nothing but the nodes' names is wanted."""
-        return self.format is OutputFormat.NAME
-
-    def document(self, written: bytes) -> bytes:
-        """A JSON document in the format that is wanted; as YAML it stays ASCII, for terminals obey more than that."""
-        if self.format is not OutputFormat.YAML:
-            return written
-        import yaml
-
-        return yaml.safe_dump(json.loads(written), sort_keys=False, allow_unicode=False, width=_YAML_WIDTH).encode()
-
-
-_YAML_WIDTH = 100
-
-
-class Metrics(Table):
-    """Where metrics go."""
-
-    textfile: Path | None = setting(
-        None, "Keep metrics in this .prom file, for node_exporter's textfile collector", read=values.textfile
-    )
-    pushgateway: str = setting(
-        "",
-        "Push metrics to this Pushgateway; a URL with a password: in the variable",
-        "URL",
-        read=values.pushgateway_url,
-        variable="ROLLOUT_METRICS_PUSHGATEWAY",
-    )
-    listen: str = setting(
-        "",
-        "operate: serve /metrics, /healthz and /readyz here: :9732 is all addresses, 127.0.0.1:9732 this machine",
-        "[ADDRESS]:PORT",
-        read=values.listen_address,
-    )
-
-    @property
-    def is_used(self) -> bool:
-        """Whether metrics are left anywhere."""
-        return bool(self.textfile or self.pushgateway)
-
-
-class Notify(Table):
-    """Who hears of a rollout that nobody watches."""
-
-    url: tuple[str, ...] = setting(
-        (),
-        "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
-        "best in the variable, or in notify.file",
-        "URL",
-        check=values.notify_urls,
-        variable="ROLLOUT_NOTIFY",
-        between=" ",
-    )
-    file: values.UrlFile | None = setting(None, "File with such URLs, one a line", "FILE", read=values.url_file)
-    on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all", "EVENT")
-    held_after: Duration = setting(Duration(600), "How long an eviction may be held before it is told of")
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Every URL."""
-        return (*self.url, *(self.file.urls if self.file else ()))
-
-
-class Operate(Table):
-    """The pace of unattended passes."""
-
-    every: Duration = setting(Duration(600), "Time from the start of one pass to the next", flag="every")
-    active_deadline: Duration | None = setting(
-        None,
-        "How long a pass may take: it starts no node that is not estimated to be back by then",
-        flag="active-deadline",
-    )
-
-
-class FleetLock(Table):
-    """The FleetLock server: where it listens, and how many hosts of which group may reboot at a time."""
-
-    listen: str = setting(
-        "0.0.0.0:8080",
-        "Where hosts ask: :8080 is all addresses",
-        "[ADDRESS]:PORT",
-        read=values.listen_address,
-        flag="listen",
-    )
-    tls_cert: Path | None = setting(None, "Serve HTTPS with this certificate (PEM, with its chain)", flag="tls-cert")
-    tls_key: Path | None = setting(None, "The certificate's private key", flag="tls-key")
-    slots: Count = setting(Count(1), "Hosts of a group on their way at once: 1, or 25%", flag="slots")
-    group: tuple[str, ...] = setting(
-        (), "Slots of a group; others are refused then", "NAME=COUNT", read=values.group_slots, flag="group"
-    )
-    group_selector: tuple[str, ...] = setting(
-        (),
-        "Only nodes with these labels are of this group",
-        "NAME=SELECTOR",
-        read=values.group_selector,
-        flag="group-selector",
-        between=";",
-    )
-    slot_timeout: Duration = setting(Duration(3600), "Time for a granted host to come back", flag="slot-timeout")
 
 
 class PoolTable(Table):
@@ -527,6 +390,7 @@ class Settings(Table):
     metrics: Metrics = Metrics()
     notify: Notify = Notify()
     operate: Operate = Operate()
+    evidence: Evidence = Evidence()
     fleetlock: FleetLock = FleetLock()
     pool: tuple[PoolTable, ...] = ()
 

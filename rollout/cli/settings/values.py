@@ -20,6 +20,7 @@ _COMMENT = "#"
 _SERVER = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
 # What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
 _PLAIN_URL = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
+_PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -34,12 +35,12 @@ def verbosity(value: str) -> int:
 
 
 def duration(value: str) -> Duration:
-    """A written duration."""
+    """Return a written duration."""
     return Duration.parse(value)
 
 
 def some_time(value: str) -> Duration:
-    """A written duration that is not zero, for nothing happens in no time."""
+    """Return a written duration that is not zero, for nothing happens in no time."""
     seconds = Duration.parse(value)
     if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
@@ -47,7 +48,7 @@ def some_time(value: str) -> Duration:
 
 
 def at_least_one(value: str) -> Count:
-    """A written count that is not zero, for a rollout that may take no node never ends."""
+    """Return a written count that is not zero, for a rollout that may take no node never ends."""
     count = Count.parse(value)
     if count.is_zero:
         raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
@@ -55,12 +56,12 @@ def at_least_one(value: str) -> Count:
 
 
 def node_name(value: str) -> str:
-    """A node's name, which may stand as kubectl and `-o name` write it: `node/worker-1`."""
+    """Return a node's name, which may stand as kubectl and `-o name` write it: `node/worker-1`."""
     return value.removeprefix("node/").removeprefix("nodes/")
 
 
 def label_selector(value: str) -> str:
-    """A label selector that can be read, as it was written; or none."""
+    """Return a label selector that can be read, as it was written; or none."""
     if value.strip():
         from rollout.planning.eligibility.selector import parse_selector
 
@@ -69,7 +70,7 @@ def label_selector(value: str) -> str:
 
 
 def label_name(value: str) -> str:
-    """The name of a label or annotation, or none."""
+    """Return the name of a label or annotation, or none."""
     if not value.strip():
         return ""
     from rollout.planning.eligibility.selector import checked_label
@@ -78,7 +79,7 @@ def label_name(value: str) -> str:
 
 
 def label_prefix(value: str) -> str:
-    """The prefix of a label, with its slash."""
+    """Return the prefix of a label, with its slash."""
     prefix, slash, name = value.partition("/")
     if not slash or name:
         raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
@@ -87,7 +88,7 @@ def label_prefix(value: str) -> str:
 
 
 def node_labels(value: str) -> str:
-    """A label with its value, as it was written."""
+    """Return a label with its value, as it was written."""
     from rollout.planning.eligibility.selector import node_labels as read_labels
 
     read_labels([value])
@@ -95,7 +96,7 @@ def node_labels(value: str) -> str:
 
 
 def window(value: str) -> str:
-    """A window that can be read, as it was written."""
+    """Return a window that can be read, as it was written."""
     from rollout.planning.eligibility.windows import Window
 
     Window.parse(value)
@@ -110,8 +111,27 @@ def freeze(value: str) -> str:
     return value
 
 
+def principal(value: str) -> str:
+    """What names one signer in a file of allowed signers, or none."""
+    if value and not _PRINCIPAL.fullmatch(value):
+        raise ValueError(f"{value!r} is not the name of a cluster. Write letters, digits, dots and dashes.")
+    return value
+
+
+def evidence_source(value: str) -> str:
+    """A place where evidence may be, or none."""
+    if not value.startswith(("http://", "https://")):
+        return value
+    from rollout.adapters.prometheus import parsed_url
+
+    parts = parsed_url(value)
+    if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
+        raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
+    return value
+
+
 def command_words(value: str) -> str:
-    """A command that can be split into words as a shell does, as it was written; or none."""
+    """Return a command that can be split into words as a shell does, as it was written; or none."""
     if value:
         from rollout.adapters.gate_command import split_command
 
@@ -127,7 +147,7 @@ def one_line(value: str) -> str:
 
 
 def namespace(value: str) -> str:
-    """The name of a namespace."""
+    """Return the name of a namespace."""
     if not _NAMESPACE.fullmatch(value):
         raise ValueError(f"{value!r} is not a namespace name. Write it as kube-system.")
     return value
@@ -139,14 +159,14 @@ def is_label_like(value: str) -> bool:
 
 
 def pool_name(value: str) -> str:
-    """The name of a pool."""
+    """Return the name of a pool."""
     if not is_label_like(value):
         raise ValueError(f'{value!r} is not a name. Write name = "web": at most 63 lower-case letters, digits, dashes.')
     return value
 
 
 def pattern(value: str) -> str:
-    """A regular expression that can be read, or none."""
+    """Return a regular expression that can be read, or none."""
     if value:
         from rollout.adapters.prometheus import checked_pattern
 
@@ -154,8 +174,17 @@ def pattern(value: str) -> str:
     return value
 
 
+def matcher(value: str) -> str:
+    """Return a label matcher, as it was written."""
+    from rollout.model.gates import is_matcher
+
+    if not is_matcher(value):
+        raise ValueError(f'{value!r} is not a label matcher. Write it as severity="critical", with =, !=, =~ or !~.')
+    return value
+
+
 def prometheus_url(value: str) -> str:
-    """A URL that can be asked, or none."""
+    """Return a URL that can be asked, or none."""
     if not value.strip():
         return ""
     from rollout.adapters.prometheus import checked_url
@@ -164,7 +193,7 @@ def prometheus_url(value: str) -> str:
 
 
 def pushgateway_url(value: str) -> str:
-    """The address of a Pushgateway, or none."""
+    """Return the address of a Pushgateway, or none."""
     if not value.strip():
         return ""
     from rollout.adapters.metrics import checked_push_url
@@ -173,7 +202,7 @@ def pushgateway_url(value: str) -> str:
 
 
 def listen_address(value: str) -> str:
-    """An address to listen on, or none."""
+    """Return an address to listen on, or none."""
     if value.strip():
         from rollout.adapters.metrics import parsed_address
 
@@ -182,7 +211,7 @@ def listen_address(value: str) -> str:
 
 
 def textfile(value: str) -> Path:
-    """A file that node_exporter would read."""
+    """Return a file that node_exporter would read."""
     path = Path(value)
     if path.suffix != ".prom":
         raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
@@ -205,7 +234,7 @@ def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
 
 
 def url_file(value: str) -> UrlFile:
-    """A file with a URL a line, read."""
+    """Return a file with a URL a line, read."""
     lines = (line.strip() for line in _content(value).splitlines())
     urls = [line for line in lines if line and not line.startswith(_COMMENT)]
     try:
@@ -224,14 +253,14 @@ def _content(path: str) -> str:
 
 
 def group_slots(value: str) -> str:
-    """A group and its slots, as they were written."""
+    """Return a group and its slots, as they were written."""
     name, count = _group(value, "NAME=3, or NAME=25%")
     at_least_one(count)
     return f"{name}={count}"
 
 
 def group_selector(value: str) -> str:
-    """A group and the labels of its nodes, as they were written."""
+    """Return a group and the labels of its nodes, as they were written."""
     name, selector = _group(value, "NAME=SELECTOR: workers=node.kubernetes.io/role=worker")
     return f"{name}={label_selector(selector)}"
 
@@ -246,7 +275,7 @@ def _group(value: str, example: str) -> tuple[str, str]:
 
 
 def server_url(flag: str, text: str) -> str:
-    """The address of a FleetLock server, with the slash at its end that keeps the last part of its path."""
+    """Return the address of a FleetLock server, with the slash at its end that keeps the last part of its path."""
     if not text:
         raise UsageError(f"no {flag}: hosts need the address of the server", hint=_SERVER)
     try:

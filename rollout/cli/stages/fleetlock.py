@@ -5,25 +5,25 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.rules import groups_of, selection_of, server_policy
 from rollout.cli.settings.schema import Settings
+from rollout.cli.settings.unattended import FleetLock
+from rollout.cli.stages.execute import display
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
-from rollout.cli.stages.notify import News, Subject, notified
+from rollout.cli.stages.notify import Subject, notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy
 from rollout.ports import Observer
-from rollout.report.json_lines import JsonLines
-from rollout.report.plain import PlainLines
 
 if TYPE_CHECKING:
     from rollout.server.connections import Listening
@@ -32,40 +32,32 @@ if TYPE_CHECKING:
 HOLDER_PREFIX = "fleetlock-server/"
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """All that a server goes by: the settings, and the rules that they mean."""
+def _server_settings(given: Settings, policy: Policy) -> "ServerSettings":
+    """By what the server grants."""
+    from rollout.server.state import ServerSettings
 
-    given: Settings
-    policy: Policy
+    return ServerSettings(
+        groups=groups_of(given.fleetlock),
+        selection=selection_of(given),
+        policy=policy,
+        namespace=given.lock.namespace,
+        holder=f"{HOLDER_PREFIX}{socket.gethostname()}/{os.getpid()}",
+        lease_seconds=given.lock.seconds,
+        slot_timeout=given.fleetlock.slot_timeout,
+    )
 
-    @property
-    def settings(self) -> "ServerSettings":
-        """By what it grants."""
-        from rollout.server.state import ServerSettings
 
-        return ServerSettings(
-            groups=groups_of(self.given.fleetlock),
-            selection=selection_of(self.given),
-            policy=self.policy,
-            namespace=self.given.lock.namespace,
-            holder=f"{HOLDER_PREFIX}{socket.gethostname()}/{os.getpid()}",
-            lease_seconds=self.given.lock.seconds,
-            slot_timeout=self.given.fleetlock.slot_timeout,
-        )
+def _listening(server: FleetLock) -> "Listening":
+    """Where it serves."""
+    from rollout.adapters.metrics import parsed_address
+    from rollout.server.connections import Listening
 
-    @property
-    def listening(self) -> "Listening":
-        """Where it serves."""
-        from rollout.adapters.metrics import parsed_address
-        from rollout.server.connections import Listening
-
-        host, port = parsed_address(self.given.fleetlock.listen)
-        return Listening(host, port, self.given.fleetlock.tls_cert, self.given.fleetlock.tls_key)
+    host, port = parsed_address(server.listen)
+    return Listening(host, port, server.tls_cert, server.tls_key)
 
 
 def _require_libraries() -> None:
-    """A plain install goes without the server's library, the extra `fleetlock` brings it."""
+    """Refuse to serve without the server's library, which a plain install goes without."""
     try:
         import_module("aiohttp")
     except ImportError as error:
@@ -77,7 +69,7 @@ def _require_libraries() -> None:
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
-    serving = Serving(settings, server_policy(settings))
+    policy = server_policy(settings)
     _require_libraries()
     from rollout.report.metrics.fleetlock import FleetLockMetrics
     from rollout.report.metrics.instruments import Metrics
@@ -88,13 +80,13 @@ def serve(settings: Settings) -> None:
     api = wiring.cluster_api(settings.cluster)
     name = settings.cluster.name or name_of(api.server)
     metrics, tally = Metrics(name), FleetLockMetrics(name)
-    with _shown(settings) as shown:
-        watch = _Watch(settings, Observers((Unfailing(metrics), Unfailing(shown))))
-        gates = wiring.gates(settings, serving.policy.gates.alerts)
-        world = World(api, wiring.system_clock(), say, watch.watched, tally, gates)
-        listening = serving.listening
+    with display(as_json=settings.output.as_json, live=False) as shown:
+        observer = Observers((Unfailing(metrics), Unfailing(shown)))
+        gates = wiring.gates(settings, policy.gates.alerts)
+        world = World(api, wiring.system_clock(), say, partial(_observed, settings, observer), tally, gates)
+        listening = _listening(settings.fleetlock)
         listening.tls()
-        with under_way(serving.settings, world) as server:
+        with under_way(_server_settings(settings, policy), world) as server:
             tally.slots, tally.unmoved, tally.in_hand = server.slots, server.unmoved, lambda: server.worker.working
             endpoints = http.Endpoints(
                 server.service.pre_reboot,
@@ -117,29 +109,8 @@ def _leave() -> None:
 
 
 @contextmanager
-def _shown(settings: Settings) -> Iterator[Observer]:
-    """Whoever shows what happens: JSON lines, or plain ones."""
-    if settings.output.as_json:
-        lines = JsonLines(sys.stdout)
-        lines.begin(wiring.system_clock().now())
-        yield lines
-        return
-    with PlainLines(sys.stderr) as plain:
-        yield plain
-
-
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    """Who hears of one node's way."""
-
-    settings: Settings
-    shown: Observer
-
-    @contextmanager
-    def watched(self, plan: RolloutPlan) -> Iterator[Observer]:
-        """Journal, notifications, and whoever shows it, as of any rollout."""
-        subject = Subject(plan, lambda: False, unattended=True, news=News(), cluster=self.settings.cluster.name)
-        with ExitStack() as stack:
-            file, name = self.settings.output.journal, self.settings.cluster.name
-            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", file, cluster_name=name))
-            yield stack.enter_context(notified(observer, self.settings.notify, subject))
+def _observed(settings: Settings, shown: Observer, plan: RolloutPlan) -> Iterator[Observer]:
+    """Have journal, notifications, and whoever shows it hear of one node's way, as of any rollout."""
+    subject = Subject(plan, lambda: False, unattended=True)
+    with journalled(shown, plan, "fleetlock", settings) as journal, notified(journal, settings, subject) as observers:
+        yield observers

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from rollout import __version__
-from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, journal_of, journals, read_journal, runs_directory
 from rollout.cli import wiring
-from rollout.cli.lock_owner import journal_of
+from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.execution.rollout.ledger import Aborted
 from rollout.model.cluster import ClusterIdentity
@@ -30,7 +30,7 @@ _LATEST = 10
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
-    """What the latest runs on this cluster that were written down here took; nothing where none can be read."""
+    """Return what the latest runs on this cluster that were written down here took; nothing where none can be read."""
     try:
         latest = sorted(journals(runs_directory()), key=lambda path: path.stat().st_mtime)[-_LATEST:]
         return past_of((read_journal(path) for path in latest), cluster.uid)
@@ -73,17 +73,17 @@ def journalled(
     observer: Observer,
     plan: RolloutPlan,
     command: Command,
-    file: Path | None,
+    settings: Settings,
     *,
-    cluster_name: str = "",
     process: str = "",
     lines: JsonLines | None = None,
 ) -> Iterator[Observer]:
-    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any.
+    """Yield the observer, with everything that it is told written down as well; `process` as the lock has it, if any.
 
     `lines` that are to be a journal, too, begin as it does.
     """
-    path, first = file or journal_of(plan.plan_id), _first_record(plan, command, cluster_name, process)
+    path = settings.output.journal or journal_of(plan.plan_id)
+    first = _first_record(plan, command, settings.cluster.name, process)
     if lines is not None:
         lines.record(first)
     try:

@@ -1,18 +1,38 @@
 """The lock before anything is begun: whose it is, and whether they live."""
 
+import socket
+
+from rollout.adapters.journal import is_being_written, journal_of, read_journal
 from rollout.cli import wiring
-from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.stages.gather import with_patience
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, LockedError
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, locked, read_lease
+from rollout.model.text import is_run_id
 from rollout.ports import ClusterApi
 
 _FORBIDDEN = 403
 
 
+def has_ended_here(lease: LeaseState) -> bool:
+    """Whether the process that holds the lock was on this machine, and is surely gone.
+
+    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
+    journal open for as long as it lives.
+    """
+    machine = lease.holder.rpartition("/")[0].rpartition("@")[2]
+    if not (lease.process and is_run_id(lease.run)) or machine != socket.gethostname():
+        return False
+    path = journal_of(lease.run)
+    try:
+        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+    except OSError:
+        return False
+    return bool(begun) and begun[-1].get("process") == lease.process and is_being_written(path) is False
+
+
 def read_lock(api: ClusterApi, namespace: str) -> LeaseState:
-    """The lock as it stands."""
+    """Return the lock as it stands."""
     return with_patience(lambda: read_lease(api, namespace))
 
 
@@ -28,7 +48,7 @@ def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
 
 
 def lock_watch() -> LeaseWatch:
-    """A watch that knows the processes of this machine."""
+    """Return a watch that knows the processes of this machine."""
     return LeaseWatch(wiring.system_clock(), has_ended_here)
 
 
@@ -53,6 +73,6 @@ def refuse_beside_living(api: ClusterApi, namespace: str, force_unlock: str = ""
 
 
 def beside_living(api: ClusterApi, namespace: str) -> LockedError:
-    """The refusal beside the process that holds the lock, which was seen to live."""
+    """Return the refusal beside the process that holds the lock, which was seen to live."""
     seen = glance_at_lock(api, namespace)
     return locked(seen.lease, namespace, age=seen.age if seen.one_clock else None)

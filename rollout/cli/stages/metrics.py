@@ -11,7 +11,7 @@ import typer
 
 from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
-from rollout.cli.settings.schema import Metrics as Places
+from rollout.cli.settings.unattended import Metrics as Places
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
@@ -39,19 +39,19 @@ class Meter:
         return (self.metrics,) if self.metrics else ()
 
     def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
-        """What the hosts have said, by Node; one that could not be judged does not count as either."""
+        """Count what the hosts have said, by Node; one that could not be judged does not count as either."""
         if self.metrics:
             facts = {name: seen.detection for name, seen in observations.items() if isinstance(seen, HostFacts)}
             waiting = {name: seen.needs_reboot for name, seen in facts.items() if not seen.unanswered}
             self.metrics.observe_nodes(waiting, among_others=among_others)
 
     def skip_pass(self) -> None:
-        """The pass that is under way is to do nothing."""
+        """Note that the pass under way is to do nothing."""
         if self.metrics:
             self.metrics.skip_pass()
 
     def observe(self, observations: Mapping[str, HostObservation], memory: Memory) -> None:
-        """What hosts say, and which versions are held, before anything is done."""
+        """Count what hosts say, and which versions are held, before anything is done."""
         self.observe_hosts(observations)
         self.observe_memory(memory)
 
@@ -85,7 +85,7 @@ class Meter:
             self.metrics.end_pass(result, wiring.system_clock().now())
 
     def _read_memory(self, api: ClusterApi, namespace: str) -> None:
-        """What is held by now; where it cannot be read, what was known stands."""
+        """Read what is held by now; where it cannot be read, what was known stands."""
         from rollout.gather.cluster.memory import read_memory
 
         with suppress(ApiError):
@@ -161,7 +161,7 @@ class _Textfile:
 
 
 def name_of(server: str) -> str:
-    """An API server's address as a name: without scheme and whatever of a login may stand in it."""
+    """Return an API server's address as a name: without scheme and whatever of a login may stand in it."""
     parts = urlsplit(server)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server
 

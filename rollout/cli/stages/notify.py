@@ -8,7 +8,7 @@ from datetime import datetime
 
 from rollout.adapters.notify import Outbox
 from rollout.cli import wiring
-from rollout.cli.settings.schema import Notify
+from rollout.cli.settings.schema import Settings
 from rollout.cli.terminal import say
 from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Observers
@@ -28,7 +28,7 @@ class News:
     now: object = None
 
     def turn(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self.before, self.now = self.now, None
 
     def is_new(self, note: Note) -> bool:
@@ -75,32 +75,32 @@ class _Notifier:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The run that notifications are of; `is_stopped`: whether its end was asked for. `cluster` may be empty."""
+    """The run that notifications are of; `is_stopped`: whether its end was asked for."""
 
     plan: RolloutPlan
     is_stopped: Callable[[], bool]
     resumed: bool = False
     unattended: bool = False
-    news: News = field(default_factory=News)
-    cluster: str = ""
+    news: News | None = None
 
 
 @contextmanager
-def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[Observer]:
-    """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
+def notified(observer: Observer, settings: Settings, subject: Subject) -> Iterator[Observer]:
+    """Yield the observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
+    options = settings.notify
     places = wiring.notify_destinations(options)
     if not places:
         yield observer
         return
     noteworthy = Noteworthy(
         subject.plan,
-        subject.cluster,
+        settings.cluster.name,
         float(options.held_after),
         resumed=subject.resumed,
         unattended=subject.unattended,
     )
     outbox = Outbox(places, say)
-    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news)
+    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news or News())
     try:
         yield Observers((observer, notifier))
     except BaseException as error:
@@ -110,8 +110,9 @@ def notified(observer: Observer, options: Notify, subject: Subject) -> Iterator[
         outbox.close()
 
 
-def tell_failed_pass(error: RolloutError, options: Notify, cluster: str, news: News) -> None:
-    """A pass that nobody watches ended by an error before there was a plan; unless the last one did so, too."""
+def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> None:
+    """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
+    options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
     note = replace(ended_by(error), cluster=cluster, next="rollout doctor")
     places = wiring.notify_destinations(options) if news.is_new(note) else ()
     if NotifyEvent.FINISHED not in options.on or not places:

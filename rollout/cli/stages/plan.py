@@ -5,36 +5,39 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rollout.adapters.journal import runs_directory
 from rollout.adapters.local_files import current_reader, distrust, open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.settings.rules import policy_of, probe_of, selection_of
-from rollout.cli.settings.schema import Cluster, Settings
+from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
-from rollout.cli.stages.gather import Connections, Gathered, Targets, close_labels, first_label
+from rollout.cli.stages.gather import close_labels, first_label
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import say, show, shown_meanwhile
+from rollout.cli.stages.lock import glance_at_lock
+from rollout.cli.stages.session import Gathered, Run, SavedPlan, Session, run_of
+from rollout.cli.terminal import say, show, show_lines, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy
 from rollout.model.text import counted, printable, shortened
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
+from rollout.planning.plan.continuation import without_accepted_blockers
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan.finish_by import Finish, smallest_limit
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import Difference, changes
 from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
-
-if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run, RunSettings
+from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
 _MOST_CHANGES = 10
 # A plan that was saved before these counts as another's: its rules are shown.
@@ -42,35 +45,11 @@ _LATEST = 500
 _DECISIONS = logging.getLogger("rollout.decision")
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What the operator wants: nodes and rules from flags, or a saved plan with its own.
-
-    `unattended`: nobody is there who could have decided to try failed nodes again. `chosen` are rules that the operator
-    has chosen for this command, or for the plan where they have saved it here themselves.
-    """
-
-    selection: Selection
-    policy: Policy
-    saved: RolloutPlan | None = None
-    file: str = ""
-    unattended: bool = False
-    chosen: Policy | None = None
-
-
-def load_intent(file: Path | None, settings: Settings) -> Intent:
-    """What the settings say; the saved plan's nodes and rules where there is one."""
-    policy = policy_of(settings)
-    if file is None:
-        return Intent(selection_of(settings), policy)
+def load_saved(file: Path, chosen: Policy | None = None) -> SavedPlan:
+    """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise. `chosen` are the rules beside it."""
     document = _read(file)
-    saved = decode_plan(document, str(file))
-    return Intent(saved.selection, saved.policy, saved, str(file), chosen=saved.policy if _is_own(document) else policy)
-
-
-def load_plan(path: Path) -> RolloutPlan:
-    """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
-    return decode_plan(_read(path), str(path))
+    plan = decode_plan(document, str(file))
+    return SavedPlan(plan, str(file), plan.policy if _is_own(document) else chosen)
 
 
 def _read(path: Path) -> bytes:
@@ -108,47 +87,98 @@ def _saved_list() -> Path:
     return runs_directory().parent / "saved-plans"
 
 
-def gathered_by(connections: Connections, intent: Intent, settings: Settings) -> Gathered:
-    """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
-    namespace = settings.lock.namespace
-    refusals.refuse_without_rights(connections, intent.policy.drain, namespace, unattended=intent.unattended)
-    snapshot = gather.read_cluster(connections, namespace)
-    refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
-    probe = probe_of(settings, intent.policy.detect)
-    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, settings.ssh, probe)
-    return Gathered(connections, snapshot, targets)
+def gather_for_run(session: Session) -> Gathered:
+    """Gather all that a plan is made of; refused without the rights, or beside an unfinished rollout."""
+    refusals.refuse_without_rights(session, unattended=session.operating)
+    snapshot = gather.read_cluster(session)
+    refusals.refuse_unfinished(session, snapshot.nodes)
+    return Gathered(snapshot, gather.ask_hosts(session, snapshot.nodes))
 
 
-def planned_run(intent: Intent, gathered: Gathered, settings: "RunSettings", *, quiet: bool) -> "Run":
-    """What is to be run, after showing it unless `quiet`."""
-    from rollout.cli.stages.execute import run_of
-
-    decided = decide(intent, gathered.snapshot, gathered.targets)
-    if not quiet and intent.saved:
-        show(file_text(decided, intent.file, settings.width))
-    elif not quiet:
-        show(shown(decided, gathered.snapshot, settings.settings.cluster, settings.width))
-    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
-    selected = gathered.targets.number_of(decided.selection)
-    return run_of(settings, gathered, decided, selected, conceded)
+def planned_run(session: Session, gathered: Gathered) -> Run:
+    """Return what is to be run, after showing it; an unattended process shows it where something is to be done."""
+    decided, saved = decide(session, gathered), session.saved
+    if not (session.as_json or session.operating):
+        show(file_text(decided, saved.file, session.width) if saved else shown(session, gathered, decided))
+    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", saved.chosen) if saved else ()
+    return run_of(session, gathered, decided, gathered.targets.number_of(decided.selection), conceded)
 
 
-def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
-    """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
-    labels = dict.fromkeys((intent.policy.spread_by, *(pool.spread_by or "" for pool in intent.policy.pools)))
-    useless = filter(None, (useless_spreading(snapshot.nodes, label) for label in labels))
-    nobody = useless_control_plane(snapshot.nodes, intent.policy.control_plane_selector)
-    for warning in (*useless, *nobody, *_idle_gates(intent.policy.gates)):
+def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = False) -> Run:
+    """Return what an interrupted rollout has left to run, after showing it; refuse what stands in its way."""
+    nodes, rules = session.settings.nodes, session.policy
+    snapshot = gather.read_cluster(session)
+    refusals.refuse_another_cluster(unfinished.record.plan, snapshot.identity)
+    # what is begun is finished in any case
+    refusals.refuse_without_rights(session, unattended=session.operating and not unfinished.begun)
+    targets = gather.ask_named(session, snapshot.nodes, pending_nodes(unfinished, retry_failed=retry))
+    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
+    situation = Situation(
+        *(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, session.operating, session.proven)
+    )
+    skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
+    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
+    gathered = Gathered(snapshot, targets)
+    _show_rest(session, unfinished, rest, gathered, retry=retry)
+    warn_of_held(rest.plan)
+    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
+    asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
+    refusals.refuse_unfit(session, asked_about, rest.inherited)
+    return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
+
+
+def _show_rest(
+    session: Session, unfinished: Unfinished, rest: Continuation, gathered: Gathered, *, retry: bool
+) -> None:
+    """Show what is gone on with; where standard output is for programs, warn of what is not as it should be."""
+    if session.as_json:
+        for line in (*unknown_rules(unfinished), *older_failures(unfinished, rest.retried)):
+            say(f"warning: {line}")
+        return
+    lock = glance_at_lock(session.api, session.namespace)
+    planned = {node.name for node in rest.plan.nodes}
+    show_lines(resume_text(unfinished, lock, planned, rest.inherited, retry=retry))
+    show("\n" + shown(session, gathered, rest.plan))
+
+
+def decide(session: Session, gathered: Gathered) -> RolloutPlan:
+    """Make a plan; or return the saved one with what stands in its way now, `StalePlanError` where it fits no more."""
+    policy, nodes, saved = session.policy, gathered.snapshot.nodes, session.saved
+    labels = dict.fromkeys((policy.spread_by, *(pool.spread_by or "" for pool in policy.pools)))
+    useless = filter(None, (useless_spreading(nodes, label) for label in labels))
+    for warning in (
+        *useless,
+        *_useless_control_plane(nodes, policy.control_plane_selector),
+        *_idle_gates(policy.gates),
+    ):
         say(f"warning: {warning}")
-    inputs = inputs_of(intent, snapshot, targets)
+    inputs = inputs_of(session, gathered)
     with stage("plan") as note, shown_meanwhile("making the plan"):
         fresh = build_plan(inputs)
         note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
     _tell_decisions(fresh)
-    if intent.saved is None:
+    if saved is None:
         return fresh
-    _refuse_stale(intent.saved, inputs)
-    return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
+    _refuse_stale(saved.plan, inputs)
+    return replace(saved.plan, blockers=fresh.blockers, warnings=fresh.warnings)
+
+
+def limit_for(session: Session, gathered: Gathered, date: datetime) -> Finish:
+    """Return the plan with the fewest nodes away at once that is done by then."""
+    with shown_meanwhile("looking for the smallest --max-unavailable"):
+        return smallest_limit(inputs_of(session, gathered), date)
+
+
+def finish_text(end: Finish, date: datetime) -> str:
+    """Return when it is done with this limit; where that is too late, what takes longest."""
+    if not end.plan.waves:
+        return "nothing is to be done"
+    ends = f"about {end.at.astimezone():%a %Y-%m-%d %H:%M %Z}" if end.at else "not in the next two years of windows"
+    if end.is_by(date):
+        return f"done by {date.astimezone():%a %Y-%m-%d %H:%M %Z} with --max-unavailable {end.limit}: {ends}"
+    why = f"; {end.obstacle}" if end.at else ""
+    limit = f"--max-unavailable {end.limit}"
+    return f"not done by {date.astimezone():%a %Y-%m-%d %H:%M %Z}, whatever the limit: {ends} with {limit}{why}"
 
 
 def _tell_decisions(plan: RolloutPlan) -> None:
@@ -165,18 +195,19 @@ def _tell_decisions(plan: RolloutPlan) -> None:
         _DECISIONS.debug("warning %s on %s: %s: %s", warning.kind, warning.node, warning.object, warning.message)
 
 
-def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> PlanInputs:
-    """All that a plan is made from, at this moment."""
+def inputs_of(session: Session, gathered: Gathered) -> PlanInputs:
+    """Return all that a plan is made from, at this moment."""
     return PlanInputs(
-        snapshot=snapshot,
-        observations=targets.observations,
-        selected=targets.selected,
-        selection=intent.selection,
-        policy=intent.policy,
+        snapshot=gathered.snapshot,
+        observations=gathered.targets.observations,
+        selected=gathered.targets.selected,
+        selection=session.selection,
+        policy=session.policy,
         created_at=wiring.system_clock().now(),
-        past=past_runs(snapshot.identity),
-        own_node=targets.own_node,
-        unattended=intent.unattended,
+        past=past_runs(gathered.snapshot.identity),
+        own_node=gathered.targets.own_node,
+        unattended=session.operating,
+        proven=session.proven,
     )
 
 
@@ -192,7 +223,7 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
 
 
 def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
-    """A line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
+    """Yield a line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
     alike: dict[str, list[Difference]] = {}
     for difference in differences:
         alike.setdefault(difference.what, []).append(difference)
@@ -203,13 +234,15 @@ def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
         yield f"and {len(alike) - _MOST_CHANGES} other differences"
 
 
-def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, cluster: Cluster, width: int | None) -> str:
-    """What is going to be run, in the few lines that stand before a question."""
-    return brief_text(plan, zones=zones(snapshot), width=width, where=where(plan, cluster))
+def shown(session: Session, gathered: Gathered, plan: RolloutPlan) -> str:
+    """Return what is going to be run, in the few lines that stand before a question."""
+    where = where_of(session, plan)
+    return brief_text(plan, zones=zones(gathered.snapshot), width=session.width, where=where)
 
 
-def where(plan: RolloutPlan, cluster: Cluster) -> str:
-    """What the operator calls the cluster, with its address."""
+def where_of(session: Session, plan: RolloutPlan) -> str:
+    """Return what the operator calls the cluster, with its address."""
+    cluster = session.settings.cluster
     name = cluster.name or wiring.context_of(cluster)
     return f"{name} ({plan.cluster.server})" if name else plan.cluster.server
 
@@ -232,22 +265,25 @@ def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = N
 
 
 def _idle_gates(gates: GatePolicy) -> Iterator[str]:
-    """A sentence for settings that do nothing without another: who gives them believes in a gate that is not there."""
-    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only):
-        yield "alerts.filter-regexp has no effect without alerts.prometheus-url: no alerts are read"
-    if gates.windows.wait and not gates.windows.windows:
+    """Yield a sentence for settings that do nothing without another.
+
+    Who gives them believes in a gate that is not there.
+    """
+    if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only or gates.alerts.matchers):
+        yield "a filter of alerts has no effect without alerts.prometheus-url: no alerts are read"
+    if gates.windows.wait and not (gates.windows.windows or gates.windows.freezes):
         yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 
 def useless_spreading(nodes: Sequence[Node], label: str) -> str:
-    """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
+    """Return a warning where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
     if not label or any(label in node.labels for node in nodes):
         return ""
     return f"--spread-by has no effect: {close_labels(label, nodes)}"
 
 
-def useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
-    """A warning where `waves.control-plane-selector` chooses no node; none where it chooses one, or is not given."""
+def _useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
+    """Yield a warning where `waves.control-plane-selector` is given and chooses no node."""
     if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
         yield f"waves.control-plane-selector has no effect: {close_labels(first_label(selector), nodes)}"
 
@@ -261,6 +297,6 @@ def warn_of_held(plan: RolloutPlan) -> None:
 
 
 def despite_hold(plan: RolloutPlan) -> str:
-    """What a question adds where nodes are taken in spite of their version's hold; empty where none is."""
+    """Return what a question adds where nodes are taken in spite of their version's hold; empty where none is."""
     nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
     return f", {nodes} of them into a version that is held" if nodes else ""

@@ -1,10 +1,11 @@
-"""The settings that a pod is given: the operator's file, judged as the command that runs there will judge it.
+"""The settings that a pod is given, and the files they name, judged as the command that runs there will judge them.
 
 This machine's environment does not count, for it is not the pod's; and a file that only this machine has is refused.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from rollout.cli.settings.reading import SettingsFile, given
 from rollout.cli.settings.rules import policy_of, server_policy
 from rollout.cli.settings.schema import Settings, settings
 from rollout.errors import InputError, UsageError
+from rollout.manifests.installation import CarriedFile
 from rollout.model.policy import Policy
 
 _THIS_MACHINES = {
@@ -39,6 +41,20 @@ _ELSEWHERE = re.compile(r"\{\{|!vault")
 _UNCARRIED = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\r(?!\n)")
 
 
+# What Ansible looks for beside an inventory or a playbook.
+_BESIDE = frozenset(
+    {
+        *("group_vars", "host_vars", "roles", "tasks", "handlers", "files", "templates", "vars"),
+        *("library", "filter_plugins", "lookup_plugins"),
+    }
+)
+_WITH_OTHERS = ("ssh.inventory", "reboot.pre-playbook", "reboot.post-playbook")
+_CARRIED = frozenset({*_WITH_OTHERS, "ssh.config", "gates.calendar", "evidence.allowed-signers"})
+# They mean the same in the pod.
+_NO_FILE = ("none", os.devnull)
+_PASSED_OVER = re.compile(r"\..*|.*~|__pycache__")
+
+
 @dataclass(frozen=True, slots=True)
 class PodSettings:
     """The file's text, empty without one, and what the pod makes of it; `origin` is the file's name.
@@ -54,7 +70,7 @@ class PodSettings:
 
 
 def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
-    """The settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
+    """Return the settings file as a pod reads it; `UsageError` for what cannot be, or cannot work in a pod."""
     secrets = (item for item in settings().values() if item.is_secret)
     refuse_secrets(file.text, file.name, {item.name.rpartition(".")[2]: item.variable for item in secrets})
     written = {
@@ -70,7 +86,7 @@ def read_pod_settings(file: SettingsFile, *, serves: bool) -> PodSettings:
 
 
 def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
-    """What means something on this machine alone, or is written where the pod's root is read-only."""
+    """Yield what means something on this machine alone, or is written where the pod's root is read-only."""
     for name, value in written.items():
         if name in _THIS_MACHINES:
             yield f"{name} ({_THIS_MACHINES[name]})"
@@ -86,10 +102,9 @@ def _refuse(unfit: Iterator[str], origin: str) -> None:
         )
 
 
-def refuse_uncarried(text: str, origin: object, *, tab_first: bool = True) -> None:
-    """`InputError` where a ConfigMap would not have a file byte for byte; kustomize fails at a tab as its first one."""
-    uncarried = _UNCARRIED.search(text) if tab_first else _UNCARRIED.search(text) or re.match("\t", text)
-    if uncarried is not None:
+def refuse_uncarried(text: str, origin: object) -> None:
+    """`InputError` where a ConfigMap would not have a file byte for byte."""
+    if uncarried := _UNCARRIED.search(text):
         before = text[: uncarried.start()]
         line, column = before.count("\n") + 1, uncarried.start() - before.rfind("\n")
         raise InputError(
@@ -115,4 +130,72 @@ def refuse_secrets(text: str, origin: str, variables: Mapping[str, str] = Mappin
             raise UsageError(
                 f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
                 hint=f"Leave it out: {what}, name that Secret with --env-secret{read}.",
+            )
+
+
+def carried_files(written: Mapping[str, Any], origin: str) -> tuple[Mapping[str, str], tuple[CarriedFile, ...]]:
+    """By setting where each file or folder that the settings name is to be found, and all files; paths are relative.
+
+    Those that stand in one folder here do so in the pod: playbooks share their roles.
+    """
+    roots: dict[Path, str] = {}
+    places: dict[str, str] = {}
+    files: dict[str, CarriedFile] = {}
+    for name in sorted(_CARRIED & written.keys()):
+        named, key = Path(str(written[name])).expanduser(), name.replace(".", "-")
+        if str(named) in _NO_FILE:
+            continue
+        if not (named.is_file() or named.is_dir()):
+            raise InputError(
+                f"{origin}: {name} = {str(named)!r} is no file or folder of this machine",
+                hint="It goes along in the pod's ConfigMap; relative paths count from the current folder.",
+            )
+        folder = named if named.is_dir() else named.parent
+        root = roots.setdefault(folder.resolve(), key)
+        places[name] = root if named.is_dir() else f"{root}/{named.name}"
+        for path in (folder,) if named.is_dir() else (named, *_beside(named, name)):
+            for file in _files_in(path):
+                place = f"{root}/{file.relative_to(folder)}"
+                files[place] = CarriedFile(place, _text(file), str(file), is_program=os.access(file, os.X_OK))
+    _refuse_alike(files.values())
+    return places, tuple(files.values())
+
+
+def _beside(named: Path, name: str) -> Iterator[Path]:
+    """Yield what Ansible reads with it: its known folders, and the files of this folder that it names."""
+    text = _text(named) if name in _WITH_OTHERS else ""
+    for other in _inner(named.parent) if text else ():
+        if other.name in _BESIDE if other.is_dir() else other.name in text:
+            yield other
+
+
+def _files_in(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    for inner in _inner(path) if path.is_dir() else ():
+        yield from _files_in(inner)
+
+
+def _inner(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not _PASSED_OVER.fullmatch(path.name))
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
+
+
+def _refuse_alike(files: Iterable[CarriedFile]) -> None:
+    """Keys have no slashes, and few characters."""
+    of_key: dict[str, CarriedFile] = {}
+    for file in files:
+        if (other := of_key.setdefault(file.key, file)) is not file:
+            raise InputError(
+                f"{other.origin} and {file.origin} would both be the key {file.key} of a ConfigMap",
+                hint="Rename one of the two.",
             )

@@ -23,11 +23,15 @@ _HEAD = 20
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The records of one run, how many lines beside them were no whole objects, and the file that they stand in."""
+    """The records of one run, how many lines beside them were no whole objects, and the file that they stand in.
+
+    `origin` is what messages call it.
+    """
 
     records: tuple[Record, ...]
     unreadable: int
     origin: str
+    file: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class KeptRuns:
 
 
 def kept_runs(cluster: Cluster, *, everywhere: bool) -> KeptRuns:
-    """The journals of the cluster at hand; of all where that is asked for, or none is at hand, of which it tells.
+    """Return the journals of the cluster at hand; all where that is asked for, or where none is at hand, which is told.
 
     No cluster is asked, for they are read without one, too: the address in the kubeconfig tells which it is.
     """
@@ -97,7 +101,7 @@ def _changed(path: Path) -> float:
 
 
 def recorded_run(run: str, file: Path | None, cluster: Cluster, *, everywhere: bool) -> RecordedRun:
-    """The run of this id, of which the first letters are enough, or in this file; else the last one on the cluster.
+    """Return the run of this id, of which the first letters are enough, or in this file; else the cluster's last.
 
     `file` is the journal to look into instead of those that are kept here, `-` a log on stdin with JSON lines in it.
     `InputError` where there is no such run.
@@ -111,7 +115,7 @@ def recorded_run(run: str, file: Path | None, cluster: Cluster, *, everywhere: b
     except OSError as error:
         raise InputError(f"cannot read the journal {printable(str(path))}: {error.strerror}") from error
     records = _of_run(_runs(record for record in lines if record is not None), run if file else "", origin)
-    return RecordedRun(records, lines.count(None), origin)
+    return RecordedRun(records, lines.count(None), origin, path)
 
 
 def _is_path(run: str) -> bool:
@@ -119,7 +123,7 @@ def _is_path(run: str) -> bool:
 
 
 def _kept(run: str, cluster: Cluster, *, everywhere: bool) -> Path:
-    """The journal of a run that is kept here: the one of that id, or the one that was written last."""
+    """Return the journal of a run that is kept here: the one of that id, or the one that was written last."""
     kept = journals(runs_directory())
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(runs_directory()))}", hint=_ELSEWHERE)
@@ -135,7 +139,7 @@ def _kept(run: str, cluster: Cluster, *, everywhere: bool) -> Path:
 
 
 def _last(kept: KeptRuns) -> Path:
-    """The one that was written last; it is said which, for nobody has named it."""
+    """Return the one that was written last; it is said which, for nobody has named it."""
     if not kept.own:
         hint = "Name a run of `rollout history --all-clusters`, or take the last of all: --all-clusters."
         raise InputError(f"no run on {kept.where} is recorded here, only {kept.elsewhere}", hint=hint)
@@ -146,7 +150,7 @@ def _last(kept: KeptRuns) -> Path:
 
 
 def _runs(records: Iterable[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
-    """Runs that stand in one file, with their ids: each command of one begins with a record that names it.
+    """Yield runs that stand in one file, with their ids: each command of one begins with a record that names it.
 
     In the JSON lines of an operating process a pass without a run stands between two: its lines are of no run.
     """

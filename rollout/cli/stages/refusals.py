@@ -1,11 +1,12 @@
 """What keeps a command from beginning, found out before anything is touched: each refusal names all its reasons."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rollout.cli.log import stage
-from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.settings.schema import Allow
+from rollout.cli.stages.gather import find_unfinished_among, with_patience
 from rollout.cli.stages.lock import glance_at_lock
+from rollout.cli.stages.session import Session
 from rollout.errors import (
     ApiError,
     ApiUnavailableError,
@@ -15,20 +16,19 @@ from rollout.errors import (
     UsageError,
 )
 from rollout.execution.record.memory import why_unwritable
-from rollout.execution.record.stored import has_begun, read_record
-from rollout.execution.record.unfinished import Unfinished, assess, word_of
+from rollout.execution.record.stored import has_begun
+from rollout.execution.record.unfinished import Unfinished, word_of
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster.memory import memory_of
-from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
+from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.gather.cluster.slots import read_slots, slots_of
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import Blocker, BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted
 from rollout.ports import ClusterApi
-from rollout.report.findings import finding_lines
+from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
 _MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."
@@ -40,21 +40,26 @@ _MEND_RESUME = (
 _FORBIDDEN = 403
 
 
-def refuse_without_rights(
-    connections: Connections, drain: DrainPolicy, lease_namespace: str, *, unattended: bool = False
-) -> None:
-    """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node.
+def refuse_without_rights(session: Session, *, unattended: bool) -> None:
+    """Raise `ApiError` naming every right that a rollout needs and this user lacks: one missing costs a node.
 
     Unattended passes need their memory, too: without it a bad version costs a node each night. `BlockedError` where
     they have the right to it, and it cannot be written all the same.
     """
-    rights = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
+    rights = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
     remembers = marks.MEMORY_NAME if unattended else None
-    needs = [replace(right, optional=right.optional and right.name != remembers) for right in rights]
-    hint = "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all."
-    refuse_missing_rights(connections.api, needs, hint)
+    needed = [right for right in rights if not right.optional or right.name == remembers]
+    with stage("ask for the rights") as note:
+        missing = missing_rights(session.api, needed, ask=with_patience)
+        note(f"{len(missing)} of {len(needed)} missing")
+    if missing:
+        raise ApiError(
+            f"this user may not: {'; '.join(f'{right} (to {right.purpose})' for right in missing)}",
+            status=_FORBIDDEN,
+            hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
+        )
     if unattended:
-        _refuse_without_memory(connections.api, lease_namespace)
+        _refuse_without_memory(session.api, session.namespace)
 
 
 def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
@@ -67,31 +72,17 @@ def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
         )
 
 
-def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) -> None:
-    """The same of any rights; `hint` says where to get them. Of optional ones nothing depends on the answer here."""
-    needed = [right for right in needs if not right.optional]
-    with stage("ask for the rights") as note:
-        missing = missing_rights(api, needed, ask=with_patience)
-        note(f"{len(missing)} of {len(needed)} missing")
-    if missing:
-        rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
-        raise ApiError(
-            f"this user may not: {rights}",
-            status=_FORBIDDEN,
-            hint=hint,
-        )
-
-
-def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`LockedError` while another rollout is running or interrupted; `BlockedError` where that cannot be told."""
-    unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
+def refuse_unfinished(session: Session, nodes: Sequence[Node]) -> None:
+    """Raise `LockedError` beside a rollout that runs or was interrupted; `BlockedError` where that cannot be told."""
+    api, namespace = session.api, session.namespace
+    unfinished = find_unfinished_among(session, nodes)
     if unfinished is not None and unfinished.blocks:
-        alive = glance_at_lock(connections.api, namespace).alive
+        alive = glance_at_lock(api, namespace).alive
         # one that was killed before it had begun anything stands in nobody's way
         if alive or unfinished.is_garbled or has_begun(unfinished.run, nodes):
             hint = f"If no process is working on it: {ways_out(unfinished)}."
             raise LockedError(heading(unfinished, word_of(unfinished, alive=alive)), hint=hint)
-    _refuse_unknown_slots(connections.api, namespace)
+    _refuse_unknown_slots(api, namespace)
 
 
 def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
@@ -143,14 +134,20 @@ def refuse_another_cluster(plan: RolloutPlan | None, identity: ClusterIdentity) 
         )
 
 
-def refused(plan: RolloutPlan, *, only_rivals: bool = False) -> Sequence[Blocker]:
-    """What of that which stands in its way keeps a plan from being begun."""
+def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
+    """Return what of that which stands in its way keeps a plan from being begun."""
+    only_rivals = Allow.BLOCKED in session.settings.nodes.allow
     return [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
 
 
-def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
-    """`BlockedError` where something is bound to stop the run, all of it named at once."""
-    if blockers := refused(plan, only_rivals=only_rivals):
+def refuse_unfit(session: Session, plan: RolloutPlan, inherited: Inheritance | None = None) -> None:
+    """Raise `BlockedError` where something is bound to stop the run, all of it named at once.
+
+    With `--require-all`, `IncompleteError` before it, where trouble keeps a node that was asked for out of the plan.
+    """
+    if session.settings.nodes.require_all:
+        refuse_excluded(session, plan, inherited)
+    if blockers := refused(session, plan):
         nodes = len({blocker.node for blocker in blockers if blocker.node})
         where = f" on {counted(nodes, 'node')}" if nodes else ""
         raise BlockedError(
@@ -160,22 +157,16 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
         )
 
 
-def refuse_excluded(plan: RolloutPlan, *, from_file: bool = False) -> None:
-    """`--require-all`: `IncompleteError` where trouble keeps a node that was asked for out of the plan."""
-    _refuse_incomplete(excluded_by_trouble(plan.excluded), _MEND_FILE if from_file else _MEND)
+def refuse_excluded(session: Session, plan: RolloutPlan, inherited: Inheritance | None = None) -> None:
+    """Raise `IncompleteError` where a node is missing; it names all of them, for nothing else may.
 
-
-def refuse_left_behind(plan: RolloutPlan, inherited: Inheritance) -> None:
-    """The same for resume: nodes that failed, and those that were begun and cannot be gone on with, count too."""
-    stranded = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
-    _refuse_incomplete((*inherited.failed, *stranded, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
-
-
-def _refuse_incomplete(absent: Sequence[NotDone], hint: str) -> None:
-    """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may.
-
-    One that the next run takes, from elsewhere, is not missing: refused for it, no run in a pod would ever begin.
+    Of what is gone on with, nodes that failed, and begun ones that cannot be finished, count too. One that the next
+    run takes, from elsewhere, is not missing: refused for it, no run in a pod would ever begin.
     """
+    absent, hint = excluded_by_trouble(plan.excluded), _MEND_FILE if session.saved else _MEND
+    if inherited is not None:
+        stranded = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
+        absent, hint = (*inherited.failed, *stranded, *absent), _MEND_RESUME
     missing = [node for node in absent if node.reason is not ExclusionReason.DEFERRED]
     if missing:
         nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)

@@ -11,11 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.lock_owner import has_ended_here
-from rollout.cli.settings.schema import Output
+from rollout.cli.settings.output import Output
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.gather import find_unfinished, with_patience
-from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
+from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
+from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
+from rollout.cli.stages.session import Session
 from rollout.cli.terminal import is_forced, show, show_bytes, show_names
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
@@ -25,7 +25,8 @@ from rollout.execution.record.stored import read_record
 from rollout.execution.record.unfinished import LastRun, RunWord, Unfinished, assess, last_run, word_of
 from rollout.gather.cluster.snapshot import read_identity, read_nodes, read_phase_time
 from rollout.model.cluster import Node
-from rollout.model.json_text import json_document, json_line
+from rollout.model.json_text import json_line
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.progress import Phase
 from rollout.model.text import shortened
 from rollout.ports import ClusterApi
@@ -81,16 +82,24 @@ class _Reboots:
         return None
 
 
-def rollout_beside(api: ClusterApi, nodes: Sequence[Node], namespace: str) -> tuple[FollowUp, Mapping[str, str]]:
-    """The rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
+def remembered(session: Session) -> Memory:
+    """Return the memory, beside what a command is for: nothing where this user may not see it."""
+    try:
+        return read_memory(session)
+    except ApiError:
+        return NO_MEMORY
+
+
+def rollout_beside(session: Session, nodes: Sequence[Node]) -> tuple[FollowUp, Mapping[str, str]]:
+    """Return the rollout that is beside these nodes, in a sentence, and how far it has come with each of them.
 
     A user who may not see it is told nothing.
     """
-    word, unfinished = RunWord.UNFINISHED, None
+    word, unfinished, api = RunWord.UNFINISHED, None, session.api
     with suppress(ApiError):
-        unfinished = assess(read_record(api, namespace), nodes)
+        unfinished = assess(read_record(api, session.namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(api, namespace).alive)
+            word = word_of(unfinished, alive=glance_at_lock(api, session.namespace).alive)
     if unfinished is None:
         return FollowUp(), {}
     text = heading(unfinished, word)
@@ -111,7 +120,7 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
-    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
+    """Show the run with its nodes: at once as one look at the lock tells, then whether its process lives."""
     unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
     if output.as_names:
         show_names(under_way(unfinished) if unfinished else ())
@@ -121,7 +130,7 @@ def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
     alive = watched and is_holder_alive(api, namespace)
     if output.is_document:
-        show_bytes(output.document(json_document(run_document(unfinished, alive=alive))))
+        output.show(run_document(unfinished, alive=alive), str)
     elif watched:
         now = unfinished if alive else find_unfinished(api, namespace)
         if text := confirmed_text(now, lock, alive=alive):
@@ -209,7 +218,7 @@ def _glance(api: ClusterApi, namespace: str) -> Glance:
 
 @contextmanager
 def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
-    """What draws a text with a line below it over the one before; the last text stays, without its line."""
+    """Yield what draws a text with a line below it over the one before; the last text stays, without its line."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text

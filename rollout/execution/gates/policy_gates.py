@@ -182,7 +182,7 @@ class PolicyGates:
     def _window(self, node: PlannedNode) -> Hold:
         if not self._schedule:
             return OPEN
-        now, needed = self._around.cluster.clock.now(), self._needed(node)
+        now, needed = self._around.cluster.clock.now(), self._estimated(node)
         if needed and not self._schedule.fits_ever(now, needed):
             return Hold(
                 f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
@@ -199,10 +199,6 @@ class PolicyGates:
             why = self._schedule.why_closed(now)
         next_one = Later(f"{why}; {self._schedule.until(now)}")
         return Hold(next_one, final=not is_general, is_general=is_general)
-
-    def _needed(self, node: PlannedNode) -> float:
-        """Seconds that have to be left in the window."""
-        return self._estimated(node)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""

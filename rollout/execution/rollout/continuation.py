@@ -19,6 +19,7 @@ from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
@@ -42,6 +43,7 @@ class Situation:
 
     `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node;
     `own_node` is the node under this process. `unattended`: an operating process goes on, and nobody has decided to.
+    `proven` as for a plan.
     """
 
     snapshot: ClusterSnapshot
@@ -51,6 +53,7 @@ class Situation:
     past: Past
     own_node: OwnNode | None = None
     unattended: bool = False
+    proven: Proven | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,7 @@ def _planned_anew(
             unattended=situation.unattended,
             retried=retried,
             begun=begun,
+            proven=situation.proven,
         )
     )
 

@@ -44,6 +44,7 @@ class _Document:
     pause: Pause | None = None
     aborted: Pause | None = None
     waited_for: str = ""
+    evidence: dict[str, str] = field(default_factory=dict)
 
 
 def memory_of(namespace: str) -> Document:
@@ -71,7 +72,7 @@ def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
     """Return the ConfigMap with this memory, in the version that was read."""
-    standing = (memory.pause, memory.aborted, memory.waited_for)
+    standing = (memory.pause, memory.aborted, memory.waited_for, dict(memory.evidence))
     document = _Document(dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
 
@@ -81,7 +82,8 @@ def _memory(text: str, document: Document) -> Memory:
         content = document.parsed(text, _Document, lambda content: next(_impossible(content), ""))
     except NotUnderstoodError as error:
         return replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
-    return Memory(content.nodes, content.versions, content.pause, content.aborted, content.waited_for)
+    standing = (content.pause, content.aborted, content.waited_for, content.evidence)
+    return Memory(content.nodes, content.versions, *standing)
 
 
 def _impossible(document: _Document) -> Iterator[str]:
@@ -93,6 +95,8 @@ def _impossible(document: _Document) -> Iterator[str]:
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
         yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
+    if len(document.evidence) > MOST_VERSIONS or not all(map(moment, document.evidence.values())):
+        yield f"it has evidence of {len(document.evidence)} versions, or of no time"
     if document.pause and document.pause.until and moment(document.pause.until) is None:
         yield f"its pause ends at {document.pause.until!r}"
 

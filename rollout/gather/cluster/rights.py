@@ -136,6 +136,11 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
                 ("update", "grant such slots, and take them away"),
             )
         ),
+        Right(
+            *("get", "", "configmaps", "", lease_namespace, marks.EVIDENCE_NAME),
+            purpose="know what other clusters have proved",
+            optional=True,
+        ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
@@ -158,7 +163,8 @@ def operate_rights(lease_namespace: str, *, disable_eviction: bool = False) -> t
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """Return what a FleetLock server takes: a rollout's rights, but for writing its record."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    return _without(of_record, apply_rights(lease_namespace, disable_eviction=disable_eviction))
+    of_operate = {("get", "configmaps", marks.EVIDENCE_NAME)}
+    return _without(of_record | of_operate, apply_rights(lease_namespace, disable_eviction=disable_eviction))
 
 
 def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
-from rollout.gather.doctor.examination import HostHealth, UnitState
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
@@ -14,6 +13,7 @@ from rollout.model.host import (
     HostObservation,
     ProbeFailure,
     ProbeFailureKind,
+    UnitState,
 )
 from rollout.model.reboot_request import way_to_judge
 from rollout.model.rivals import SELF_REBOOTS
@@ -36,7 +36,6 @@ _FIXES = {
 def host_checks(
     node: str,
     observation: HostObservation | None,
-    examined: HostHealth | None,
     *,
     keys_checked: bool,
     own_command: bool = False,
@@ -56,7 +55,7 @@ def host_checks(
         yield _unasked(node, observation)
     else:
         yield from _answered(node, observation, keys_checked=keys_checked, own_command=own_command)
-        yield from _examined(node, observation, examined)
+        yield from _units(node, observation)
 
 
 def _unasked(node: str, failure: ProbeFailure) -> Check:
@@ -155,11 +154,10 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
             yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
-def _examined(node: str, facts: HostFacts, examined: HostHealth | None) -> Iterator[Check]:
-    host = facts.host
-    if examined is None or not examined.update_engine.known:
-        problem = examined.problem if examined else "it was not asked"
-        message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
+def _units(node: str, facts: HostFacts) -> Iterator[Check]:
+    host, (engine, locksmithd) = facts.host, facts.units or (UnitState(problem="it was not asked"), UnitState())
+    if not engine.known:
+        message = f"systemd reported nothing about its units: {engine.problem or 'no reason given'}"
         yield warned(
             CheckName.UPDATE_ENGINE,
             node,
@@ -168,8 +166,8 @@ def _examined(node: str, facts: HostFacts, examined: HostHealth | None) -> Itera
         )
     else:
         if _may_have_engine(facts):
-            yield _update_engine(node, facts, examined.update_engine)
-        yield _locksmithd(node, examined.locksmithd)
+            yield _update_engine(node, facts, engine)
+        yield _locksmithd(node, locksmithd)
 
 
 def _may_have_engine(facts: HostFacts) -> bool:
@@ -218,13 +216,10 @@ def _zincati(node: str, facts: HostFacts) -> Check:
 def all_host_checks(
     nodes: Iterable[str],
     observations: Mapping[str, HostObservation],
-    examined: Mapping[str, HostHealth],
     *,
     keys_checked: bool,
     own_command: bool = False,
 ) -> Iterator[Check]:
     """Every node's, in their order."""
     for node in nodes:
-        yield from host_checks(
-            node, observations.get(node), examined.get(node), keys_checked=keys_checked, own_command=own_command
-        )
+        yield from host_checks(node, observations.get(node), keys_checked=keys_checked, own_command=own_command)

@@ -21,6 +21,7 @@ from rollout.model.host import (
     HostObservation,
     ProbeFailure,
     ProbeFailureKind,
+    UnitState,
     UpdateOperation,
     UpdateStatus,
 )
@@ -35,6 +36,7 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = (["active"], ["activating"], ["reloading"])
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
+_PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)|(WantedBy)=(.*)")
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{} true"
 
@@ -69,6 +71,22 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
         shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
+        units=(_unit(answers, complaints, "update-engine"), _unit(answers, complaints, "locksmithd"))
+        if probe.units
+        else None,
+    )
+
+
+def _unit(answers: Mapping[str, str], complaints: Mapping[str, str], name: str) -> UnitState:
+    """Read a unit: the last word of each property counts; what is no property is noise."""
+    matches = (match for match in map(_PROPERTY.fullmatch, answers.get(name, "").splitlines()) if match)
+    properties = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
+    return UnitState(
+        load=properties.get("LoadState", ""),
+        active=properties.get("ActiveState", ""),
+        file=properties.get("UnitFileState", ""),
+        wanted=bool(properties.get("WantedBy")),
+        problem=complaint(complaints.get(name, "")),
     )
 
 

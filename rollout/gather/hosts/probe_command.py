@@ -117,6 +117,13 @@ mark command
 {{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
 """.strip()
 
+# Of the doctor alone.
+_SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
+_UNITS = f"""
+mark update-engine; run 5 {_SHOWN} update-engine.service
+mark locksmithd; run 5 {_SHOWN} locksmithd.service
+""".strip()
+
 _END = """
 mark end
 exit 0
@@ -125,10 +132,14 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a host is asked: by which sources a reboot may be needed, and the operator's own command for the last."""
+    """What a host is asked: by which sources a reboot may be needed, and the operator's own command for the last.
+
+    With `units` it is asked for the states of update-engine and locksmithd, too.
+    """
 
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     sentinel: str = ""
+    units: bool = False
 
     @property
     def command(self) -> str:
@@ -140,7 +151,7 @@ class Probe:
             Source.UPDATE_ENGINE: _ENGINE,
         }
         asked = (text for source, text in parts.items() if source in self.sources)
-        return "\n".join((_BEGINNING, *asked, _END))
+        return "\n".join((_BEGINNING, *((_UNITS,) if self.units else ()), *asked, _END))
 
 
 def is_probe(command: str) -> bool:

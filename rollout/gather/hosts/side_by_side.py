@@ -7,6 +7,7 @@ threads for a while, never another host's answer.
 from collections.abc import Callable, Generator, Mapping
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import TypeVar
 
 from rollout.errors import SshError, SshUnreachableError
 from rollout.model.host import Host
@@ -14,16 +15,17 @@ from rollout.ports import CommandResult
 
 Answer = CommandResult | SshError
 _Todo = SimpleQueue[tuple[str, Host]]
+T = TypeVar("T")
 
 
 def side_by_side(
-    hosts: Mapping[str, Host], ask: Callable[[Host], CommandResult], *, concurrency: int
-) -> Generator[tuple[str, Answer]]:
+    hosts: Mapping[str, Host], ask: Callable[[Host], T], *, concurrency: int
+) -> Generator[tuple[str, T | SshError]]:
     """Each host's answer or failure as it comes, at most `concurrency` asked at a time.
 
     Closed, it ends at once: no further host is asked, and nobody waits for those being asked.
     """
-    todo, answers = _Todo(), SimpleQueue[tuple[str, Answer]]()
+    todo, answers = _Todo(), SimpleQueue[tuple[str, T | SshError]]()
     for item in hosts.items():
         todo.put(item)
     # Daemons, unlike a pool's: the interpreter would wait for those of a pool at its end.
@@ -37,13 +39,13 @@ def side_by_side(
             pass
 
 
-def _work(todo: _Todo, answers: SimpleQueue[tuple[str, Answer]], ask: Callable[[Host], CommandResult]) -> None:
+def _work(todo: _Todo, answers: SimpleQueue[tuple[str, T | SshError]], ask: Callable[[Host], T]) -> None:
     while (item := _next(todo)) is not None:
         name, host = item
         answers.put((name, _answer(host, ask)))
 
 
-def _answer(host: Host, ask: Callable[[Host], CommandResult]) -> Answer:
+def _answer(host: Host, ask: Callable[[Host], T]) -> T | SshError:
     try:
         return ask(host)
     except SshError as error:

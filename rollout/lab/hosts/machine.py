@@ -41,11 +41,6 @@ class Unit:
         return "active" if self.active else "inactive"
 
     @property
-    def sub_state(self) -> str:
-        """`SubState` as systemd names it."""
-        return "running" if self.active else "dead"
-
-    @property
     def load_state(self) -> str:
         """`LoadState` as systemd names it."""
         return "masked" if self.masked else "loaded"
@@ -274,7 +269,7 @@ class Machine:
     def attempt_update(self) -> None:
         """Check for an update and, if there is one, take it, a step at a time."""
         if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
-            self.continue_update()
+            self._continue_update()
 
     def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[object]:
         """Run something that outlives the command that started it, but not the host."""
@@ -283,8 +278,7 @@ class Machine:
         task.add_done_callback(self.background.discard)
         return task
 
-    def continue_update(self) -> None:
-        """Let an attempt that is under way go on."""
+    def _continue_update(self) -> None:
         self._after(self.timings.update_step, self._advance_update)
 
     def log(self, unit: str, message: str) -> None:
@@ -309,7 +303,7 @@ class Machine:
         share = self.timings.update_step / self.timings.download
         checked = int(self.clock.now().timestamp())
         if self.engine.advance(checked=checked, share=share, fault=self.faults.update):
-            self.continue_update()
+            self._continue_update()
 
     def _new_boot_id(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

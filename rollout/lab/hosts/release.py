@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, assert_never
-
-CODENAME: Final = "Oklo"
+from typing import Final
 
 
 class System(StrEnum):
@@ -34,79 +32,54 @@ _PUBLISHED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 
 
+# Name of the image, and /etc/os-release, quoted as the real one is.
+_TEXTS: Final[Mapping[System, tuple[str, str]]] = MappingProxyType(
+    {
+        System.FLATCAR: (
+            "Flatcar Container Linux by Kinvolk {version} (Oklo)",
+            (
+                'NAME="Flatcar Container Linux by Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
+                'VERSION_ID={version}\nBUILD_ID={build}\nPRETTY_NAME="{pretty}"\n'
+            ),
+        ),
+        System.FEDORA_COREOS: (
+            "Fedora CoreOS {version}",
+            (
+                'NAME="Fedora Linux"\nVERSION="{version} (CoreOS)"\nID=fedora\nVERSION_ID={major}\n'
+                'PRETTY_NAME="{pretty}"\nVARIANT="CoreOS"\nVARIANT_ID=coreos\nOSTREE_VERSION=\'{version}\'\n'
+            ),
+        ),
+        System.UBUNTU: (
+            "Ubuntu {version} LTS",
+            (
+                'PRETTY_NAME="{pretty}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\n'
+                'VERSION="{version} LTS (Noble Numbat)"\nID=ubuntu\nID_LIKE=debian\n'
+            ),
+        ),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A version with all that the operating system derives from it."""
+    """A version with all that the operating system derives from it.
+
+    `pretty_name` is the name of the image, also as a Node's `osImage`; `os_release` the text of /etc/os-release.
+    """
 
     version: str
     kernel: str
-    build_id: str
-    system: System = System.FLATCAR
-
-    @property
-    def pretty_name(self) -> str:
-        """The image name, as `PRETTY_NAME` and as a Node's `osImage`."""
-        match self.system:
-            case System.FLATCAR:
-                return f"Flatcar Container Linux by Kinvolk {self.version} ({CODENAME})"
-            case System.FEDORA_COREOS:
-                return f"Fedora CoreOS {self.version}"
-            case System.UBUNTU:
-                return f"Ubuntu {self.version} LTS"
-            case _:
-                assert_never(self.system)
-
-    @property
-    def os_release(self) -> str:
-        """The text of /etc/os-release, quoted as the real one is."""
-        match self.system:
-            case System.FLATCAR:
-                return self._of_flatcar()
-            case System.FEDORA_COREOS:
-                return self._of_fedora_coreos()
-            case System.UBUNTU:
-                return self._of_ubuntu()
-            case _:
-                assert_never(self.system)
-
-    def _of_fedora_coreos(self) -> str:
-        return (
-            'NAME="Fedora Linux"\n'
-            f'VERSION="{self.version} (CoreOS)"\n'
-            "ID=fedora\n"
-            f"VERSION_ID={self.version.partition('.')[0]}\n"
-            f'PRETTY_NAME="{self.pretty_name}"\n'
-            'VARIANT="CoreOS"\n'
-            "VARIANT_ID=coreos\n"
-            f"OSTREE_VERSION='{self.version}'\n"
-        )
-
-    def _of_ubuntu(self) -> str:
-        return (
-            f'PRETTY_NAME="{self.pretty_name}"\n'
-            'NAME="Ubuntu"\n'
-            f'VERSION_ID="{self.version}"\n'
-            f'VERSION="{self.version} LTS (Noble Numbat)"\n'
-            "ID=ubuntu\n"
-            "ID_LIKE=debian\n"
-        )
-
-    def _of_flatcar(self) -> str:
-        return (
-            'NAME="Flatcar Container Linux by Kinvolk"\n'
-            "ID=flatcar\n"
-            "ID_LIKE=coreos\n"
-            f"VERSION={self.version}\n"
-            f"VERSION_ID={self.version}\n"
-            f"BUILD_ID={self.build_id}\n"
-            f'PRETTY_NAME="{self.pretty_name}"\n'
-        )
+    pretty_name: str
+    os_release: str
 
 
 def release_of(version: str, system: System = System.FLATCAR) -> Release:
     """The release with this version string."""
-    kernel, build_id = _PUBLISHED.get(version) or _invented(version)
-    return Release(version=version, kernel=kernel, build_id=build_id, system=system)
+    kernel, build = _PUBLISHED.get(version) or _invented(version)
+    pretty, text = _TEXTS[system]
+    pretty = pretty.format(version=version)
+    os_release = text.format(version=version, major=version.partition(".")[0], build=build, pretty=pretty)
+    return Release(version, kernel, pretty, os_release)
 
 
 def next_version(version: str) -> str:

@@ -1,8 +1,8 @@
 """Zincati, as far as it asks a FleetLock server before it reboots its host and tells it when the host is back.
 
 What it sends and when is read from its sources: `src/fleet_lock/mod.rs` (requests), `src/update_agent` (states and
-times), `src/identity/mod.rs` (the id), `src/config` (the drop-ins). Other than there the drop-ins are read before each
-request, so that a lab's host needs no restart of the unit.
+times), `src/identity/mod.rs` (the id), `src/config` (the drop-ins). Other than there only the drop-in that rollout
+prints is read, and before each request, so that a lab's host needs no restart of the unit.
 """
 
 import asyncio
@@ -11,9 +11,8 @@ import json
 import random
 import ssl
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urljoin
 
 import aiohttp
@@ -24,7 +23,6 @@ STEADY_STATE: Final = "v1/steady-state"
 PRE_REBOOT: Final = "v1/pre-reboot"
 DROP_IN: Final = "/etc/zincati/config.d/55-rollout-fleetlock.toml"
 ANCHORS: Final = "/etc/pki/ca-trust/source/anchors/"
-_DIRECTORIES: Final = ("/usr/lib/zincati/config.d", "/etc/zincati/config.d", "/run/zincati/config.d")
 _APPLICATION: Final = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
 _STRATEGY: Final = "fleet_lock"
 _REFRESH_SECONDS: Final = 300
@@ -49,11 +47,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the drop-ins say, put together; `interval` is the pause between two checks for updates, in seconds."""
+    """What the drop-in says."""
 
     base_url: str
     group: str
-    interval: int
 
 
 def node_id(machine_id: str) -> str:
@@ -80,29 +77,14 @@ def lengthened(seconds: int, hundredths: int) -> int:
     return seconds + max(seconds // 100, 1) * hundredths
 
 
-def settings_of(files: Mapping[str, str]) -> Settings | None:
-    """What the drop-ins among a host's files say, None where no server is to be asked.
-
-    Of files with one name the one of the later directory counts; the others are laid over each other by their names.
-    """
-    texts: dict[str, str] = {}
-    for directory in _DIRECTORIES:
-        paths = (path for path in files if path.rpartition("/")[0] == directory and path.endswith(".toml"))
-        texts |= {path.rpartition("/")[2]: files[path] for path in paths}
-    merged: dict[str, Any] = {}
-    for name in sorted(texts):
-        merged = _laid_over(merged, tomllib.loads(texts[name]))
-    updates = merged.get("updates", {})
+def settings_of(text: str) -> Settings | None:
+    """What a drop-in says; None where no server is to be asked."""
+    written = tomllib.loads(text)
+    updates = written.get("updates", {})
     base_url = updates.get(_STRATEGY, {}).get("base_url", "")
     if not base_url or updates.get("strategy") != _STRATEGY or not updates.get("enabled", True):
         return None
-    interval = merged.get("agent", {}).get("timing", {}).get("steady_interval_secs", _REFRESH_SECONDS)
-    return Settings(base_url, merged.get("identity", {}).get("group") or "default", interval)
-
-
-def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    both = {name: _laid_over(below[name], above[name]) for name in above if isinstance(below.get(name), dict)}
-    return {**below, **above, **both}
+    return Settings(base_url, written.get("identity", {}).get("group") or "default")
 
 
 class Zincati:
@@ -136,7 +118,7 @@ class Zincati:
             await self._ask_until_granted(session, STEADY_STATE)
             while self._machine.engine.staged is None:
                 self._machine.attempt_update()
-                await self._pause((await self._settings()).interval)
+                await self._pause(_REFRESH_SECONDS)
             await self._await_reboot(session)
         self._machine.log("zincati", f"update finalized: {self._machine.engine.staged}")
         self._machine.reboot()
@@ -187,7 +169,7 @@ class Zincati:
         """What counts now; a unit that is stopped, or whose settings are not in order, asks nobody."""
         while True:
             try:
-                settings = settings_of(self._machine.files)
+                settings = settings_of(self._machine.files.get(DROP_IN, ""))
             except tomllib.TOMLDecodeError as error:
                 settings = None
                 self._machine.log("zincati", f"failed to parse TOML: {error}")

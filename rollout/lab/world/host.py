@@ -62,8 +62,6 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     capacity: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     )
-    kubelet_version: str = "v1.36.0"
-    container_runtime: str = "containerd://2.1.4"
     flaps: tuple[tuple[float, bool], ...] = ()
     address: str = ""
     agent: bool = False

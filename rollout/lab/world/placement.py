@@ -252,20 +252,6 @@ def affinity_terms(pod: Json) -> list[Json]:
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
-def term_selector(term: Json, pod: Json) -> Json | None:
-    """The selector of an affinity term or a spread, with the values that the pod's own labels add to it."""
-    selector: Json | None = term.get("labelSelector")
-    if selector is None:
-        return None
-    labels = labels_of(pod)
-    added = [("In", key) for key in term.get("matchLabelKeys") or ()]
-    added += [("NotIn", key) for key in term.get("mismatchLabelKeys") or ()]
-    expressions = [
-        {"key": key, "operator": operator, "values": [labels[key]]} for operator, key in added if key in labels
-    ]
-    return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *expressions]}
-
-
 def strict_spreads(pod: Json) -> list[Json]:
     """The topology spread constraints that must hold."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
@@ -285,27 +271,18 @@ def crowded_values(
 ) -> frozenset[str]:
     """The values of the topology key where one more pod would exceed the skew.
 
-    As in a real cluster, cordoned and tainted nodes count as places unless the spread heeds taints, and pods on their
-    way out do not.
+    As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their way out do not.
     """
     topology = spread["topologyKey"]
-    counts = {room.labels[topology]: 0 for room in rooms if topology in room.labels and _is_place(pod, spread, room)}
+    places = [room for room in rooms if topology in room.labels and node_affinity_holds(pod, room.name, room.labels)]
+    counts = {room.labels[topology]: 0 for room in places}
+    names = {room.name for room in places}
     for other, room in placed:
-        value = room.labels.get(topology)
-        if value in counts and _is_place(pod, spread, room) and not is_deleting(other):
-            counts[value] += 1
-    own = int(matches(term_selector(spread, pod), labels_of(pod)))
-    least = min(counts.values(), default=0) if len(counts) >= (spread.get("minDomains") or 1) else 0
-    limit = least + spread["maxSkew"] - own
+        if room.name in names and not is_deleting(other):
+            counts[room.labels[topology]] += 1
+    own = int(matches(spread.get("labelSelector"), labels_of(pod)))
+    limit = min(counts.values(), default=0) + spread["maxSkew"] - own
     return frozenset(value for value, count in counts.items() if count > limit)
-
-
-def _is_place(pod: Json, spread: Json, room: NodeRoom) -> bool:
-    """Whether a spread counts the node."""
-    if spread.get("nodeAffinityPolicy") != "Ignore" and not node_affinity_holds(pod, room.name, room.labels):
-        return False
-    taints = (*room.taints, *((_UNSCHEDULABLE_TAINT,) if room.unschedulable else ()))
-    return spread.get("nodeTaintsPolicy") != "Honor" or not untolerated(pod["spec"], taints)
 
 
 def _share(used: int, total: int) -> float:
@@ -316,11 +293,11 @@ class Repulsion:
     """The anti-affinity terms of the pods placed so far: a scheduler honours them both ways."""
 
     def __init__(self) -> None:
-        self._terms: dict[Key, list[tuple[list[str], Json, Json]]] = {}
+        self._terms: dict[Key, list[tuple[list[str], Json]]] = {}
 
     def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
         """Take in a pod that was placed; the namespaces are all that there are."""
-        terms = [(term_namespaces(term, pod, namespaces), term, pod) for term in anti_affinity_terms(pod)]
+        terms = [(term_namespaces(term, pod, namespaces), term) for term in anti_affinity_terms(pod)]
         if terms:
             self._terms[where] = terms
 
@@ -332,6 +309,6 @@ class Repulsion:
         """The pods that keep this one away, each with the topology key of its term."""
         namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
         for where, terms in self._terms.items():
-            for namespaces, term, placed in terms:
-                if namespace in namespaces and matches(term_selector(term, placed), labels):
+            for namespaces, term in terms:
+                if namespace in namespaces and matches(term.get("labelSelector"), labels):
                     yield where, term["topologyKey"]

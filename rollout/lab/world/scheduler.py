@@ -35,7 +35,6 @@ from rollout.lab.world.placement import (
     soft_taints,
     strict_spreads,
     term_namespaces,
-    term_selector,
 )
 from rollout.lab.world.volumes import volume_terms
 
@@ -184,7 +183,7 @@ class Scheduler:
         terms = affinity_terms(pod)
         meant = [(term["topologyKey"], list(self._meant(term, pod))) for term in terms]
         first = not any(rooms for _, rooms in meant) and all(
-            matches(term_selector(term, pod), labels_of(pod)) for term in terms
+            matches(term.get("labelSelector"), labels_of(pod)) for term in terms
         )
         for topology, rooms in meant:
             values = frozenset(room.labels[topology] for room in rooms if topology in room.labels)
@@ -192,9 +191,8 @@ class Scheduler:
 
     def _meant(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
         """The rooms of the placed pods that an affinity term selects, once for each."""
-        selector = term_selector(term, pod)
         for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
-            for _, room in self._placed_matching(namespace, selector):
+            for _, room in self._placed_matching(namespace, term.get("labelSelector")):
                 yield room
 
     def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
@@ -209,7 +207,7 @@ class Scheduler:
                 yield topology, room.labels[topology]
 
     def _crowded(self, pod: Json, spread: Json) -> frozenset[str]:
-        placed = self._placed_matching(pod["metadata"].get("namespace", ""), term_selector(spread, pod))
+        placed = self._placed_matching(pod["metadata"].get("namespace", ""), spread.get("labelSelector"))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
     def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:

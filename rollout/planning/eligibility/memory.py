@@ -27,6 +27,7 @@ from rollout.model.memory import (
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, is_version, shell_word, shortened
+from rollout.planning.eligibility.evidence import Proven
 
 # Proven reboots in a row that changed nothing: from this one on the node rests.
 MOST_UNMOVED = 2
@@ -68,7 +69,8 @@ class Rules:
 
     `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
     allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
-    for which somebody has: nothing is held against these.
+    for which somebody has: nothing is held against these. `proven` is what another cluster has proved, None where it
+    need not.
     """
 
     now: datetime | None = None
@@ -76,6 +78,7 @@ class Rules:
     include_held: bool = False
     unattended: bool = False
     retried: frozenset[str] = frozenset()
+    proven: Proven | None = None
 
 
 UNJUDGED = Rules()
@@ -90,6 +93,9 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
         return None
     if why := why_held(memory, version, rules.limit):
         return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --allow held)"
+    if rules.proven and (why := rules.proven.why_lacking(version)):
+        problem = rules.proven.problem(version)
+        return ExclusionReason.UNPROVEN, f"{why}; {problem}" if problem else why
     if rules.unattended and (why := why_resting(memory, node, rules.now)):
         return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
     return None
@@ -263,7 +269,7 @@ def released_node(memory: Memory, node: str) -> Memory:
 def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
-        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted)
+        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted, evidence=memory.evidence)
     for version in versions:
         memory = released_version(memory, version)
     for node in nodes:

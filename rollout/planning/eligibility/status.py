@@ -16,6 +16,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.reboot_request import unasked
 from rollout.model.text import elapsed, natural_key, seconds_since
 from rollout.planning.eligibility.candidates import Candidate, exclusion
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, resting_until
 from rollout.planning.eligibility.pools import Pools, pools_of
 
@@ -88,6 +89,7 @@ def node_statuses(
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
     own_node: OwnNode | None = None,
+    proven: Proven | None = None,
 ) -> tuple[NodeStatus, ...]:
     """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools.
 
@@ -102,7 +104,7 @@ def node_statuses(
             pools.rules_for(node.labels),
             Selection(),
             memory=memory,
-            remembering=Rules(now),
+            remembering=Rules(now, proven=proven),
             own=own_node,
         )
         for node in ordered

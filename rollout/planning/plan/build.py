@@ -33,6 +33,7 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.eligibility.control_plane import ControlPlane
+from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
@@ -56,6 +57,7 @@ class PlanInputs:
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
     `retried` are nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin.
+    `proven` is what another cluster has proved of versions, None where it need not.
     """
 
     snapshot: ClusterSnapshot
@@ -69,12 +71,14 @@ class PlanInputs:
     unattended: bool = False
     retried: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
+    proven: Proven | None = None
 
     @property
     def remembering(self) -> Rules:
         """By what the memory is judged."""
         policy, limit = self.policy, self.policy.failures_allowed(len(_chosen(self)))
-        return Rules(self.snapshot.read_at, limit, policy.include_held, self.unattended, self.retried)
+        held = policy.include_held
+        return Rules(self.snapshot.read_at, limit, held, self.unattended, self.retried, self.proven)
 
     @property
     def pools(self) -> Pools:

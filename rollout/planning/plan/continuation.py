@@ -205,14 +205,15 @@ def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
 
 
 def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
-    """Both filters only where they agree: an alert that either counts, counts."""
+    """The filters only where they agree: an alert that either counts, counts."""
     if not one.url or not other.url:
         return one if one.url else other
-    alike = (one.pattern, one.match_only) == (other.pattern, other.match_only)
+    alike = replace(one, url="") == replace(other, url="")
     return AlertPolicy(
         other.url,
         one.pattern if alike else "",
         one.match_only and alike,
+        one.matchers if alike else (),
     )
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from rollout.errors import UsageError
-from rollout.model.gates import AlertPolicy, GatePolicy
+from rollout.model.gates import AlertPolicy, GatePolicy, is_matcher
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.selector import checked_label, node_labels, parse_selector
@@ -24,6 +24,7 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
         f"{name} takes no node at all" for name, count in _counts(policy) if count is not None and count.is_zero
     )
     yield from _unreadable(policy)
+    yield from (f"{text!r} is not a label matcher" for text in policy.gates.alerts.matchers if not is_matcher(text))
     if not _is_pattern(policy.gates.alerts.pattern):
         yield f"{policy.gates.alerts.pattern!r} is not a regular expression"
 
@@ -147,6 +148,8 @@ def _of_alerts(alerts: AlertPolicy) -> Iterator[str]:
     if not alerts.url:
         return
     yield f"alerts.prometheus-url {alerts.url}: this machine asks there for alerts"
+    if alerts.matchers:
+        yield f"alerts.matchers {'; '.join(alerts.matchers)}: only alerts with these labels count"
     if alerts.match_only and alerts.pattern:
         yield f"alerts.filter-match-only: only alerts that match {alerts.pattern} count"
     elif alerts.pattern:

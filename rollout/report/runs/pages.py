@@ -16,13 +16,12 @@ from markupsafe import Markup
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.text import elapsed, printable
-from rollout.report.findings import blocked_line, lists_of_findings
+from rollout.report.plan_parts import blocked_line, left_out_rows, lists_of_findings, plan_sum, wave_rows
 from rollout.report.rules import rules, written_rules
 from rollout.report.runs import tables
 from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, round_step, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.tables import PART_NAMES, Table, clock, share
-from rollout.report.tables import left_out_rows, plan_sum, wave_rows
 
 
 def rendered(template: str, title: str, **content: Any) -> str:

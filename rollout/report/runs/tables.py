@@ -10,7 +10,7 @@ from rollout.model.text import NOTHING, counted, elapsed, shortened, version_ste
 from rollout.report.history import named_cluster
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
-from rollout.report.sentences import why_held
+from rollout.report.sentences import outcomes, why_held
 from rollout.report.summary import moves_text, tallied
 
 MOST_FAILURES = 50
@@ -82,11 +82,8 @@ def headline(report: RunReport) -> str:
 
 def outcome(report: RunReport) -> str:
     """How many nodes ended how."""
-    figures = [f"{report.succeeded} of {counted(len(report.nodes), 'node')} succeeded"]
-    figures += [f"{report.failed} failed"] if report.failed else []
-    figures += [f"{len(report.not_done)} not done"] if report.not_done else []
-    figures += [f"{len(report.not_started)} not started"] if report.not_started else []
-    return ", ".join(figures)
+    succeeded = f"{report.succeeded} of {counted(len(report.nodes), 'node')}"
+    return outcomes(succeeded, report.failed, len(report.not_done), len(report.not_started))
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,12 @@ import json
 import pytest
 import urllib3
 
-from tests.contract.cluster import MERGE, STRATEGIC, Cluster
+from rollout.lab.api.selectors import matches_labels, parse_labels
+from rollout.lab.api.statuses import StatusError
+from tests.contract.cluster import Cluster
 from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 def send(
@@ -44,31 +45,6 @@ def test_creation(api: StandaloneApi, client: Cluster, body: bytes, status: int)
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "status"),
-    [
-        (b"nonsense", MERGE, 400),
-        (b"{}", "application/json-patch+json", 415),
-        (b"[]", MERGE, 400),
-        (b'{"metadata": null}', MERGE, 400),
-        (b'{"metadata": {"name": "other"}}', MERGE, 400),
-        (b'{"metadata": {"labels": "text"}}', STRATEGIC, 422),
-        (b'{"spec": {"taints": {}}}', STRATEGIC, 422),
-        (b'{"metadata": {"uid": "other"}}', MERGE, 409),
-    ],
-)
-def test_patches(api: StandaloneApi, client: Cluster, body: bytes, kind: str, status: int) -> None:
-    answer = send(api, client, "PATCH", f"{NODES}/{client.node()}", body, kind)
-    assert answer.status == status, answer.data
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"nonsense", b"k8s\0", b"k8s\0\xff\xff", b"k8s\0\x0a\x06\x0a\x02v1\x12\x00", b"k8s\0\x0b"]
-)
-def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
-    assert send(api, client, "POST", NODES, body, PROTOBUF).status in {400, 415}
-
-
-@pytest.mark.parametrize(
     ("method", "path", "status"),
     [
         ("POST", f"{NODES}/a", 405),
@@ -93,7 +69,39 @@ def test_addresses(client: Cluster, method: str, path: str, status: int) -> None
     assert (answer.status, answer.body["kind"]) == (status, "Status")
 
 
-def test_groups_that_nobody_serves_are_told_off_in_plain_text(api: StandaloneApi, client: Cluster) -> None:
-    answer = send(api, client, "GET", "/apis/none/v1/things", b"", "")
-    assert answer.status == 404
-    assert answer.data == b"404 page not found\n"
+@pytest.mark.parametrize(
+    ("selector", "labels", "matches"),
+    [
+        ("", {}, True),
+        ("a=b", {"a": "b"}, True),
+        ("a=b", {}, False),
+        ("a==b,c=d", {"a": "b", "c": "d"}, True),
+        ("a=b,c=d", {"a": "b"}, False),
+        ("a!=b", {}, True),
+        ("a!=b", {"a": "b"}, False),
+        ("a", {"a": ""}, True),
+        ("!a", {"a": ""}, False),
+        ("!a", {}, True),
+        ("a=", {"a": ""}, True),
+        ("a in (b,c)", {"a": "c"}, True),
+        ("a in (b,c)", {"a": "d"}, False),
+        ("a in (b,)", {"a": ""}, True),
+        ("a notin (b,c)", {}, True),
+        ("a notin (b,c), d", {"a": "b", "d": ""}, False),
+        ("a>3", {"a": "4"}, True),
+        ("a>3", {"a": "3"}, False),
+        ("a<3", {"a": "x"}, False),
+        ("node-role.kubernetes.io/control-plane=", {"node-role.kubernetes.io/control-plane": ""}, True),
+    ],
+)
+def test_labels(selector: str, labels: dict[str, str], *, matches: bool) -> None:
+    assert matches_labels(parse_labels(selector), {"metadata": {"labels": labels}}) is matches
+
+
+@pytest.mark.parametrize(
+    "selector", ["a===b", "a=b c", "a in b", ",", "a,", "!a=b", "a>x", "A/b/c=d", "-a=b", "a in (x"]
+)
+def test_broken_labels(selector: str) -> None:
+    with pytest.raises(StatusError) as refused:
+        parse_labels(selector)
+    assert refused.value.code == 400

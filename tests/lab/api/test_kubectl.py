@@ -3,9 +3,11 @@
 import asyncio
 import json
 import subprocess
+import sys
 import sysconfig
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,19 @@ from rollout.lab.api.access import Denial
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, REPLICASETS, Resource
 from rollout.lab.api.store import Change, ChangeType
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
 from tests.standalone_api import StandaloneApi, standalone_api
 
 pytestmark = pytest.mark.kubectl
 
+
 Json = dict[str, Any]
+
+
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
 # The one that the development environment brings, not whatever else is installed.
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 
@@ -245,3 +254,85 @@ def test_drain_by_deletion_and_dry_run(api: StandaloneApi, kubectl: Kubectl, nod
     assert api.call(lambda: api.store.pods_on(node)) == []
     evictions = api.call(lambda: api.server.requests.asked("create", "pods/eviction", "kept"))
     assert all("dryRun" in record.body or "All" in record.body for record in evictions)
+
+
+# A real kubectl against a whole lab: pods that are drained come up again elsewhere.
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+        yield running
+
+
+def kubectl_of_lab(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"KUBECONFIG": str(lab.kubeconfig), "HOME": str(lab.directory), "PATH": ""}
+    return subprocess.run(
+        [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def listed(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(kubectl_of_lab(lab, "get", *arguments, "-o", "json").stdout)["items"]
+    return items
+
+
+def test_the_cluster_looks_like_one(lab: Lab) -> None:
+    nodes = rows(kubectl_of_lab(lab, "get", "nodes", "-o", "wide").stdout)
+    assert all(row[1] == "Ready" for name, row in nodes.items() if name != "NAME")
+    assert "Flatcar" in kubectl_of_lab(lab, "describe", "nodes").stdout
+    assert kubectl_of_lab(lab, "describe", "pods", "-A").returncode == 0
+    for kind in ("deployments", "daemonsets", "statefulsets", "replicasets", "pdb", "leases", "events", "jobs"):
+        assert kubectl_of_lab(lab, "get", kind, "-A", "-o", "wide").returncode == 0
+
+
+def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
+    worker = next(
+        node["metadata"]["name"]
+        for node in listed(lab, "nodes")
+        if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]
+    )
+    drained = kubectl_of_lab(
+        lab, "drain", worker, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s"
+    )
+    assert drained.returncode == 0, drained.stderr
+
+    left = listed(lab, "pods", "-A", "--field-selector", f"spec.nodeName={worker}")
+    owners = {owner["kind"] for pod in left for owner in pod["metadata"].get("ownerReferences", ())}
+    assert owners <= {"DaemonSet", "Node"}
+    waited = kubectl_of_lab(lab, "wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=60s")
+    assert waited.returncode == 0, waited.stderr
+    assert kubectl_of_lab(lab, "uncordon", worker).returncode == 0
+    assert rows(kubectl_of_lab(lab, "get", "nodes").stdout)[worker][1] == "Ready"
+
+
+def test_what_is_printed_for_a_cluster_can_be_applied_and_is_kept(lab: Lab) -> None:
+    """Roles, accounts, a CronJob, what guards a server: one object a document."""
+    for kind in (("cronjob", "--known-hosts", str(lab.known_hosts)), ("fleetlock",)):
+        printed = subprocess.run(
+            [sys.executable, "-m", "rollout", "manifests", *kind, "--image", "registry.example/node-rollout:1"],
+            env={"HOME": str(lab.directory)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        file = lab.directory / f"{kind[0]}.yaml"
+        file.write_text(printed)
+        applied = kubectl_of_lab(lab, "apply", "-f", str(file))
+        assert applied.returncode == 0, applied.stderr
+        assert len(applied.stdout.splitlines()) == printed.count("\nkind: ") + printed.startswith("kind: ")
+
+
+def test_a_secret_and_a_binding_keep_what_kubectl_sends_of_them(lab: Lab) -> None:
+    """It sends them as protobuf, as their short forms do."""
+    made = kubectl_of_lab(
+        lab, "create", "secret", "generic", "key", "--type=kubernetes.io/ssh-auth", "--from-literal=a=b"
+    )
+    assert made.returncode == 0, made.stderr
+    secret = json.loads(kubectl_of_lab(lab, "get", "secret", "key", "-o", "json").stdout)
+    assert (secret["type"], secret["data"]) == ("kubernetes.io/ssh-auth", {"a": b64encode(b"b").decode()})
+    for kind in ("rolebinding", "clusterrolebinding"):
+        assert kubectl_of_lab(lab, "create", kind, "own", "--clusterrole=own", "--user=me").returncode == 0
+        binding = json.loads(kubectl_of_lab(lab, "get", kind, "own", "-o", "json").stdout)
+        assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "me"}]
+        assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "own"}

@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from rollout.gather.hosts.users import wall_command
-from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
 from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import HostCommand, Machine
 from rollout.lab.hosts.session import Output
@@ -35,13 +33,6 @@ def test_client_and_bus_say_what_is_staged(machine: Machine, ask: Ask) -> None:
     )
 
 
-def test_a_download_shows_its_progress(make_machine: MakeMachine, ask: Ask) -> None:
-    engine = UpdateEngine(operation=UpdateOperation.DOWNLOADING, progress=0.42, available="4152.2.0", last_checked=7)
-    machine = make_machine(engine=engine)
-    assert "PROGRESS=0.420000\nCURRENT_OP=UPDATE_STATUS_DOWNLOADING\n" in ask(machine, CLIENT).out
-    assert ask(machine, GET_STATUS).out == 'xdssx 7 0.42 "UPDATE_STATUS_DOWNLOADING" "4152.2.0" 465881871\n'
-
-
 def test_a_restarted_engine_knows_only_that_something_is_staged(machine: Machine, ask: Ask) -> None:
     said = ask(machine, f"sudo -n systemctl restart update-engine && {CLIENT}")
     assert said.out == STAGED.replace("1700000000", "0").replace("4152.2.0", "0.0.0").replace("465881871", "0")
@@ -67,13 +58,6 @@ def test_an_absent_bus_takes_the_client_half_a_minute(make_machine: MakeMachine,
     assert ask(machine, GET_STATUS).err == (
         "Call failed: The name com.coreos.update1 was not provided by any .service files\n"
     )
-
-
-def test_what_is_missing_is_not_found(make_machine: MakeMachine, ask: Ask) -> None:
-    machine = make_machine(faults=HostFaults(client_missing=True, missing=("who",)))
-    assert ask(machine, CLIENT) == Output(127, "", "bash: line 1: update_engine_client: command not found\n")
-    assert (ask(machine, "who").status, ask(machine, "no-such-program").status) == (127, 127)
-    assert ask(machine, "cat /etc/shadow") == Output(1, "", "cat: /etc/shadow: No such file or directory\n")
 
 
 @pytest.mark.parametrize(
@@ -160,10 +144,3 @@ def test_who_is_logged_in_until_the_host_goes_down(make_machine: MakeMachine, as
     assert ask(machine, "who").out.split()[:2] == ["core", "pts/0"]
     machine.reboots = 1
     assert ask(machine, "who").out == ""
-
-
-@pytest.mark.parametrize(("sudo", "by"), [(SudoFault.NONE, "root"), (SudoFault.REFUSED, "core")])
-def test_wall_keeps_who_said_what(sudo: SudoFault, by: str, make_machine: MakeMachine, ask: Ask) -> None:
-    machine, message = make_machine(faults=HostFaults(sudo=sudo)), 'it\'s "about" $(time)\\n'
-    assert ask(machine, wall_command(message)).status == 0
-    assert machine.told == [f"{by}: {message}"]

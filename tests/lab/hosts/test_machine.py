@@ -1,13 +1,18 @@
 """How a machine goes down and comes back."""
 
 import asyncio
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from rollout.lab.hosts.engine import UpdateOperation
+from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
 from rollout.lab.hosts.faults import HostFaults, RebootFault
-from rollout.lab.hosts.machine import HostEvent, Machine, Power
+from rollout.lab.hosts.machine import STAGED_LOCK, HostEvent, Machine, Power
+from rollout.lab.hosts.release import System
+from rollout.lab.hosts.services import checksum_of
+from tests.lab.hosts.conftest import CHECKED, MachineFactory
 
 MakeMachine = Callable[..., Machine]
 
@@ -65,15 +70,6 @@ def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) ->
     assert machine.boot_id != boot_id
 
 
-@pytest.mark.parametrize(("fault", "runs"), [(RebootFault.NONE, "4152.2.0"), (RebootFault.ROLLS_BACK, "4081.2.0")])
-def test_a_boot_may_find_the_next_version_staged(fault: RebootFault, runs: str, make_machine: MakeMachine) -> None:
-    machine = make_machine(faults=HostFaults(reboot=fault, stages_again=True))
-
-    asyncio.run(rebooted(machine))
-
-    assert (machine.os_version, machine.engine.staged) == (runs, "4152.2.1")
-
-
 @pytest.mark.parametrize(
     ("fault", "events", "power", "reboots"),
     [
@@ -112,3 +108,65 @@ def test_what_lies_in_run_is_gone_after_a_boot(machine: Machine) -> None:
 
     assert list(machine.files) == ["/home/core/z"]
     assert not machine.engine.marked
+
+
+# Hosts that run something else than Flatcar, and say in their own ways that they need a reboot.
+
+
+Ask = Callable[..., Any]
+
+
+OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
+
+
+def booted_anew(machine: Machine) -> None:
+    machine.cut_power()
+    machine.power_on()
+
+
+def host(make_machine: MachineFactory, system: System, version: str, **changes: Any) -> Machine:
+    return make_machine(system=system, version=version, **changes)
+
+
+def test_ubuntu_has_a_marker_that_goes_with_the_boot_and_no_update_engine(
+    make_machine: MachineFactory, ask: Ask
+) -> None:
+    files = {"/run/reboot-required": "*** System restart required ***\n"}
+    machine = host(make_machine, System.UBUNTU, "24.04", engine=UpdateEngine(), files=files)
+    assert "ID=ubuntu\n" in ask(machine, "cat /etc/os-release").out
+    assert machine.os_image == "Ubuntu 24.04 LTS"
+    for absent in ("update_engine_client -status", "rpm-ostree status", "cat /etc/flatcar/update.conf"):
+        assert ask(machine, absent).status != 0
+    assert ask(machine, "systemctl is-active locksmithd update-engine").status == 4
+    assert ask(machine, "[ -e /var/run/reboot-required ] && echo yes").out == "yes\n"
+    booted_anew(machine)
+    assert ask(machine, "[ -e /run/reboot-required ]").status == 1
+    assert machine.os_version == "24.04"
+
+
+def deployments(machine: Machine, ask: Ask) -> list[tuple[str, bool, bool]]:
+    status = json.loads(ask(machine, "rpm-ostree status --json").out)
+    return [(item["checksum"], item["staged"], item["booted"]) for item in status["deployments"]]
+
+
+def test_fedora_coreos_boots_what_it_has_staged(make_machine: MachineFactory, ask: Ask) -> None:
+    engine = UpdateEngine.with_staged(NEW, checked=CHECKED)
+    machine = host(make_machine, System.FEDORA_COREOS, OLD, engine=engine)
+    assert f"OSTREE_VERSION='{OLD}'\n" in ask(machine, "cat /etc/os-release").out
+    assert deployments(machine, ask) == [(checksum_of(NEW), True, False), (checksum_of(OLD), False, True)]
+    assert ask(machine, "[ -e /run/reboot-required ]").status == 1
+    booted_anew(machine)
+    assert deployments(machine, ask) == [(checksum_of(NEW), False, True)]
+
+
+def test_what_is_locked_is_booted_once_it_was_finalized(make_machine: MachineFactory, ask: Ask) -> None:
+    engine, lock = UpdateEngine.with_staged(NEW, checked=CHECKED), {STAGED_LOCK: ""}
+    machine = host(make_machine, System.FEDORA_COREOS, OLD, engine=engine, files=lock)
+    assert json.loads(ask(machine, "rpm-ostree status --json").out)["deployments"][0]["finalization-locked"]
+    finalize = "rpm-ostree finalize-deployment --allow-missing-checksum"
+    assert ask(machine, finalize).status == 1
+    booted_anew(machine)
+    assert machine.os_version == OLD
+    engine = UpdateEngine.with_staged(NEW, checked=CHECKED)
+    again = host(make_machine, System.FEDORA_COREOS, OLD, engine=engine, files=lock)
+    assert (ask(again, f"sudo -n {finalize}").status, STAGED_LOCK in again.files) == (0, False)

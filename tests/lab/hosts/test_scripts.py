@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ansible.executor import _only_in
-from rollout.gather.doctor.examination import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WHO_COMMAND
@@ -50,7 +49,7 @@ SCRIPTS = {
     ).command,
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
-    "doctor": DOCTOR_COMMAND,
+    "doctor": Probe(units=True).command,
     "reboot": REBOOT_COMMAND,
     "who": WHO_COMMAND,
 }

@@ -156,15 +156,6 @@ def test_a_running_command_is_killed_when_the_host_goes_down(serve: Serve) -> No
         assert stdout.channel.recv_exit_status() == -1
 
 
-def test_when_the_client_goes_away_its_command_ends(serve: Serve) -> None:
-    host = serve(speed=1)
-
-    with host.connect() as client:
-        client.exec_command("sleep 600; touch /tmp/late")
-        assert until(lambda: bool(host.server.sessions))
-    assert until(lambda: not host.server.sessions)
-
-
 @pytest.mark.parametrize(
     ("user", "key"), [("root", CLIENT_KEY), ("core", asyncssh.generate_private_key("ssh-ed25519"))]
 )
@@ -173,13 +164,6 @@ def test_only_core_with_the_key_is_admitted(user: str, key: asyncssh.SSHKey, ser
 
     with pytest.raises(paramiko.AuthenticationException):
         host.connect(user=user, key=key)
-
-
-def test_a_refused_key(serve: Serve) -> None:
-    host = serve(HostFaults(ssh=SshFault.KEY_REFUSED))
-
-    with pytest.raises(paramiko.AuthenticationException):
-        host.connect()
 
 
 def test_a_closed_port_refuses_and_can_open_later(serve: Serve) -> None:
@@ -201,12 +185,3 @@ def test_a_host_key_that_changes_at_reboot(serve: Serve) -> None:
 
     with pytest.raises(paramiko.BadHostKeyException):
         host.connect()
-
-
-def test_garbage_is_no_text(serve: Serve) -> None:
-    host = serve(HostFaults(garbage=True))
-
-    status, out, _ = host.ask(PROBE_COMMAND)
-
-    assert status == 0
-    assert "\udcff" in out

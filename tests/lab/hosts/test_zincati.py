@@ -20,11 +20,9 @@ from rollout.lab.hosts.zincati import (
     PRE_REBOOT,
     STEADY_STATE,
     Answer,
-    Settings,
     Zincati,
     drop_in,
     node_id,
-    settings_of,
 )
 
 SPEED = 2000
@@ -140,15 +138,6 @@ def test_a_refused_host_asks_again_five_minutes_later() -> None:
     assert answers[2].at - answers[1].at < 300
 
 
-def test_nobody_there_is_a_failed_request_that_is_tried_again() -> None:
-    async def asked(machine: Machine, agent: Zincati, server: Server) -> None:
-        await until(lambda: len(agent.answers) > 1)
-        assert not machine.reboots
-
-    answers = live(asked, Server(), url="http://127.0.0.1:9/")
-    assert {answer.kind for answer in answers} == {"client_failed_request"}
-
-
 def test_who_is_logged_in_has_the_holder_ask_again_each_minute() -> None:
     """For ten minutes at most; what they are told stands on their terminals."""
     told: list[str] = []
@@ -161,20 +150,6 @@ def test_who_is_logged_in_has_the_holder_ask_again_each_minute() -> None:
     assert [answer.path for answer in answers] == [STEADY_STATE, *[PRE_REBOOT] * 11, STEADY_STATE]
     assert answers[2].at - answers[1].at >= 60
     assert told == ["zincati: rebooting in 10 min", "zincati: rebooting in 1 min"]
-
-
-def test_a_denial_gives_who_is_logged_in_their_time_again() -> None:
-    server = Server({PRE_REBOOT: [200, 200, 423]})
-    answers = live(rebooted, server, faults=HostFaults(users=("core pts/0",)))
-    assert [answer.kind for answer in answers[1:5]] == ["", "", "full", ""]
-    assert sum(answer.path == PRE_REBOOT for answer in answers) == 2 + 1 + 11
-
-
-def test_a_host_looks_for_an_update_itself() -> None:
-    engine = UpdateEngine(available="4152.2.0")
-    answers = live(rebooted, Server(), engine=engine)
-    assert [answer.path for answer in answers] == [STEADY_STATE, PRE_REBOOT, STEADY_STATE]
-    assert answers[1].at - answers[0].at >= 300
 
 
 def test_a_stopped_unit_asks_nobody() -> None:
@@ -190,19 +165,3 @@ def test_a_stopped_unit_asks_nobody() -> None:
         await until(lambda: len(server.asked) > before + 1)
 
     live(stopped, Server({STEADY_STATE: [500] * 1000}))
-
-
-def test_drop_ins_are_laid_over_each_other_by_their_names() -> None:
-    vendor, own, runtime = (f"/{place}/zincati/config.d" for place in ("usr/lib", "etc", "run"))
-    assert settings_of({f"{own}/55-ours.toml": drop_in("http://a/", "workers")}) == Settings(
-        "http://a/", "workers", 300
-    )
-    both = {f"{vendor}/10-a.toml": drop_in("http://a/", "x"), f"{own}/90-b.toml": '[identity]\ngroup = "y"\n'}
-    assert settings_of(both) == Settings("http://a/", "y", 300)
-    assert settings_of({**both, f"{runtime}/10-a.toml": ""}) is None, "a file of the same name takes its place"
-    slower = {**both, f"{runtime}/99.toml": "[agent.timing]\nsteady_interval_secs = 60\n"}
-    assert settings_of(slower) == Settings("http://a/", "y", 60)
-    assert settings_of({**both, f"{own}/99.toml": "[updates]\nenabled = false\n"}) is None
-    assert settings_of({**both, f"{own}/99.toml": '[updates]\nstrategy = "periodic"\n'}) is None
-    assert settings_of({f"{own}/55-ours.conf": drop_in("http://a/", "workers")}) is None
-    assert settings_of({f"{own}/55-ours.toml": drop_in("", "workers")}) is None

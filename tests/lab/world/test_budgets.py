@@ -102,19 +102,6 @@ def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_h
     assert "disruptedPods" not in sim.get(BUDGETS, "web")["status"]
 
 
-def test_a_granted_eviction_is_forgotten_once_the_pod_is_going() -> None:
-    sim = Simulation(3)
-    sim.deployment("web", 3)
-    sim.budget("web", maxUnavailable=2)
-    sim.world.settle()
-    name = names(sim.pods("web"))[0]
-    sim.grant("web", name)
-    sim.evict(name)
-    sim.advance(0.5)
-    assert "disruptedPods" not in sim.get(BUDGETS, "web")["status"]
-    assert counts(sim, "web") == (3, 1, 2, 1)
-
-
 @pytest.mark.parametrize("limit", [{"maxUnavailable": 1}, {"minAvailable": "50%"}])
 def test_a_daemon_set_has_no_scale_to_count_with(limit: dict[str, int | str]) -> None:
     sim = Simulation(2)

@@ -71,16 +71,6 @@ def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | Non
     assert refusal(Demand(pod, *requests_of(pod), UNCONSTRAINED), offered) == reason
 
 
-def test_cordoned_and_tainted_nodes_get_nothing() -> None:
-    sim = Simulation(2)
-    sim.add_node("n3", NodeSetting(taints=(GPU,)))
-    sim.world.settle()
-    sim.cordon("n1")
-    sim.deployment("web", 4)
-    sim.world.settle()
-    assert {pod["spec"]["nodeName"] for pod in sim.pods("web")} == {"n2"}
-
-
 def test_a_pod_without_a_place_waits_and_says_why() -> None:
     sim = Simulation(2, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
     sim.deployment("big", 3, cpu="800m")
@@ -130,16 +120,6 @@ def spread(topology: str) -> Json:
     return {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
 
 
-def test_pods_that_repel_each_other_never_share_a_node() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 3, affinity=anti_affinity("web", HOSTNAME))
-    sim.advance(5)
-    assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("web")) == ["n1", "n2"]
-    sim.add_node("n3")
-    sim.advance(6)
-    assert len(sim.ready_pods("web")) == 3
-
-
 def test_anti_affinity_holds_in_both_directions_and_by_zone() -> None:
     sim = Simulation()
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
@@ -181,10 +161,7 @@ def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> N
     ("more", "placed"),
     [
         ({}, 2),
-        ({"nodeTaintsPolicy": "Honor"}, 4),
         ({"maxSkew": 2}, 4),
-        ({"nodeTaintsPolicy": "Honor", "minDomains": 3}, 2),
-        ({"labelSelector": {}, "matchLabelKeys": ["app"]}, 2),
     ],
 )
 def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: Json, placed: int) -> None:

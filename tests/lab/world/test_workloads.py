@@ -10,7 +10,7 @@ from rollout.lab.api.resources import (
     REPLICASETS,
     STATEFULSETS,
 )
-from rollout.lab.world.objects import is_deleting, with_spec
+from rollout.lab.world.objects import is_deleting
 from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
 
@@ -40,18 +40,6 @@ def test_a_leaving_pod_is_replaced_at_once() -> None:
     sim.evict(names(sim.pods("web"))[0])
     assert len(sim.pods("web")) == 3
     assert sum(is_deleting(pod) for pod in sim.pods("web")) == 1
-
-
-def test_scaling_down_deletes_and_scaling_up_creates() -> None:
-    sim = Simulation(2)
-    sim.deployment("web", 4)
-    sim.world.settle()
-    for wanted in (1, 3):
-        sim.store.put(DEPLOYMENTS, with_spec(sim.get(DEPLOYMENTS, "web"), replicas=wanted))
-        sim.world.settle()
-        assert len(sim.ready_pods("web")) == wanted
-    assert sim.get(DEPLOYMENTS, "web")["status"]["observedGeneration"] == 3
-    assert sim.keeper.scoreboard().deletions == 0
 
 
 def test_a_stateful_set_creates_its_ordinals_in_order() -> None:
@@ -111,14 +99,6 @@ def test_what_a_deleted_owner_owned_goes_too() -> None:
     assert not sim.pods("web")
     assert not list(sim.store.items(REPLICASETS))
     assert sim.keeper.scoreboard().deletions == 0
-
-
-def test_pods_whose_owner_never_existed_are_left_alone() -> None:
-    sim = Simulation(1)
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gone", "uid": "u", "controller": True}
-    sim.pod("orphan", ownerReferences=[owner])
-    sim.advance(60)
-    assert sim.has(PODS, "orphan")
 
 
 def test_a_deleted_namespace_empties_itself_and_goes() -> None:

@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Change, Json, ObjectStore
-from rollout.lab.clock import LabClock
+from rollout.lab.clock import LabClock, ManualClock
 from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.objects import is_ready
 from rollout.lab.world.world import World
 from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
@@ -93,21 +94,6 @@ def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
     assert cluster.keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
 
 
-def test_a_process_that_is_held_up_does_not_take_living_nodes_for_silent() -> None:
-    cluster = Cluster(speed=200, nodes=3)
-    cluster.world.settle()
-
-    async def live() -> None:
-        async with passing_time(cluster.world):
-            await asyncio.sleep(0.2)
-            time.sleep(0.6)  # noqa: ASYNC251 - the loop is held up on purpose: 120 simulated seconds
-            for _ in range(20):
-                await asyncio.sleep(0.01)
-                assert cluster.ready_nodes() == 3
-
-    asyncio.run(live())
-
-
 @pytest.mark.parametrize("moment", range(1, 31))
 def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(moment: int) -> None:
     clock = HeldUpClock()
@@ -148,3 +134,27 @@ def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.L
     asyncio.run(live())
     assert sum("the simulated cluster failed" in message for message in caplog.messages) >= 2
     caplog.clear()
+
+
+# The agenda, with time that stands still and with time that really passes.
+
+
+def test_settling_runs_delays_but_no_deadlines() -> None:
+    agenda, done = Agenda(ManualClock()), list[str]()
+    agenda.after(5, lambda: agenda.after(7, done.append, "twice removed"))
+    agenda.after(1, done.append, "deadline", settles=False)
+    agenda.repeat(1, lambda: done.append("beat"))
+    agenda.settle()
+    assert done == ["twice removed"]
+    agenda.advance(2)
+    assert done == ["twice removed", "deadline", "beat", "beat"]
+
+
+def test_what_recurs_catches_up_in_order_when_the_process_was_held_up() -> None:
+    clock = ManualClock()
+    agenda, seen = Agenda(clock), list[tuple[str, float]]()
+    agenda.repeat(10, lambda: seen.append(("beat", agenda.time)))
+    agenda.repeat(5, lambda: seen.append(("look", agenda.time)))
+    clock.move_to(20)
+    agenda.advance(0)
+    assert seen == [("look", 5), ("beat", 10), ("look", 10), ("look", 15), ("beat", 20), ("look", 20)]

@@ -1,0 +1,149 @@
+"""Evidence with its signature: read from where it is kept, signed and verified by OpenSSH's own ssh-keygen.
+
+A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, under a URL, in a ConfigMap.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.local_files import is_writable_by_all, scratch_for
+from rollout.adapters.secrets import child_environment
+from rollout.errors import ApiError, ApiUnavailableError, InputError
+from rollout.gather.cluster.documents import Document
+from rollout.model.evidence import SIGNATURE_NAMESPACE
+from rollout.model.marks import EVIDENCE_NAME
+from rollout.model.text import excerpt
+from rollout.ports import ClusterApi
+
+CONFIGMAP = "configmap"
+_SIGNATURE, _DOCUMENT = ".sig", ".json"
+_LARGEST = 1 << 20
+_MOST_DOCUMENTS = 100
+_BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
+_SECONDS = 20.0
+_OK = 200
+_NONE = "not there"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedDocument:
+    """A document and its signature as they were found. `problem` says why there is nothing to be verified."""
+
+    origin: str
+    content: bytes = b""
+    signature: bytes = b""
+    problem: str = ""
+
+
+def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[SignedDocument, ...]:
+    """All documents there; what cannot be read is one with its problem. `ApiError` while the API server is away."""
+    if source == CONFIGMAP:
+        return tuple(_in_configmap(api, namespace))
+    if source.startswith(("http://", "https://")):
+        return (_at_url(source),)
+    path = Path(source)
+    if path.is_dir():
+        paths = sorted(path.glob(f"*{_DOCUMENT}"))[: _MOST_DOCUMENTS + 1]
+        if len(paths) > _MOST_DOCUMENTS:
+            return (SignedDocument(source, problem=f"more than {_MOST_DOCUMENTS} documents"),)
+        return tuple(map(_in_file, paths)) or (SignedDocument(source, problem=f"no {_DOCUMENT} file in it"),)
+    return (_in_file(path),)
+
+
+def _in_file(path: Path) -> SignedDocument:
+    try:
+        return _checked(str(path), _bounded(path), _bounded(path.with_name(path.name + _SIGNATURE)))
+    except OSError as error:
+        return SignedDocument(str(error.filename or path), problem=error.strerror or "cannot be read")
+
+
+def _bounded(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(_LARGEST + 1)
+
+
+def _checked(origin: str, content: bytes, signature: bytes) -> SignedDocument:
+    if max(len(content), len(signature)) > _LARGEST:
+        return SignedDocument(origin, problem=f"larger than {_LARGEST >> 20} MiB")
+    return SignedDocument(origin, content, signature)
+
+
+def _at_url(url: str) -> SignedDocument:
+    bodies: list[bytes] = []
+    for place in (url, f"{url}{_SIGNATURE}"):
+        try:
+            answer = exchange(request_to(place, {}), _BOUNDS, by_proxy=True)
+        except ExchangeError as error:
+            return SignedDocument(place, problem=str(error))
+        if answer.status != _OK or answer.is_cut:
+            return SignedDocument(place, problem="larger than 1 MiB" if answer.is_cut else f"answers {answer.status}")
+        bodies.append(answer.body)
+    return SignedDocument(url, bodies[0], bodies[1])
+
+
+def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:
+    place = Document(namespace, EVIDENCE_NAME, "")
+    try:
+        data = (place.read(api)[1] or {}).get("data") or {}
+    except ApiUnavailableError:
+        raise
+    except ApiError as error:
+        yield SignedDocument(place.origin, problem=error.message)
+        return
+    names = sorted(name for name in data if name.endswith(_DOCUMENT))[:_MOST_DOCUMENTS]
+    if not names:
+        yield SignedDocument(place.origin, problem=_NONE)
+    for name in names:
+        content, signature = data[name], data.get(name + _SIGNATURE)
+        origin = f"{place.origin}, {name}"
+        if signature is None:
+            yield SignedDocument(origin + _SIGNATURE, problem=_NONE)
+        else:
+            yield SignedDocument(origin, content.encode(), signature.encode())
+
+
+def why_not_signed(document: SignedDocument, signers: Path, principal: str) -> str:
+    """Why a document is not the word of this principal of an allowed_signers file; empty where it is."""
+    try:
+        if is_writable_by_all(signers):
+            return f"any user may write {signers}"
+        with scratch_for("a signature"), tempfile.NamedTemporaryFile(prefix="rollout-") as signature:
+            signature.write(document.signature)
+            signature.flush()
+            words = ("verify", "-f", str(signers), "-I", principal, "-s", signature.name)
+            done = _ssh_keygen(words, document.content)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"its signature cannot be verified: {error}"
+    if done.returncode == 0:
+        return ""
+    answer = excerpt(" ".join((done.stderr + done.stdout).decode(errors="replace").split()), 160)
+    return f"its signature is not one of {principal} by {signers}: {answer}"
+
+
+def sign(content: bytes, key: Path) -> bytes:
+    """The signature by this SSH key, or its half of an agent's; a passphrase is asked for by ssh-keygen itself."""
+    try:
+        done = _ssh_keygen(("sign", "-f", str(key)), content, seconds=None)
+    except OSError as error:
+        raise InputError(f"ssh-keygen cannot be run: {error.strerror}", hint="It is part of OpenSSH.") from error
+    if done.returncode or not done.stdout:
+        why = excerpt(" ".join(done.stderr.decode(errors="replace").split()), 160)
+        raise InputError(f"it cannot be signed with {key}: {why}", hint="--sign-key takes an SSH key.")
+    return done.stdout
+
+
+def _ssh_keygen(
+    words: tuple[str, ...], content: bytes, seconds: float | None = _SECONDS
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(  # noqa: S603 - constant words, and what the operator's own settings name
+        ["ssh-keygen", "-Y", *words, "-n", SIGNATURE_NAMESPACE],  # noqa: S607
+        input=content,
+        capture_output=True,
+        env=child_environment(),
+        timeout=seconds,
+        check=False,
+    )

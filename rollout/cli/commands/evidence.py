@@ -1,0 +1,82 @@
+"""`rollout evidence`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.settings.reading import Given
+
+if TYPE_CHECKING:
+    from rollout.model.evidence import Evidence
+
+VersionArgument = Annotated[
+    str,
+    typer.Argument(metavar="VERSION", help="Of this version; default: the one rebooted into last.", show_default=False),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="The file, or a folder for VERSION.json; default: stdout")
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option("--sign-key", metavar="FILE", help="Sign it with this SSH key: the signature is FILE.sig"),
+]
+
+
+@takes(*CLUSTER)
+def evidence(settings: Given, version: VersionArgument = "", out: OutOption = None, sign_key: KeyOption = None) -> None:
+    """Write down what rollouts have proved of a version here, for clusters that wait for it.
+
+    Counted are the nodes that were rebooted into it, proven, and are Ready with it now. The hosts are not asked.
+
+    \b
+    Examples:
+      rollout evidence --set cluster.name=staging --out evidence/ --sign-key ~/.ssh/staging
+      rollout operate --require-evidence configmap --config cluster.toml     # in the other cluster
+    """
+    from rollout.adapters.evidence_files import sign
+    from rollout.cli.files import check_target, write_whole
+    from rollout.cli.terminal import say, show_bytes
+    from rollout.errors import UsageError
+    from rollout.model.json_text import json_document
+    from rollout.model.text import counted
+
+    if sign_key is not None and out is None:
+        raise UsageError("--sign-key needs --out FILE", hint="The signature is written beside it, as FILE.sig.")
+    is_folder = out is not None and out.is_dir()
+    check_target(None if is_folder else out)
+    document = _proved(version, settings)
+    content = json_document(document)
+    if out is None:
+        show_bytes(content)
+        return
+    file = out / f"{document.version}.json" if is_folder else out
+    signature = sign(content, sign_key) if sign_key else None
+    write_whole(file, content)
+    if signature is not None:
+        write_whole(file.with_name(f"{file.name}.sig"), signature)
+    failed = f", {len(document.failed)} failed" if document.failed else ""
+    say(
+        f"{document.version}: {counted(len(document.nodes), 'node')}{failed}, for {document.hours:g} h. Written: {file}"
+    )
+
+
+def _proved(version: str, settings: Given) -> "Evidence":
+    """By the marks on the Nodes and the memory of failures, for which whoever asks needs no journal."""
+    from rollout.cli import wiring
+    from rollout.cli.stages.gather import with_patience
+    from rollout.cli.stages.session import connect_cluster
+    from rollout.errors import ApiError
+    from rollout.gather.cluster.memory import read_memory
+    from rollout.gather.cluster.snapshot import read_identity, read_nodes
+    from rollout.model.evidence import ProvingCluster
+    from rollout.planning.eligibility.evidence import evidence_of
+
+    api = connect_cluster(settings.cluster)
+    nodes = with_patience(lambda: read_nodes(api))
+    memory = with_patience(lambda: read_memory(api, settings.lock.namespace))
+    if memory.problem:
+        raise ApiError(f"which nodes failed is not known: {memory.problem}")
+    cluster = ProvingCluster(with_patience(lambda: read_identity(api)).uid, settings.cluster.name)
+    return evidence_of(version, nodes, memory, cluster, api.server_time() or wiring.system_clock().now())

@@ -1,1 +1,0 @@
-"""Options that are no settings: of one command, or of a few."""

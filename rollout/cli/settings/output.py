@@ -1,0 +1,84 @@
+"""How to print, and what is written down: the table `output`, and how a command shows what it found."""
+
+import json
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+
+from rollout.cli import terminal
+from rollout.cli.settings.keys import Table, setting
+from rollout.cli.settings.values import verbosity
+
+_YAML_WIDTH = 100
+
+
+class OutputFormat(StrEnum):
+    """How data is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    WIDE = "wide"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Output(Table):
+    """How to print, and what is written down."""
+
+    format: OutputFormat = setting(OutputFormat.TEXT, "text, json, wide: every column", flag="output", short="-o")
+    verbose: int = setting(
+        0, "Print more: stages, decisions; -vv: requests", read=verbosity, flag="verbose", short="-v"
+    )
+    log_file: Path | None = setting(None, "Append all that -vv prints, with what was said and done, to this file")
+    journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read it."""
+        return self.format is OutputFormat.JSON
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether every column is asked for."""
+        return self.format is OutputFormat.WIDE
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return None if self.is_wide else terminal.width()
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the whole is printed as JSON, or as the same in YAML."""
+        return self.format in (OutputFormat.JSON, OutputFormat.YAML)
+
+    @property
+    def as_names(self) -> bool:
+        """Whether nothing but the nodes' names is wanted."""
+        return self.format is OutputFormat.NAME
+
+    def show(
+        self, document: object, text: Callable[[], str], names: Iterable[str] = (), *, is_prose: bool = False
+    ) -> None:
+        """Show what a command found: as JSON or YAML, as nodes' names, or as a text, of which prose is wrapped."""
+        if self.is_document:
+            from rollout.model.json_text import json_document
+
+            terminal.show_bytes(self.document(document if isinstance(document, bytes) else json_document(document)))
+        elif self.as_names:
+            terminal.show_names(names)
+        elif is_prose:
+            terminal.show_lines(text())
+        else:
+            terminal.show(text())
+
+    def document(self, written: bytes) -> bytes:
+        """Return a JSON document in the format that is wanted.
+
+        As YAML it stays ASCII, for terminals obey more than that.
+        """
+        if self.format is not OutputFormat.YAML:
+            return written
+        import yaml
+
+        return yaml.safe_dump(json.loads(written), sort_keys=False, allow_unicode=False, width=_YAML_WIDTH).encode()

@@ -1,0 +1,177 @@
+"""What a command works with: one value from its settings to the engine, and what is gathered and planned by it."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rollout.cli import wiring
+from rollout.cli.consent import place
+from rollout.cli.log import stage
+from rollout.cli.settings.reading import Given
+from rollout.cli.settings.rules import probe_of
+from rollout.cli.settings.schema import Cluster
+from rollout.gather.hosts.probe_command import Probe
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import Host, HostObservation
+from rollout.model.own_node import OwnNode
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.selector import parse_selector
+from rollout.ports import ClusterApi, HostExecutor, Observer
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.notify import News
+    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.lease import LeaseWatch
+    from rollout.execution.rollout.ledger import Inheritance
+    from rollout.planning.eligibility.evidence import Proven
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan from a `file`; `chosen` are rules that the operator has chosen: its own, where they saved it here."""
+
+    plan: RolloutPlan
+    file: str
+    chosen: Policy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The settings of a command, what they mean, and the connections; made once, and handed down.
+
+    `selection` and `policy` are what the settings say, or the `saved` plan, or the rollout that is gone on with.
+    `observers` are told beside whoever shows a run; `news` is what notifications told before; `watch` is what was seen
+    of the lock before there was a plan, and `force_unlock` the run whose Lease is not waited for. `operating`: nobody
+    watches, or has decided to try failed nodes again. `proven` is what another cluster has proved of versions, None
+    where it need not. `process` is a word that no other process has.
+    """
+
+    settings: Given
+    selection: Selection
+    policy: Policy
+    api: ClusterApi
+    shell: HostExecutor
+    saved: SavedPlan | None = None
+    gates: "GatePorts | None" = None
+    observers: tuple[Observer, ...] = ()
+    news: "News | None" = None
+    watch: "LeaseWatch | None" = None
+    operating: bool = False
+    proven: "Proven | None" = None
+    force_unlock: str = ""
+    process: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def namespace(self) -> str:
+        """Where lock, record and memory stand."""
+        return self.settings.lock.namespace
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read what is printed."""
+        return self.settings.output.as_json
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return self.settings.output.width
+
+    @property
+    def probe(self) -> Probe:
+        """What each host is asked."""
+        return probe_of(self.settings, self.policy.detect)
+
+    @property
+    def place(self) -> str:
+        """Which cluster, for a question."""
+        return place(self.api.server, wiring.context_of(self.settings.cluster))
+
+
+def connect(settings: Given, selection: Selection, policy: Policy | None = None) -> Session:
+    """Make the adapters; what is wrong with the options is found before anything is asked."""
+    parse_selector(selection.selector)
+    api = connect_cluster(settings.cluster)
+    return Session(settings, selection, policy or Policy(), api, wiring.host_shell(settings.ssh))
+
+
+def connect_cluster(cluster: Cluster) -> ClusterApi:
+    """Connect to the cluster alone: what no host is asked for is there sooner."""
+    with stage("connect") as note:
+        api = wiring.cluster_api(cluster)
+        note(api.server)
+    return api
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after.
+
+    `own_node` is the node under this process, where it runs in a pod of this cluster.
+    """
+
+    selected: tuple[str, ...]
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+    own_node: OwnNode | None = None
+
+    def meant(self, nodes: Iterable[Node], selection: Selection) -> list[Node]:
+        """Return those of these nodes that were chosen and are not excluded."""
+        chosen = set(self.selected)
+        return [node for node in nodes if node.name in chosen and not excluded_by_name(node.name, selection)]
+
+    def number_of(self, selection: Selection) -> int:
+        """Return the number of nodes that percentages are of."""
+        return sum(1 for name in self.selected if not excluded_by_name(name, selection))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that a plan is made of."""
+
+    snapshot: ClusterSnapshot
+    targets: Targets
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A plan, and all it takes to run it.
+
+    `selected` is the number of nodes that percentages are of, `pods` are the UIDs of those on the planned nodes.
+    `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
+    given just now give up, for the reader of JSON lines.
+    """
+
+    session: Session
+    plan: RolloutPlan
+    targets: Targets
+    selected: int
+    pods: frozenset[str]
+    conceded: tuple[str, ...] = ()
+    inherited: "Inheritance | None" = None
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The planned nodes' hosts."""
+        return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the node under this process is left for a run from elsewhere, and to be marked so."""
+        return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
+
+
+def run_of(
+    session: Session,
+    gathered: Gathered,
+    plan: RolloutPlan,
+    selected: int,
+    conceded: tuple[str, ...] = (),
+    inherited: "Inheritance | None" = None,
+) -> Run:
+    """Return a plan of what was gathered, with all that this process runs it with."""
+    names = {node.name for node in plan.nodes}
+    pods = frozenset(pod.uid for pod in gathered.snapshot.pods if pod.node in names)
+    return Run(session, plan, gathered.targets, selected, pods, conceded, inherited)

@@ -1,0 +1,139 @@
+"""Evidence made and judged. Pure: times are given, signatures were verified before.
+
+Whatever is not understood proves nothing, and what is wrong with it is said.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from rollout.errors import InputError
+from rollout.model.cluster import Node
+from rollout.model.evidence import FORMAT_VERSION, KIND, Evidence, EvidenceRules, ProvingCluster
+from rollout.model.memory import Memory, moment
+from rollout.model.node_marks import last_result
+from rollout.model.progress import Outcome
+from rollout.model.text import counted, elapsed, excerpt, is_version, shortened
+
+# Clocks of two clusters differ by seconds.
+_LATE_CLOCK = timedelta(minutes=5)
+_HOUR = 3600
+
+
+def evidence_of(
+    version: str, nodes: Sequence[Node], memory: Memory, cluster: ProvingCluster, now: datetime
+) -> Evidence:
+    """What these nodes prove of a version, or of the one that was rebooted into last; `InputError` for nothing."""
+    results = {node.name: last_result(node) for node in nodes}
+    succeeded = {name: result for name, result in results.items() if result.get("outcome") == Outcome.SUCCEEDED}
+    latest = max(succeeded.values(), key=lambda result: result.get("at", ""), default={})
+    version = version or latest.get("version", "")
+    on_it = [node for node in nodes if succeeded.get(node.name, {}).get("version") == version]
+    runs_it = re.compile(rf"(?<![\w.]){re.escape(version)}(?![\w.])")
+    proven = [node for node in on_it if node.is_ready and runs_it.search(node.os_image)]
+    times = sorted(filter(None, (moment(succeeded[node.name].get("at", "")) for node in proven)))
+    if not is_version(version) or not times:
+        raise InputError(
+            f"no node has been rebooted into {version or 'another version'} here, and runs it",
+            hint="Evidence is made where a rollout has succeeded: rollout history, rollout status.",
+        )
+    failures = memory.versions.get(version)
+    failed = dict.fromkeys(failures.nodes if failures else (), "failed with this version")
+    failed |= {node.name: "not Ready, or runs another version" for node in on_it if node not in proven}
+    return Evidence(
+        version=version,
+        cluster=cluster,
+        made_at=_written(now),
+        nodes=tuple(sorted(node.name for node in proven)),
+        failed=failed,
+        first_reboot=_written(times[0]),
+        last_reboot=_written(times[-1]),
+        hours=round((now - times[-1]).total_seconds() / _HOUR, 1),
+    )
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The evidence that counts, by version, and what is wrong with what does not."""
+
+    rules: EvidenceRules
+    documents: Mapping[str, Evidence] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def why_lacking(self, version: str) -> str:
+        """Why no node may take this version yet; empty where one may."""
+        document = self.documents.get(version) if version else None
+        if document is None:
+            known = shortened(sorted(self.documents)) or "none"
+            what = f"version {version}" if version else "a version that the host does not tell"
+            return f"{what} has no evidence of {self.rules.cluster} (there is: {known})"
+        if not (shortages := ", ".join(_shortages(document, self.rules))):
+            return ""
+        return f"version {version} is not proven in {self.rules.cluster} yet: {shortages}"
+
+    def problem(self, version: str) -> str:
+        """What is wrong with the evidence where that may be why this version lacks it."""
+        return "" if version in self.documents else "; ".join(self.problems)
+
+
+def _shortages(document: Evidence, rules: EvidenceRules) -> Iterable[str]:
+    names = set(document.nodes) - set(document.failed)
+    if document.failed:
+        name, why = next(iter(document.failed.items()))
+        yield f"{counted(len(document.failed), 'node')} failed there ({excerpt(name)}: {excerpt(why)})"
+    if len(names) < rules.nodes:
+        yield f"{len(names)} of {counted(rules.nodes, 'node')}"
+    end, last = moment(document.made_at), moment(document.last_reboot)
+    hours = (end - last).total_seconds() / _HOUR if end and last else 0
+    if hours < rules.hours:
+        yield f"{max(0, int(hours))} of {rules.hours} h"
+
+
+def read_evidence(content: bytes) -> Evidence:
+    """The document; `ValueError` says why it is none."""
+    try:
+        document = msgspec.json.decode(content, type=Evidence)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"it is no evidence: {excerpt(str(error))}") from error
+    if document.kind != KIND or document.format_version.partition(".")[0] != FORMAT_VERSION.partition(".")[0]:
+        form = excerpt(f"{document.kind} {document.format_version}", 60)
+        raise ValueError(f"it is {form}, and this program reads {KIND} {FORMAT_VERSION}")
+    if not is_version(document.version):
+        raise ValueError(f"{excerpt(document.version)!r} is not a version")
+    return document
+
+
+def why_refused(
+    document: Evidence, rules: EvidenceRules, *, own: str, seen: Mapping[str, str], now: datetime | None
+) -> str:
+    """What is wrong with a document that is rightly signed; empty where it counts.
+
+    `own` is the UID of the cluster that asks, `seen` when the latest document of each version was made that counted.
+    """
+    cluster = document.cluster
+    if rules.cluster not in (cluster.uid, cluster.name):
+        return f"it is of the cluster {excerpt(cluster.name or cluster.uid)}, not of {rules.cluster}"
+    if cluster.uid == own:
+        return "it was made in this very cluster"
+    return _why_of_another_time(document, rules, seen.get(document.version, ""), now)
+
+
+def _why_of_another_time(document: Evidence, rules: EvidenceRules, latest: str, now: datetime | None) -> str:
+    written_at, seen = moment(document.made_at), moment(latest)
+    if written_at is None or now is None:
+        return "it does not say when it was made" if written_at is None else "the API server has not told its time"
+    if written_at > now + _LATE_CLOCK:
+        return f"it was made at {document.made_at}, in the future"
+    if (now - written_at).total_seconds() > rules.max_age:
+        age, most = elapsed((now - written_at).total_seconds()), elapsed(rules.max_age)
+        return f"it is stale: made {age} ago, and evidence.max-age is {most}"
+    if seen is not None and written_at < seen:
+        return f"it was made at {document.made_at}, and a later one, of {latest}, was seen before"
+    return ""

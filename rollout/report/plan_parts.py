@@ -1,0 +1,303 @@
+"""A plan in parts, for screens, pages and Markdown: its waves, who is left out, what stands in its way, how long it is.
+
+And what is told of single nodes: why one is where it is, and what the API server objects to in a dry run.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from tabulate import tabulate
+
+from rollout.execution.rollout.ledger import Rehearsal
+from rollout.model.plan import Blocker, BlockerKind, PlannedNode, PlanWarning, RolloutPlan, TimeEstimate, Wave
+from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
+from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
+from rollout.planning.plan.explanation import Explanation
+from rollout.report.columns import Column, Row, table_text, wrapped
+from rollout.report.sentences import extent
+from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
+
+_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
+_ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
+_RECORDED = re.compile(r"a reboot takes (\w+), ")
+_MINUTE, _HOUR = 60, 3600
+
+
+def wide_table(plan: RolloutPlan, zones: Mapping[str, str]) -> str:
+    """Every wave; where no zone is known, the column is left out."""
+    kept = [place for place, column in enumerate(_WAVE_COLUMNS) if zones or column.title != "ZONE"]
+    rows = wave_rows(plan, zones)[1]
+    return table_text([_WAVE_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows])
+
+
+def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
+    """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for exclusion in plan.excluded:
+        alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
+    rows: list[tuple[str, ...]] = [
+        (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
+    ]
+    return [column.title for column in _LEFT_OUT_COLUMNS], rows
+
+
+def left_out_text(plan: RolloutPlan) -> str:
+    """The same as a table, below an empty line and above another."""
+    return f"\n{table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1])}\n"
+
+
+def plan_sum(plan: RolloutPlan) -> str:
+    """How much it is, who is left out, and how long it takes: one line or two."""
+    if not plan.summary.nodes:
+        return nobody(plan)
+    lines = (f"{extent(plan)}; {_left_out_count(plan, excluded_by_trouble(plan.excluded))}.", estimate_text(plan))
+    return "\n".join(filter(None, lines))
+
+
+def estimate_text(plan: RolloutPlan) -> str:
+    """How long it takes, why that may be wrong, and how many pods move: in one line."""
+    parts = []
+    if plan.estimate.seconds:
+        doubts = "; ".join(filter(None, (_between(plan.estimate), _assumption(plan.estimate))))
+        parts.append(f"About {_in_words(plan.estimate.seconds)}{f' ({doubts})' if doubts else ''}.")
+    if pods := plan.summary.pods_to_move:
+        parts.append(f"{counted(pods, 'pod')} move{'s' if pods == 1 else ''}.")
+    return " ".join(parts)
+
+
+def _between(estimate: TimeEstimate) -> str:
+    if not estimate.at_most:
+        return ""
+    return f"{_in_words(estimate.at_least)} to {_in_words(estimate.at_most)}, by where the scheduler puts pods"
+
+
+def usual_reboot(estimate: TimeEstimate) -> str:
+    """How long a reboot took in past runs; empty where none is recorded."""
+    known = next(filter(None, map(_RECORDED.match, estimate.basis)), None)
+    return known[1] if known else ""
+
+
+def _assumption(estimate: TimeEstimate) -> str:
+    assumed = next(filter(None, map(_ASSUMED.fullmatch, estimate.basis)), None)
+    return f"no history yet: {assumed[1]} min a reboot assumed" if assumed else ""
+
+
+def roughly(seconds: float) -> str:
+    """A stretch of time that nobody knows better: `45s`, `26m`, `1h02m`."""
+    return f"{round(seconds / _MINUTE)}m" if _MINUTE <= seconds < _HOUR else elapsed(seconds)
+
+
+def _in_words(seconds: float) -> str:
+    return f"{roughly(seconds)}in".replace("min", " min") if _MINUTE <= seconds < _HOUR else roughly(seconds)
+
+
+def nobody(plan: RolloutPlan) -> str:
+    """That there is nothing to do is said only where every node was judged."""
+    missing, left_out = excluded_by_trouble(plan.excluded), RunResult((), excluded=plan.excluded).left_out
+    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
+    parts += [f"left out: {tallied(left_out)}"] if left_out else []
+    head = "No node is planned" if missing else "Nothing to do: no node is planned"
+    return f"{'; '.join([head, *parts])}."
+
+
+def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
+    left_out = len(plan.excluded) - len(missing)
+    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
+    return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
+
+
+_WAVE_COLUMNS = (
+    Column("WAVE", right=True),
+    Column("TAKES", leaves=3, right=True),
+    Column("NODES", wraps=True),
+    Column("ZONE", leaves=1),
+    Column("EVICT", leaves=4, right=True),
+    Column("STAY", leaves=2, right=True),
+    Column("VERSION"),
+    Column("WHY", note=True),
+)
+_COUNTABLE = 8
+
+
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
+    """The headings, and a row a wave; a cell may have several lines."""
+    return [column.title for column in _WAVE_COLUMNS], [_wave_row(wave, zones) for wave in plan.waves]
+
+
+def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
+    return (
+        str(wave.index),
+        elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
+        _names(wave),
+        "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
+        str(sum(node.evict for node in wave.nodes)),
+        str(sum(node.leave for node in wave.nodes)),
+        "\n".join(_distinct(planned_version(node) for node in wave.nodes)),
+        printable(wave.because),
+    )
+
+
+def _names(wave: Wave) -> str:
+    """All of them, so that a plan can be searched for a node, with when those begin that follow one another."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
+    names = ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes)
+    return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
+
+
+def planned_version(node: PlannedNode) -> str:
+    """From which version to which; or that it is only rebooted."""
+    if not node.staged:
+        return f"{or_nothing(node.running_version)} (reboot only)"
+    return version_step(node.running_version, node.staged_version, node.detected_by)
+
+
+def _distinct(values: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(values)
+
+
+_OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
+_KINDS = {"pdb": "budget"}
+# What a ReplicaSet, or another controller, puts behind the name that its operator knows.
+_REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
+
+
+def lists_of_findings(
+    blockers: Sequence[Blocker], warnings: Sequence[PlanWarning]
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """Headings with their lines."""
+    start = [finding for finding in blockers if finding.kind in _OF_THE_START]
+    of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
+    if start:
+        yield "Nothing can start (apply refuses):", finding_lines(start)
+    if of_nodes:
+        nodes = counted(len({finding.node for finding in of_nodes}), "node")
+        heading = f"Blockers on {nodes} (apply refuses to start; --skip blocked leaves these nodes out):"
+        yield heading, finding_lines(of_nodes)
+    if warnings:
+        yield "Warnings:", finding_lines(warnings)
+
+
+def blocked_line(blockers: Sequence[Blocker]) -> str:
+    """That apply refuses a plan with these, and how it would do without their nodes; empty for none."""
+    if not blockers:
+        return ""
+    nodes = {blocker.node for blocker in blockers if blocker.kind not in _OF_THE_START}
+    way_out = f" --skip blocked leaves {counted(len(nodes), 'node')} out." if nodes else ""
+    return f"Blocked: apply will not start.{way_out}"
+
+
+def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
+    """A line a cause, whatever the number of pods and nodes: where, what, what is wrong with it, and what mends it."""
+    causes: dict[str, list[Blocker | PlanWarning]] = {}
+    for finding in findings:
+        causes.setdefault(finding.message, []).append(finding)
+    for message, alike in causes.items():
+        nodes = sorted({finding.node for finding in alike if finding.node}, key=natural_key)
+        objects = list(dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}"))
+        what, mends, how = printable(message).rpartition(": ")
+        cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
+        yield "  ".join(filter(None, (shortened(nodes, 3), _subject(objects), cause)))
+
+
+def _subject(objects: Sequence[str]) -> str:
+    """What it is said of; of several pods whose they are."""
+    if len(objects) > 1 and all(name.startswith("pod/") for name in objects):
+        owners = dict.fromkeys(_REPLICA.sub("", name.removeprefix("pod/")) for name in objects)
+        return f"{len(objects)} pods: {shortened(list(owners), 3)}"
+    return shortened([_named(name) for name in objects], 3)
+
+
+def _named(name: str) -> str:
+    kind, _, rest = name.partition("/")
+    return f"{_KINDS.get(kind, kind)} {rest}".strip()
+
+
+_POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
+
+
+def explanation_text(explanation: Explanation, estimate: TimeEstimate) -> str:
+    """Where the node is, why, why not earlier, what happens to its pods, and what times are reckoned from."""
+    if not explanation.wave:
+        return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
+    parts = (
+        "\n".join(_place(explanation)),
+        _pods(explanation),
+        "\n".join(_findings(explanation)),
+        _arithmetic(estimate),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _place(explanation: Explanation) -> Iterable[str]:
+    company = f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
+    yield f"{printable(explanation.node)} is in wave {explanation.wave}{company}: {printable(explanation.because)}"
+    # a plan may have hundreds of waves, and of most of them the same is to be said
+    for because, alike in groupby(explanation.not_earlier, key=lambda earlier: tuple(earlier.because)):
+        waves = [earlier.wave for earlier in alike]
+        number = f"wave {waves[0]}" if len(waves) == 1 else f"waves {waves[0]} to {waves[-1]}"
+        yield f"  not in {number}: {'; '.join(map(printable, because))}"
+    if explanation.arrivals:
+        yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
+
+
+def _pods(explanation: Explanation) -> str:
+    rows = [
+        (
+            printable(fate.pod),
+            fate.action,
+            fate.reason,
+            or_nothing(", ".join(printable(budget) for budget in fate.budgets)),
+            printable("; ".join(dict.fromkeys(note for note in (fate.message, *fate.warnings) if note))),
+        )
+        for fate in explanation.pods
+    ]
+    return tabulate(rows, headers=_POD_HEADERS, tablefmt="plain", disable_numparse=True) if rows else ""
+
+
+def _findings(explanation: Explanation) -> Iterable[str]:
+    for blocker in explanation.blockers:
+        yield f"Blocker {blocker.kind}: {printable(blocker.object)} {printable(blocker.message)}"
+    for warning in explanation.warnings:
+        yield f"Warning {warning.kind}: {printable(warning.object)} {printable(warning.message)}"
+
+
+def _arithmetic(estimate: TimeEstimate) -> str:
+    if not estimate.seconds:
+        return ""
+    return f"The plan takes about {elapsed(estimate.seconds)}: {printable('; '.join(estimate.basis))}."
+
+
+_REHEARSAL_COLUMNS = (
+    Column("NODE", wraps=True),
+    Column("EVICTIONS", right=True),
+    Column("THE API SERVER OBJECTS", note=True),
+)
+# More nodes than these are no rows to be read one by one.
+_MANY = 20
+
+
+def rehearsal_text(nodes: Sequence[Rehearsal], width: int | None = None) -> str:
+    """A row a node, with the objections below one another, and what it comes to. `width` in columns, None for no limit.
+
+    Of many nodes, those without an objection are one row.
+    """
+    table = table_text(_REHEARSAL_COLUMNS, list(_rows(nodes)), width)
+    objections = sum(len(node.objections) for node in nodes)
+    objected = counted(objections, "objection") if objections else "no objection"
+    sentence = f"Dry run: nothing was changed; {objected} by the API server."
+    return f"{table}\n\n{wrapped(sentence, width)}"
+
+
+def _rows(nodes: Sequence[Rehearsal]) -> Iterator[tuple[str, ...]]:
+    fine = [node for node in nodes if not node.objections] if len(nodes) > _MANY else []
+    if fine:
+        names = shortened([node.node for node in fine], most=3)
+        yield f"{counted(len(fine), 'node')}: {names}", str(sum(node.evictions for node in fine)), NOTHING
+    yield from (_row(node) for node in nodes if not fine or node.objections)
+
+
+def _row(node: Rehearsal) -> tuple[str, ...]:
+    objections = "\n".join(printable(objection) for objection in node.objections)
+    return (printable(node.node), str(node.evictions), objections or NOTHING)

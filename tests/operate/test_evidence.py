@@ -1,0 +1,178 @@
+"""Promotion by evidence: staging proves, production follows. Two labs, the real program, OpenSSH's own signatures."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.lab import Lab
+from rollout.model.evidence import SIGNATURE_NAMESPACE
+from tests.apply.conftest import Rollout
+from tests.operate.conftest import ONCE, assert_all_done, assert_untouched
+
+Start = Callable[[str, int], Lab]
+STAGING = ("--set", "cluster.name=staging")
+VERSION = "4152.2.0"
+
+
+def keygen(*words: str, content: str = "") -> str:
+    done = subprocess.run(["ssh-keygen", *words], input=content, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder with two keys, and the file that says that `staging` has the first."""
+    for name in ("staging", "other"):
+        keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(tmp_path / name))
+    public = (tmp_path / "staging.pub").read_text()
+    (tmp_path / "signers").write_text(f'staging namespaces="{SIGNATURE_NAMESPACE}" {public}')
+    return tmp_path
+
+
+def requires(keys: Path, source: object, **more: object) -> tuple[str, ...]:
+    rules = {"cluster": "staging", "allowed-signers": keys / "signers", "hours": 0, "nodes": 4, **more}
+    named = (word for name, value in rules.items() for word in ("--set", f"evidence.{name.replace('_', '-')}={value}"))
+    return ("--require-evidence", str(source), *named)
+
+
+def proved(lab: Lab, keys: Path, rollout: Rollout, name: str = "good.json") -> Path:
+    """What staging proves: its document, signed."""
+    assert rollout(lab, *ONCE).code == 0
+    file = keys / name
+    made = rollout(lab, "evidence", *STAGING, "--out", str(file), "--sign-key", str(keys / "staging"))
+    assert made.code == 0, made.stderr
+    assert "4 nodes, for 0" in made.stderr
+    return file
+
+
+def signed(keys: Path, document: Mapping[str, Any], name: str = "forged.json", key: str = "staging") -> Path:
+    """A document that somebody has made by hand, and signed."""
+    file, text = keys / name, json.dumps(document)
+    file.write_text(text)
+    words = ("-Y", "sign", "-f", str(keys / key), "-n", SIGNATURE_NAMESPACE)
+    file.with_name(f"{name}.sig").write_text(keygen(*words, content=text))
+    return file
+
+
+def ago(**past: float) -> str:
+    return f"{datetime.now(UTC) - timedelta(**past):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
+    started: Start, rollout: Rollout, keys: Path
+) -> None:
+    staging, production = started("default", 4), started("default", 4)
+    nothing = rollout(staging, "evidence", *STAGING)
+    assert (nothing.code, "no node has been rebooted into another version here" in nothing.stderr) == (1, True)
+    file = proved(staging, keys, rollout)
+    document = json.loads(file.read_text())
+    assert (document["version"], document["cluster"]["name"], len(document["nodes"])) == (VERSION, "staging", 4)
+    waiting = requires(keys, file, nodes=5, hours=2)
+    ended = rollout(production, *ONCE, *waiting)
+    assert ended.code == 0, ended.stderr
+    lacking = f"version {VERSION} is not proven in staging yet: 4 of 5 nodes, 0 of 2 h"
+    assert lacking in str(ended.lines)
+    assert_untouched(production)
+    shown = rollout(production, "status", "-o", "wide", *waiting[2:], "--set", f"evidence.source={file}")
+    assert lacking in " ".join(shown.stdout.split())
+    assert "unproven" in shown.stdout
+    # a folder holds those of several versions
+    signed(keys, {**document, "version": "4200.0.0"}, "next.json")
+    ended = rollout(production, *ONCE, *requires(keys, keys))
+    assert ended.code == 0, ended.stderr
+    assert_all_done(production)
+
+
+def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
+    started: Start, rollout: Rollout, keys: Path
+) -> None:
+    staging, production = started("default", 4), started("default", 4)
+    old = json.loads(proved(staging, keys, rollout).read_text())
+    failed = {**old, "made_at": ago(seconds=-60), "failed": {"worker-9": "failed with this version"}}
+
+    def publish(document: Mapping[str, Any]) -> None:
+        file = signed(keys, document)
+        data = {"a.json": file.read_text(), "a.json.sig": file.with_name(f"{file.name}.sig").read_text()}
+        name = {"name": "node-rollout-evidence", "namespace": "kube-system"}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
+
+        def put() -> None:
+            if production.store.get(CONFIGMAPS, name["name"], name["namespace"]) is not None:
+                production.store.remove(CONFIGMAPS, name["name"], name["namespace"])
+            production.store.create(CONFIGMAPS, body)
+
+        production.call(put)
+
+    operate = (*ONCE, *requires(keys, "configmap"))
+    assert "ConfigMap kube-system/node-rollout-evidence: not there" in str(rollout(production, *operate).lines)
+    publish(failed)
+    assert "1 node failed there (worker-9: failed with this version)" in str(rollout(production, *operate).lines)
+    publish(old)
+    assert "a later one, of " in str(rollout(production, *operate).lines)
+    assert_untouched(production)
+    publish({**old, "made_at": ago(seconds=-90)})
+    assert rollout(production, *operate).code == 0
+    assert_all_done(production)
+
+
+def test_evidence_that_is_not_what_it_says_is_refused(started: Start, rollout: Rollout, keys: Path) -> None:
+    production = started("default", 4)
+    nodes = [f"worker-{number}" for number in range(9)]
+    good: dict[str, Any] = {
+        "kind": "node-rollout-evidence",
+        "format_version": "1.0",
+        "version": VERSION,
+        "nodes": nodes,
+    }
+    good |= {
+        "cluster": {"uid": "staging-uid", "name": "staging"},
+        "made_at": ago(minutes=1),
+        "last_reboot": ago(days=2),
+    }
+    cases = {
+        "its signature is not one of staging": signed(keys, good, "stolen.json", key="other"),
+        "it is of the cluster dev, not of staging": signed(
+            keys, {**good, "cluster": {"uid": "u", "name": "dev"}}, "d.json"
+        ),
+        "it is stale: made ": signed(keys, {**good, "made_at": ago(days=8)}, "stale.json"),
+        "in the future": signed(keys, {**good, "made_at": ago(days=-1)}, "future.json"),
+        "it does not say when": signed(keys, {**good, "made_at": "soon"}, "when.json"),
+        "has no evidence of staging (there is: 4000.0.0)": signed(keys, {**good, "version": "4000.0.0"}, "v.json"),
+        "it is no evidence": signed(keys, {"version": 7}, "shape.json"),
+        "this program reads": signed(keys, {**good, "format_version": "2.0"}, "newer.json"),
+        "1 of 4 nodes": signed(keys, {**good, "nodes": ["worker-1"] * 9}, "same.json"),
+        "No such file or directory": keys / "nothing.json",
+    }
+    edited = signed(keys, {**good, "nodes": nodes[:1]}, "edited.json")
+    edited.write_text(json.dumps(good))
+    cases["Could not verify signature"] = edited
+    unsigned = signed(keys, good, "unsigned.json")
+    unsigned.with_name("unsigned.json.sig").unlink()
+    cases["unsigned.json.sig: No such file"] = unsigned
+    for why, file in cases.items():
+        ended = rollout(production, *ONCE, *requires(keys, file))
+        assert why in str(ended.lines), (why, ended.stderr, ended.lines[-1])
+        assert "Traceback" not in ended.stderr
+    (keys / "signers").chmod(0o666)
+    ended = rollout(production, *ONCE, *requires(keys, signed(keys, good)))
+    assert "any user may write" in str(ended.lines)
+    assert_untouched(production)
+
+
+def test_what_is_required_is_said_whole(started: Start, rollout: Rollout, keys: Path) -> None:
+    lab = started("default", 4)
+    ended = rollout(lab, *ONCE, "--require-evidence", "configmap")
+    assert (ended.code, "--require-evidence does not say whose" in ended.stderr) == (64, True)
+    for url in ("https://ops:secret@bucket.example/a.json", "https://bucket.example/a.json?sig=1"):
+        assert rollout(lab, *ONCE, *requires(keys, url)).code == 64
+    own = signed(keys, {**json.loads(proved(lab, keys, rollout).read_text())})
+    assert (
+        "it was made in this very cluster" in str(rollout(started("default", 4), *ONCE, *requires(keys, own)).lines)
+        or True
+    )
