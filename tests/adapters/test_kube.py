@@ -287,3 +287,19 @@ def test_only_an_api_server_is_believed_that_something_is_not_there(
         client(tmp_path, server.url).get("/api/v1/nodes/w-1")
     assert type(caught.value) is kind
     assert caught.value.status == 404
+
+
+def test_a_pod_under_two_budgets_is_no_passing_failure(tmp_path: Path) -> None:
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    with (
+        scripted(lambda exchange: exchange.json(status_body(500, "", text), 500)) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url).create("/api/v1/namespaces/a/pods/b/eviction", {})
+    assert type(caught.value) is ApiError
+
+
+def test_a_path_in_the_server_address_is_kept(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json({})) as server:
+        client(tmp_path, server.url + "/k8s/clusters/c-1/").get("/version")
+        assert server.exchanges[0].path == "/k8s/clusters/c-1/version"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.errors import ApiUnavailableError, KubeconfigError
+from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 from rollout.execution.base.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
@@ -259,3 +259,27 @@ def test_a_proxy_of_the_environment_that_cannot_be_used_is_not_the_kubeconfigs(
             "the proxy of the environment" in refused(Kubeconfig("https://api.invalid").write(tmp_path / "k")).message
         )
     assert not warned
+
+
+def test_a_login_that_has_just_failed_is_not_repeated_for_every_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 600)
+    user, runs, down = failing_later(tmp_path)
+    with scripted(the_first_has_expired) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+        down.touch()
+        for _ in range(5):
+            with pytest.raises(ApiUnavailableError, match="no such host"):
+                api.create("/x", {})
+    assert runs.read_text() == "2"
+
+
+def test_credentials_that_cannot_be_renewed_end_in_an_api_error(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(401, b"")) as server:
+        path = Kubeconfig(server.url).write(tmp_path / "kubeconfig")
+        api = connect(path, None)
+        path.unlink()
+        with pytest.raises(ApiError, match="there is no kubeconfig") as caught:
+            api.get("/x")
+    assert caught.value.status == 401

@@ -271,3 +271,12 @@ def test_what_is_needed_later_is_the_real_thing_when_it_is_used() -> None:
 def test_else_it_is_loaded_whole(otherwise: str) -> None:
     whole = "import kubernetes.config.kube_config as whole\nprint(parts.kube_config is whole)"
     assert said(f"{otherwise}{LOAD}{whole}") == "True\n"
+
+
+def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
+    with (
+        scripted(lambda exchange: exchange.json({})) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url.replace("http:", "https:")).get("/x")
+    assert "https:// may have to be http://" in caught.value.hint

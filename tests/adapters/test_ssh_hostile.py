@@ -16,7 +16,7 @@ import pytest
 
 from rollout.adapters.ssh.sockets import connect
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
-from tests.adapters.conftest import Process, trusting
+from tests.adapters.conftest import Process, shell, trusting
 from tests.adapters.openssh import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 # What the kernel holds of a connection on loopback, both ways, beyond what has been read.
@@ -152,3 +152,29 @@ def test_bad_hosts_cost_the_good_ones_nothing(
     assert figures["good_s"] < 4
     assert figures["all_s"] < 40
     assert figures["more_mb"] < 100
+
+
+def test_what_a_stranger_says_steers_no_terminal(stranger: MakeStranger, key_file: Path) -> None:
+    rude = stranger(lambda _, connection: connection.sendall(b"\x1b]0;mine\x07\x1b[2J\xff\r\n"))
+    with pytest.raises(SshUnreachableError) as caught:
+        trusting(key_file).run(rude.host, "true", timeout=60)
+    assert caught.value.message.isprintable()
+    assert "\\x1b]0;mine" in caught.value.message
+
+
+def test_banner_line_that_never_ends(stranger: MakeStranger, key_file: Path) -> None:
+    endless = stranger(lambda it, connection: it.send_for_ever(connection, b"x" * 65536))
+    with pytest.raises(SshError, match="sent too much data while agreeing on keys"):
+        trusting(key_file).run(endless.host, "true", timeout=60)
+    assert endless.sent < KERNELS
+
+
+def test_endless_words_before_the_login(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    def speech(connection: asyncssh.SSHServerConnection) -> None:
+        for _ in range(64):
+            connection.send_auth_banner("all work and no play\r\n" * 1000)
+
+    server = servers.serve(authorized=[client_key])
+    server.on_login = speech
+    with pytest.raises(SshError, match="sent too much data while logging in"):
+        shell(server, key_file).run(server.host(), "x", timeout=30)

@@ -362,3 +362,19 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(
     assert {"IdentitiesOnly=yes", f'IdentityAgent="{folder}/agent"'} <= set(told)
     alone = replace(host, identities=replace(host.identities, agent="", only=False))
     assert "IdentityAgent=none" in shlex.split(Connection().arguments(alone))
+
+
+def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Path) -> None:
+    certify(authority, key, "-n", certified.user, "-V", "20200101:20200102")
+    shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
+    with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
+        shell.run(certified.host(), "true", timeout=30)
+
+
+def test_authority_of_a_hashed_name(certified_host: tuple[Sshd, Path], authority: Path) -> None:
+    server, key = certified_host
+    known = server.known_hosts(f"HOST {public(authority)}")
+    keygen("-H", "-f", known)
+    known.write_text(f"@cert-authority {known.read_text()}")
+    assert "127.0.0.1" not in known.read_text()
+    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())

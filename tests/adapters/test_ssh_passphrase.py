@@ -219,3 +219,9 @@ def test_known_hosts_and_alias_of_the_configuration(server: Any, key_file: Path,
         shell.run(reached(server, tmp_path, text.replace("node-a", "node-b")), "hello", timeout=60)
     with pytest.raises(HostKeyError, match="no such file"):
         shell.run(reached(server, tmp_path, text.replace(str(home), f"{home}-none")), "hello", timeout=60)
+
+
+def test_nobody_is_asked_by_a_job_that_has_a_terminal_but_no_input(server: Any, key: Path) -> None:
+    screen = on_a_terminal(["sh", "-c", 'exec "$@" </dev/null', "-", *program(server, key)], [])
+    assert screen.count("SshAuthError") == 8, screen
+    assert "Passphrase" not in screen

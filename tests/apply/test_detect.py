@@ -354,3 +354,21 @@ def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Start, rollout: 
     assert "blocked by backup" in ended.summary["reasons"]["worker-1"]
     score = lab.scoreboard()
     assert (score.reboots["worker-1"], score.evictions) == (0, 0)
+
+
+def change(lab: Lab, node: str, **words: dict[str, str]) -> None:
+    """Write labels and annotations on a Node."""
+    stored = lab.store.get(NODES, node)
+    assert stored is not None
+    written = {kind: {**(stored["metadata"].get(kind) or {}), **added} for kind, added in words.items()}
+    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], **written}})
+
+
+def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, rollout: Rollout) -> None:
+    """Its host fell back to the deployment from before."""
+    lab = started("sources", 12)
+
+    lab.call(lambda: change(lab, "worker-7", annotations={OWN: "true"}))
+    ended = rollout(lab, "apply", "--set", "detect.sources=annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
+    assert ended.outcomes == {"worker-7": "rolled-back"}
+    assert annotations(lab, "worker-7")[OWN] == "true"

@@ -297,3 +297,29 @@ def answer_waves(leader: int, answers: list[str]) -> str:
         if answers and said.count("Start it?") > 2 - len(answers):
             os.write(leader, f"{answers.pop(0)}\n".encode())
     return said
+
+
+def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab, rollout: Rollout) -> None:
+    ended = rollout(
+        untouched, *ONE, "--set", f"gates.before-reboot-annotations={BEFORE}", "--set", "gates.hook-timeout=2s"
+    )
+    assert ended.code == 4
+    assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
+    assert BEFORE in ended.summary["failed"][0]["message"]
+    assert untouched.scoreboard().evictions == 0
+    assert_untouched(untouched, "worker-1")
+
+
+@pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
+def test_the_gate_command_stops_all(refuses: str, code: int, untouched: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    command, _told = gate(tmp_path, refuses)
+    assert rollout(untouched, *QUICK, "--set", f"gates.command={command}").code == code
+    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
+
+
+def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    with prometheus([(200, alerts("DiskFull", "Watchdog")), (200, alerts("Watchdog"))]) as url:
+        ended = rollout(lab, *ONE, "--set", f"alerts.prometheus-url={url}", "--set", "alerts.filter-regexp=^Watchdog$")
+    assert ended.code == 0, ended.stderr
+    assert "DiskFull" in ended.stdout

@@ -206,3 +206,18 @@ def test_what_a_killed_process_saw_is_remembered_and_counts_once(
     assert {name: entry["failures"] for name, entry in known["nodes"].items()} == {"worker-1": 1}
     assert known["versions"][BAD]["nodes"] == ["worker-1"]
     assert harmed(lab) == ["worker-1"]
+
+
+def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    hold(lab, rollout)
+    mend(lab)
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
+    assert list(remembered(lab)["versions"]) == [BAD]
+    by_hand = rollout(lab, *APPLY, "--allow", "held", "--node", "worker-3")
+    assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
+    assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
+    assert remembered(lab)["versions"] == {}
+    assert rollout(lab, *APPLY).code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
@@ -217,3 +218,27 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
     assert ended.code == 64, ended.stderr
     assert complaint in ended.stderr
     assert TOKEN not in ended.stdout + ended.stderr
+
+
+def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    url = inbox.url.replace("//", f"//user:{PASSWORD}@")
+    environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
+    planned = invoked(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"])
+    gate = "sh -c 'env >> gate-environment'"
+    flags = ("--set", "output.journal=journal", "-v", "-o", "json", "--set", f"gates.command={gate}")
+    process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
+    inbox.wait_for("wave-done")
+    objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
+    ended = end_of(process)
+    assert ended.code == 0, ended.stderr
+    files = [tmp_path / name for name in ("saved.plan", "journal", "gate-environment")]
+    assert all(file.stat().st_size for file in files)
+    assert "node-rollout" in objects[0]
+    for text in (*objects, *(file.read_text() for file in files), planned.stdout, planned.stderr):
+        assert TOKEN not in text
+        assert PASSWORD not in text
+    assert TOKEN not in ended.stdout + ended.stderr
+    # and yet they were used
+    assert all(TOKEN in exchange.path for exchange in inbox.exchanges)
+    assert {exchange.headers["Authorization"] for exchange in inbox.exchanges} == {"Basic dXNlcjpwYTU1dzByZA=="}

@@ -203,3 +203,9 @@ def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout
     assert resumed.code == 0, resumed.stderr
     last = resumed.plan["waves"][-1]
     assert ([node["name"] for node in last["nodes"]], last["because"]) == (["worker-1"], ALONE)
+
+
+def test_what_was_not_ready_before_is_not_waited_for(lab: Lab, rollout: Rollout) -> None:
+    lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
+    ended = rollout(lab, *APPLY, *node_names("worker-1"))
+    assert ended.code == 0, ended.stderr

@@ -356,3 +356,32 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
+
+
+def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=1s")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+
+    def steal() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        stolen = {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}}
+        lab.store.put(LEASES, stolen)
+
+    lab.call(steal)
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    seen = lab.scoreboard()
+    time.sleep(1)
+    assert lab.scoreboard().evictions == seen.evictions
+    assert {marks(lab, name)["run"] for name in seen.annotations_left} == {run_of(lab)}
+
+
+def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    both = [command(lab, tmp_path, *APPLY) for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=100)
+    assert {process.returncode for process in both} == {0, 6}
+    assert_finished(lab)

@@ -292,3 +292,19 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     (failed,) = ended.summary["failed"]
     assert failed["node"] == "worker-3"
     assert "--reboot-timeout 4s" in failed["message"]
+
+
+def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
+    started: Started, rollout: Rollout, settings: Path
+) -> None:
+    settings.write_text(
+        POOLS.replace('after = ["canary"]\n', "").replace("[[pool]]", 'strategy = "rolling"\n[[pool]]', 1)
+    )
+    lab = started(roomy(9), 9)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s")
+    assert ended.code == 0, ended.stderr
+    (wave,) = ended.plan["waves"]
+    pools = {node["name"]: node["pool"] for node in wave["nodes"]}
+    canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]
+    assert (most_at_once(ended.lines), most_at_once(canaries)) == (3, 1)
+    assert_clean(lab, *workers(1, 9), most=3)

@@ -201,3 +201,18 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(100) == ExitCode.ERROR
+
+
+def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
+    lab = start_lab(TINY, nodes=3, speed=1)
+    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
+    assert first.stdout is not None
+    while '"draining"' not in (line := first.stdout.readline()):
+        assert line, first.communicate()
+    second = command("apply", "--yes", "--node", "worker-3", lab=lab)
+    assert second.code == ExitCode.BLOCKED
+    assert second.stderr.startswith("rollout: error: ")
+    first.send_signal(signal.SIGINT)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=100)
+    assert lab.scoreboard().reboots["worker-3"] == 0

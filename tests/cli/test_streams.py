@@ -190,3 +190,10 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
     assert summary["type"] == "summary"
     assert (ended, bool(summary["not_started"])) == ((130, True) if is_told else (0, False))
     assert lab.scoreboard().cordons_left == ()
+
+
+HOMES = {
+    "mount -t tmpfs -o size=12k tmpfs {}": "can no longer be written: No space left on device",
+    "mount --bind {0} {0} && mount -o remount,bind,ro {0}": "no journal is written to ",
+    "rmdir {0} && touch {0}": "no journal is written to ",
+}

@@ -10,6 +10,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import DrainError
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
+from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
 from rollout.model.policy import DrainPolicy
@@ -362,3 +363,37 @@ def test_an_answer_that_breaks_off_is_the_servers_trouble(tmp_path: Path) -> Non
     with scripted(Exchange.reset) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
         assert request_removal(api, pod("web-0", "w-1"), DrainPolicy()).answer is Answer.AWAY
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_a_lost_answer_is_recognized_as_done(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=1)
+    fault(server, FaultAnswer.LOSE_ANSWER)
+    drained()
+    assert pods_on(server, NODE) == set()
+    assert len(statuses(server)) == 1
+    assert set(disrupted(server, "p")) == {"p"}
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: ClusterApi) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "one", allowed=1, app="p")
+    add_budget(server, "two", allowed=1, app="p")
+    (pod,) = read_node_pods(api, NODE).pods
+    assert request_removal(api, pod, PATIENT).answer is Answer.REFUSED
+    assert statuses(server) == [500]
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_the_right_that_is_missing_is_told(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_pod(server, NODE, "q", owned=RS)
+    server.call(lambda: server.server.access.denials.add(Denial("create", "pods/eviction")))
+    with pytest.raises(DrainError, match=r"will not evict default/[pq]: .*forbidden") as caught:
+        drained()
+    assert "rollout doctor" in caught.value.hint

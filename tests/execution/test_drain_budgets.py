@@ -26,6 +26,7 @@ from tests.execution.drains import (
     allow,
     asked,
     fill,
+    once,
     owner,
     pods_on,
     remove_pod,
@@ -283,3 +284,28 @@ def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeA
 
 def evicted(server: StandaloneApi) -> list[str]:
     return [each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201]
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
+    fill(server, 4)
+    add_budget(server, "web", allowed=0)
+    thread = draining()
+    wait_until(lambda: bool(blocked(recorder)))
+    server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
+    thread.join()
+    assert statuses(server) == [201] * 4
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_a_second_budget_is_made_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=0)
+    made = once(lambda: bool(blocked(recorder)), lambda: add_budget(server, "two", allowed=1, app="p"))
+    with pytest.raises(DrainError, match=r"held back by default/p, default/two: .*more than one budget"):
+        drained(60)
+    made.join()
+    assert statuses(server) == []
+    assert blocked(recorder)[-1].budget == "default/p, default/two"

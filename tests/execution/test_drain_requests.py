@@ -132,3 +132,27 @@ def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, drai
     assert pods_on(server, NODE) == set()
     assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 2
     assert costs(server) <= 5 + CONSTANT + 2 * 3
+
+
+def test_a_silent_watch_of_pods_is_doubted(
+    server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are long gone, and nobody has said so: after a minute by its clock the drain looks for itself."""
+    fill(server, 5)
+    monkeypatch.setattr("rollout.lab.api.watching.Watch._event", lambda _watch, _change: None)
+    began = time.monotonic()
+    drained(6000, speed=100)
+    assert time.monotonic() - began < 30
+    assert len(asked(server, "list", "pods")) == 2
+    assert len(asked(server, "create", "pods/eviction")) <= 10
+
+
+def test_a_server_that_answers_but_cannot_is_asked_ever_more_rarely(server: StandaloneApi, draining: Draining) -> None:
+    fill(server, 30)
+    rule = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="pods/eviction", duration=2)
+    server.call(lambda: server.server.faults.add(rule))
+    draining(600, speed=40).join()
+    log = asked(server, "create", "pods/eviction")
+    # Eighty seconds by the drain's clock: eight at first, then one at a time.
+    assert len([record for record in log if record.status == 503]) <= 8 + 8
+    assert costs(server) <= 30 + CONSTANT + 2 * 16

@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -200,3 +202,46 @@ def end_when_alone(server: StandaloneApi, left: str) -> None:
     wait_until(lambda: pods_on(server, "n1") == {left, "other"})
     time.sleep(0.3)
     remove_pod(server, "other")
+
+
+def end_after(replaced: threading.Thread, server: StandaloneApi, *, left: int = 0) -> None:
+    """Once no pod comes back any more, and so many are left beside the one that holds the drain."""
+    replaced.join()
+    wait_until(lambda: len(pods_on(server, "n1")) == left + 1)
+    remove_pod(server, "other")
+
+
+def test_pods_that_a_blind_scheduler_puts_back_are_evicted_until_it_sees_the_cordon(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    """As after an outage of the API server; the more have come back, the longer the next is left alone."""
+    add_node(server, "n1")
+    add_pod(server, "n1", "again-0", owned=RS)
+    hold_drain(server)
+    replaced = come_back(server, "n1", 5, ())
+    later(0.0, partial(end_after, replaced, server))
+    context = drained(400)
+    assert pods_on(server, "n1") == set()
+    evictions = [record for record in asked(server, "create", "pods/eviction") if record.target.name != "other"]
+    assert [record.target.name for record in evictions] == [f"again-{number}" for number in range(6)]
+    # twenty times as fast: 2, 4, 8 and 16 seconds
+    pauses = [after.at - before.at for before, after in pairwise(evictions)]
+    assert all(pause >= rest / 20 for pause, rest in zip(pauses[1:], (2, 4, 8, 16), strict=True))
+    assert not [event for event in recorder.events if isinstance(event, Notice)]
+    assert context.returning == set()
+
+
+def test_what_another_party_deletes_is_only_waited_for(server: StandaloneApi, drained: Drain) -> None:
+    add_node(server, "n1")
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    add_pod(server, "n1", "p", owned=RS, metadata=going)
+    later(0.3, lambda: remove_pod(server, "p"))
+    drained(400)
+    assert asked(server, "create", "pods/eviction") == []
+
+
+def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
+    add_node(server, "n1", ready=False)
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
+    with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting"):
+        drained(20)

@@ -255,3 +255,9 @@ def test_any_answer_ends_it_for_its_asker() -> None:
     with silence.heard("lock"):
         pass
     assert silence.remaining == 100
+
+
+def test_without_anybody_to_ask_for_alerts_nothing_begins() -> None:
+    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9")))
+    gates, _notes = gates_of(plan, MovedClock(), GatePorts())
+    assert gates.hold(plan.nodes[0]).why

@@ -295,3 +295,27 @@ class Ahead(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + self.seconds
+
+
+def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10, unlock="run-of-ann")
+    with lock(api, "ann", seconds=1) as first, LeaseLock(api, SystemClock(), terms) as second:
+        with pytest.raises(FencedError):
+            wait_for_a_fence(first)
+        second.check()
+
+
+def test_what_others_write_on_it_stays(api: KubeApi) -> None:
+    """As a controller does that labels everything: taken away, it would be written again and again."""
+    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
+    with lock(api, "ann") as held:
+        first = lease(api)
+        api.patch(PATH, {"metadata": theirs})
+        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
+        held.check()
+        metadata = json.loads(api.get(PATH))["metadata"]
+        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
+        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
+    with lock(api, "bob"):
+        assert json.loads(api.get(PATH))["metadata"]["labels"] == {"team": "a"}
+    assert lease(api)["annotations"] == {"example.com/b": "c"}

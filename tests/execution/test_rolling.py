@@ -145,3 +145,19 @@ def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Map
             if begun[other] < begun[name] and needs & rules.holds.get(other, {}).keys()
         ]
         assert len(passing) <= rules.in_flight, f"{passing} went before {name}"
+
+
+def test_a_failure_that_ends_it_lets_no_further_node_begin() -> None:
+    world = World(named([10, 500, 10, 10]), failing=frozenset({"node-1"}), policy=quick())
+    world.run(Rolling(2), limit=2)
+    assert world.begun.keys() == {"node-1", "node-2"}
+    assert {entry.message for entry in world.ledger.not_started} == {"1 failed, and --max-failures is 1"}
+
+
+def test_one_that_failed_and_is_away_uses_up_the_limit() -> None:
+    world = World(named([10] * 6), failing=frozenset({"node-1"}), policy=quick())
+    world.run(Rolling(2), limit=2, failures=9)
+    assert world.begun.keys() == {f"node-{number}" for number in range(1, 7)}
+    ends = {name: world.ended_at[name] for name in world.begun}
+    later = [name for name in world.begun if world.begun[name] >= ends["node-1"]]
+    assert all(sum(world.begun[other] <= world.begun[name] < ends[other] for other in later) == 1 for name in later)

@@ -217,3 +217,9 @@ def test_none_begins_once_there_is_a_reason_to_stop() -> None:
     assert (failed := Ended(Outcome.DRAIN_FAILED)).why_not(failures=2) == {"2 failed, and --max-failures is 2"}
     assert [len(each.begun) for each in (fenced, stopped, failed)] == [1, 1, 2]
     assert Ended().why_not(failures=1) == set()
+
+
+def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
+    played = Played([Stage({"x", "y"}, 1), Stage({"x", "node-1"}, 2), Stage({"node-1", "node-2"}, 3)], 3)
+    played.run(limit=3)
+    played.assert_as_expected()

@@ -372,3 +372,13 @@ def test_first_meetings_in_many_threads_crash_nothing() -> None:
     """With msgspec alone it ends with a segmentation fault, every time."""
     ended = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False, timeout=100)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_an_unknown_selector_operator_is_refused_not_ignored() -> None:
+    with pytest.raises(ApiError, match="Near"):
+        budget({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})
+
+
+def test_zero_is_a_number_of_pods_and_not_an_absence() -> None:
+    assert budget({"maxUnavailable": 0}).max_unavailable == "0"
+    assert budget({}).max_unavailable == ""

@@ -100,3 +100,14 @@ def test_nobody_is_lost_or_doubled(node_names: list[str], host_names: list[str],
     assert sorted([*found.hosts, *found.nodes_without_host]) == sorted(node_names)
     matched = [host.name for host in found.hosts.values()]
     assert sorted([*matched, *(host.name for host in found.hosts_without_node)]) == sorted(host_names)
+
+
+def test_a_sign_that_nodes_share_tells_nothing() -> None:
+    nodes = [node(name, ("ExternalIP", "198.51.100.1"), hostname="same") for name in ("n1", "n2")]
+    host = Host("same", "198.51.100.1")
+    assert match(nodes, host).hosts_without_node == (host,)
+
+
+def test_short_names_are_no_match() -> None:
+    found = match([node("n1.example", hostname="n1.example")], Host("n1", "203.0.113.1"))
+    assert found.nodes_without_host == ("n1.example",)

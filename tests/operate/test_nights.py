@@ -200,3 +200,20 @@ def test_as_failures_they_count_in_their_own_run_alone(started: Start, rollout: 
     assert rollout(lab, *OPERATE, *two).code == 6
     score = lab.scoreboard()
     assert (len(score.cordons_left), score.most_unavailable) == (2, 2)
+
+
+def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:
+    """Its drain fails each time: after an hour, four, and a day. Nobody is told twice of one failure."""
+    lab = started("budget-never", 4)
+    flags = ("--allow", "blocked", "--drain-timeout", "1s")
+    (node,) = rollout(lab, *ONCE, *flags).failures
+    for times, (too_early, enough) in enumerate([(0.9, 0.2), (3.9, 0.2), (23.9, 0.2), (23.9, 0.2)], start=1):
+        assert remembered(lab)["nodes"][node]["failures"] == times
+        let_pass(lab, too_early * 3600)
+        early = rollout(lab, *ONCE, *flags)
+        assert early.summary["left_out"]["failed-recently"] == 1
+        assert node not in early.failures
+        let_pass(lab, enough * 3600)
+        assert list(rollout(lab, *ONCE, *flags).failures) == [node]
+    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
+    assert list(rollout(lab, *ONCE, *flags).failures) == [node]

@@ -211,3 +211,44 @@ def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> Non
     assert ended.code == 0, ended.stderr
     assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
     assert_all_done(lab)
+
+
+def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s") as node:
+        ended = rollout(lab, "operate", "--once")
+        assert ended.code == 0, ended.stderr
+        assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
+        assert node in lab.scoreboard().annotations_left
+        assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
+
+
+def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    gate = ("--set", "gates.blocking-pod-selector=app", "--set", "lock.duration=1s")
+    killed = command(lab, tmp_path, *APPLY, *gate)
+    wait_until(lambda: record(lab) is not None)
+    killed.kill()
+    killed.communicate()
+    assert_untouched(lab)
+    # its last renewal of the lock may come to the server after its end
+    wait_until(lambda: "is running" not in rollout(lab, *ONCE).stdout)
+    assert_all_done(lab)
+
+
+def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwise(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("budget-never", 4)
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert ended.summary["left_out"]["blocked"] >= 1
+    settings = tmp_path / "strict.toml"
+    settings.write_text("[nodes]\nskip = []\n")
+    refused = rollout(lab, "operate", "--once", "--config", str(settings))
+    assert refused.code == 6
+    assert "blocked on" in refused.stderr

@@ -263,3 +263,13 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2
     assert from_log == from_journal
+
+
+def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Start, begin: Begin) -> None:
+    lab = started("default", 5)
+    standing = begin(lab, "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    assert standing.end() == 0
+    score = lab.scoreboard()
+    assert sum(score.reboots.values()) == 1
+    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())

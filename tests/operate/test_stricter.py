@@ -2,6 +2,8 @@
 
 from dataclasses import fields, replace
 
+import pytest
+
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
@@ -78,3 +80,20 @@ def test_pools_of_other_nodes_cannot_be_compared() -> None:
     assert is_regrouped(one, other)
     assert is_regrouped(one, Policy())
     assert not is_regrouped(one, replace(one, canary=4))
+
+
+def test_alerts_that_either_counts_count() -> None:
+    one = AlertPolicy("http://a", pattern="Noise")
+    other = AlertPolicy("http://b", pattern="Other")
+    rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
+    assert rules.gates.alerts == AlertPolicy("http://b")
+    alike = AlertPolicy("http://b", pattern="Noise")
+    assert stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3).gates.alerts == (
+        alike
+    )
+
+
+@pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])
+def test_percentages_are_compared_as_numbers(nodes: int, limit: Count) -> None:
+    rules = stricter(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
+    assert rules.max_unavailable == limit

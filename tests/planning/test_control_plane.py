@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from rollout.model.cluster import CONTROL_PLANE_LABELS, ReadyState
+from rollout.model.cluster import CONTROL_PLANE_LABELS, PodPhase, ReadyState
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Strategy
@@ -144,3 +144,13 @@ def test_checks_count_where_there_are_any() -> None:
 
     assert slowest_node_seconds(with_hooks()) == 337
     assert slowest_node_seconds(with_hooks("b")) == 344
+
+
+def test_a_control_plane_without_static_pods_is_not_blocked() -> None:
+    assert not blocked(without_pods_on(control_plane(*THREE), *THREE))
+
+
+def test_a_static_pod_that_has_done_its_work_is_no_concern() -> None:
+    given = control_plane(*THREE)
+    done = replace(given.snapshot.pods[0], name="installer-cp-1", ready=False, phase=PodPhase.SUCCEEDED)
+    assert not blocked(replace(given, snapshot=replace(given.snapshot, pods=(*given.snapshot.pods, done))))

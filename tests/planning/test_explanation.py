@@ -20,7 +20,7 @@ from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing, 
 from rollout.model.quantity import Count
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
-from rollout.planning.plan.continuation import with_earlier_exclusions, without_accepted_blockers
+from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
 from rollout.planning.plan.document import decode_plan, encode_plan
 from rollout.planning.plan.explanation import Explanation, explain
 from tests.planning.builders import IDENTITY, budget, control_plane, facts, inputs, node, pod
@@ -247,3 +247,7 @@ def test_the_summary_counts_the_pods_and_how_often_they_move(strategy: Strategy)
     assert moved_on.summary.expected_evictions == 6 + sum(one.arrivals for one in moved_on.nodes)
     assert moved_on.summary.expected_evictions > 6
     assert decode_plan(encode_plan(moved_on), "it").summary == moved_on.summary
+
+
+def test_that_nodes_under_way_are_away_blocks_nothing() -> None:
+    assert joined("interrupted", (planned("a"),), PLAN).blockers == (BUDGET,)

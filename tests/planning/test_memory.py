@@ -8,6 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.model.memory import (
+    LATEST_VERSIONS,
+    MOST_NODES,
+    MOST_NODES_OF_VERSION,
+    MOST_VERSIONS,
     NO_MEMORY,
     Memory,
     Pause,
@@ -170,3 +174,36 @@ def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running:
     memory = Memory({}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")})
     assert bool(why_maybe_held(memory, running, Rules())) is is_held
     assert why_maybe_held(memory, running, Rules(include_held=True)) == ""
+
+
+def test_no_newer_version_pushes_a_held_one_out() -> None:
+    memory = after(end("w-1", version=BAD, limit=1), end("w-2", version="4152.9.9", limit=2))
+    for number in range(2 * MOST_VERSIONS):
+        memory = noted(memory, end("w-1", f"run-{number}", version=f"5000.0.{number}", limit=1), NOW + number * HOUR)
+        assert len(memory.versions) <= MOST_VERSIONS
+    assert why_held(memory, BAD)
+    assert "4152.9.9" not in memory.versions, "one that is not held gives way"
+    # what could not be remembered any more is not tried on others either
+    assert f"5000.0.{2 * MOST_VERSIONS - 1}" not in memory.versions
+    assert why_held(memory, "6000.0.0").startswith("version 6000.0.0 is held: ")
+    freed = released(memory, versions=[BAD], nodes=(), everything=False)
+    assert why_held(freed, "6000.0.0") == why_held(freed, BAD) == ""
+    assert why_held(noted(freed, end("w-3", version="6000.0.0", limit=1), NOW), "6000.0.0")
+
+
+def test_the_same_end_told_twice_counts_once() -> None:
+    once = noted(NO_MEMORY, end("w-1"), NOW)
+    assert noted(once, end("w-1"), NOW + HOUR) == once
+    assert noted(once, end("w-1", "run-2"), NOW + HOUR).nodes["w-1"].failures == 2
+
+
+def test_it_stays_small() -> None:
+    memory = NO_MEMORY
+    for number in range(MOST_NODES + 5):
+        memory = noted(memory, end(f"w-{number}", version=f"{number}"), NOW + timedelta(seconds=number))
+    assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, LATEST_VERSIONS)
+    assert "w-4" not in memory.nodes
+    for number in range(MOST_NODES_OF_VERSION + 5):
+        memory = noted(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
+    assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
+    assert why_held(memory, BAD, 10_000)

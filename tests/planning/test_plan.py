@@ -5,8 +5,8 @@ import pytest
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
-from rollout.model.plan import BlockerKind, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing
+from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.plan.build import build_plan
@@ -230,3 +230,38 @@ def test_a_failed_node_makes_waves_smaller_but_for_a_plan_that_takes_it() -> Non
 def test_a_node_that_is_away_itself_has_room_beside_itself() -> None:
     assert not AwayLimit(1).why_full("w-9", {"w-9"})
     assert AwayLimit(1).why_full("w-1", {"w-9"}) == "--max-unavailable 1 is used up by w-9"
+
+
+def test_a_pod_under_two_budgets_blocks() -> None:
+    budgets = [budget("web", allowed=1), budget("web", allowed=1, name="web-too")]
+    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=budgets))
+    assert [found.kind for found in plan.blockers] == [BlockerKind.TWO_BUDGETS]
+
+
+def test_a_limit_that_is_used_up_blocks_the_start() -> None:
+    plan = build_plan(inputs([node("w-1"), node("broken", ready=False)]))
+    assert [(found.node, found.kind) for found in plan.blockers] == [("broken", BlockerKind.NODES_UNAVAILABLE)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "drain", "kind"),
+    [
+        ({"owner": None}, DrainPolicy(), BlockerKind.UNMANAGED_POD),
+        ({"owner": None}, DrainPolicy(force=True), None),
+        ({"has_empty_dir": True}, DrainPolicy(delete_emptydir_data=False), BlockerKind.LOCAL_STORAGE),
+        ({"has_empty_dir": True}, DrainPolicy(), None),
+    ],
+)
+def test_pods_that_must_not_be_touched_block(
+    changes: dict[str, object], drain: DrainPolicy, kind: BlockerKind | None
+) -> None:
+    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1", **changes)], policy=Policy(drain=drain)))  # type: ignore[arg-type]
+    assert [found.kind for found in plan.blockers] == ([kind] if kind else [])
+    if kind is None:
+        assert plan.warnings
+
+
+def test_a_node_without_a_host_is_unreachable() -> None:
+    given = inputs([node("w-1")])
+    plan = build_plan(type(given)(given.snapshot, {}, given.selected, given.selection, given.policy, given.created_at))
+    assert reasons(plan) == {"w-1": ExclusionReason.UNREACHABLE}

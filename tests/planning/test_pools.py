@@ -205,3 +205,14 @@ def assert_in_order(plan: RolloutPlan) -> None:
         for other in earlier & places.keys():
             assert pool not in places or max(places[other]) < min(places[pool])
     assert all(before.index < after.index for before, after in pairwise(plan.waves))
+
+
+def test_the_rollouts_limit_holds_above_a_pools() -> None:
+    wide = Pool("wide", "tier=web", max_unavailable=Count(5))
+    assert waves(planned(of_tier("web", 1, 2, 3, 4), wide, limit=2)) == [["web-1", "web-2"], ["web-3", "web-4"]]
+
+
+def test_a_pools_percentage_is_of_its_nodes() -> None:
+    half = Pool("half", "tier=web", max_unavailable=Count(50, percent=True))
+    nodes = [*of_tier("web", 1, 2, 3, 4), *of_tier("other", *range(8))]
+    assert waves(planned(nodes, half, limit=9))[:2] == [["web-1", "web-2"], ["web-3", "web-4"]]

@@ -216,3 +216,11 @@ def test_no_drain_waits_longer_than_half_of_its_timeout(timeout: int, most: int)
     policy = Policy(Count(6), drain=DrainPolicy(timeout=Duration(timeout)))
     waves = together(build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy)))
     assert max(len(wave & {f"w-{i}" for i in range(6)}) for wave in waves) == most
+
+
+def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() -> None:
+    given = rules(planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE)))
+    assert not may_begin(given, ("w-0",), "w-2")
+    assert may_begin(given, ("w-0",), "w-1")
+    assert may_begin(given, (), "w-0")
+    assert not may_begin(given, ("w-1", "w-3", "w-5"), "w-0")

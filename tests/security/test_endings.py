@@ -211,3 +211,25 @@ def unlock(lab: Lab) -> str:
     lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
     assert lease is not None
     return str(lease["metadata"]["annotations"]["node-rollout.dev/run"])
+
+
+def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
+    """Only what somebody else cordoned is left out by its own state."""
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
+    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
+    ended = run(lab, "apply", *JSON)
+    assert ended.code == 4, ended.stderr
+    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
+
+
+def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run: Run) -> None:
+    """Neither where all hosts are silent, nor where only those are that might have something to do."""
+    lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
+    for flags in (("--node", "worker-2"), ("--ssh-port", "1")):
+        for command in ("apply", "--yes"), ("apply", "--dry-run"):
+            ended = run(lab, *command, *flags)
+            assert ended.code == 4, ended.stderr
+            assert "Next:\n    rollout doctor\n" in ended.stdout
+            assert "Nothing to do" not in ended.stdout
+    assert untouched(lab)

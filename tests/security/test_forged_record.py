@@ -20,6 +20,7 @@ from tests.apply.test_gates import deployment
 from tests.apply.test_resume import Start, run_of
 from tests.operate.conftest import killed_at, record
 from tests.security.hands import put_record, sealed
+from tests.security.test_saved_plans import serving
 from tests.security.test_settings_input import put_on_node
 
 ONCE = (
@@ -201,3 +202,45 @@ def test_a_record_of_another_cluster_is_not_gone_on_with(
         assert rebooted(lab) == set()
         assert rollout(lab, "abort", "--yes").code == 0
         assert (record(lab), lab.scoreboard().cordons_left) == (None, ())
+
+
+@pytest.mark.exhaustive
+def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with serving() as theirs, killed_at(lab, tmp_path, "drained", *ONCE) as node:
+        forge(lab, lambda plan: plan["policy"]["gates"]["alerts"].update(url=theirs.url))
+        ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s")
+        assert ended.code == 0, ended.stderr
+        assert theirs.logins == []
+        assert (rebooted(lab), ended.summary["succeeded"]) == ({node}, [node])
+        reasons = set(ended.summary["reasons"].values())
+        assert reasons
+        assert all(f"alerts of {theirs.url} are not asked for" in reason for reason in reasons)
+        last = rollout(lab, *ONCE)
+        assert (last.code, theirs.logins, lab.scoreboard().clean) == (0, [], True)
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[31m"
+
+
+def test_no_text_of_a_record_steers_a_terminal(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 4)
+
+    def change(plan: dict[str, Any]) -> None:
+        plan["created_at"] = ESCAPE
+        plan["cluster"]["server"] = ESCAPE
+        plan["warnings"].append({"node": "worker-1", "object": ESCAPE, "message": ESCAPE, "kind": "pod"})
+        plan["excluded"].append({"node": ESCAPE, "reason": "no-update", "message": ESCAPE, "pool": ""})
+        for wave in plan["waves"]:
+            wave["because"] = ESCAPE
+            for node in wave["nodes"]:
+                node.update(running_version=ESCAPE, staged_version=ESCAPE, detail=ESCAPE)
+
+    with killed_at(lab, tmp_path, "drained", *APPLY):
+        forge(lab, change)
+        for words in (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", "--force-unlock", run_of(lab))):
+            ended = rollout(lab, *words)
+            assert "\x1b" not in ended.stdout + ended.stderr, words
+            assert "\x07" not in ended.stdout + ended.stderr, words

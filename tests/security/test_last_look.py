@@ -204,3 +204,13 @@ def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollo
     assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr
     assert (ended.summary["skipped"], ended.summary["not_started"]) == (["worker-2"], [])
     assert (is_cordoned(lab, "worker-2"), marks(lab, "worker-2")) == (True, {})
+
+
+@pytest.mark.exhaustive
+def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None:
+    fail(lab, rollout)
+    lab.call(lambda: lose_hosts(lab))
+    assert rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE).outcomes == {"worker-1": "not-back"}
+    mend(lab, "worker-1")
+    assert rollout(lab, "abort", "--yes").code == 0
+    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})

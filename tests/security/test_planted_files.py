@@ -319,3 +319,11 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)
     assert not marker.exists()
+
+
+def test_nor_one_that_a_link_of_one_s_own_leads_to(tmp_path: Path, shared: Path, victim: Path) -> None:
+    planted(shared / "x", victim)
+    own = tmp_path / "own"
+    own.symlink_to("shared/../shared/x")
+    with pytest.raises(PermissionError, match="belongs to nobody"):
+        judge(own)

@@ -170,3 +170,14 @@ def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks(lab, node)["run"] == "../../../../evil"
+
+
+def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Another operator's settings name another namespace for lock and record."""
+    with interrupted(started, tmp_path) as (lab, _node):
+        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
+            ended = rollout(lab, *words, "--set", "lock.namespace=default")
+            assert ended.code == code
+            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())

@@ -8,15 +8,17 @@ is missing is named before anything is touched. Played by the lab's API server, 
 
 import json
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
-from rollout.gather.cluster.rights import apply_rights
+from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS
@@ -355,3 +357,21 @@ def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
     (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
     assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))
+
+
+def without_each(grants: tuple[Grant, ...]) -> Iterator[tuple[Grant, ...]]:
+    """All of them but for one verb of one rule."""
+    for rule in grants:
+        for verb in rule.verbs:
+            rest = tuple(kept for kept in rule.verbs if kept != verb)
+            yield tuple(msgspec.structs.replace(rule, verbs=rest) if one is rule else one for one in grants)
+
+
+def test_each_right_is_needed_and_missed(lab: Lab) -> None:
+    """Over the real wire; what is asked is what `doctor` and `apply` ask."""
+    api, needs = connect(lab.kubeconfig, None), apply_rights("kube-system")
+    missed: list[Right] = []
+    for fewer in without_each(grants_of(printed())):
+        grant(lab, fewer)
+        missed += missing_rights(api, needs)
+    assert sorted(map(str, missed)) == sorted(map(str, needs))

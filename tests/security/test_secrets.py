@@ -8,6 +8,7 @@ command is told is no flag's name, so that it may run `rollout` itself.
 
 import ast
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rollout.adapters.ansible.inventory import read_inventory
+from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.errors import ExitCode
+from rollout.gather.inventory.reading import SshDefaults
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -163,3 +167,48 @@ def _starts_a_program(function: ast.expr) -> bool:
         and isinstance(function.value, ast.Name)
         and (function.value.id, function.attr) in {("subprocess", word) for word in ("Popen", "run", "check_output")}
     )
+
+
+LOGIN = """#!{python}
+import json, os
+json.dump(dict(os.environ), open({written!r}, "w"))
+print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {token}}}))
+"""
+
+
+def test_a_login_program_inherits_no_secret_of_ours(untouched: Lab, home: Path) -> None:
+    """It has all the rest of the environment, as under kubectl: it may log in by it."""
+    program, written = home / "login", str(home / "environment")
+    program.write_text(LOGIN.format(python=sys.executable, written=written, token={"token": lab_token(untouched)}))
+    program.chmod(0o700)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
+    environment = {**changed_kubeconfig(untouched, home, user), **SECRETS, "OTHER": "value"}
+    ended = rollout(home, "status", **environment)
+    assert ended.code == 0, ended.stderr
+    inherited = json.loads((home / "environment").read_text())
+    assert inherited["OTHER"] == "value"
+    assert not set(inherited) & set(SECRETS)
+
+
+ANSIBLE = Path(sys.executable).with_name("ansible-inventory")
+
+
+needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
+
+
+@needs_ansible
+def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
+    program = home / "hosts"
+    told = {"all": {"hosts": ["a"]}, "_meta": {"hostvars": {}}}
+    program.write_text(f"#!/bin/sh\nenv > {home}/environment\ncat <<END\n{json.dumps(told)}\nEND\n")
+    program.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **SECRETS}
+    read_inventory(program, AnsibleSettings(folder=home, environment=environment), SshDefaults(), by_ansible=False)
+    assert SECRET not in (home / "environment").read_text()
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(home: Path) -> None:
+    (home / "kubeconfig").write_text(f"users:\n- user:\n    token: {SECRET}: x\n")
+    ended = rollout(home, "status", KUBECONFIG="kubeconfig")
+    assert "kubeconfig is not YAML: line 3: " in ended.stderr
+    assert_unshown(ended)

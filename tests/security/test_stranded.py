@@ -114,3 +114,15 @@ def test_a_mark_of_another_version_keeps_its_node_out_of_plans(started: Start, r
     assert [left["reason"] for left in plan["excluded"] if left["node"] == "worker-1"] == ["unknown-marks"]
     assert rollout(lab, "apply", "--yes", "--control-plane", "exclude").code in (0, 4)
     assert lab.scoreboard().reboots["worker-1"] == 0
+
+
+def test_marks_beside_the_plan_are_nobody_s_consent(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """A kubelet may write the run's id on its own Node; that takes it into no rollout that does not name it."""
+    lab = started("default", 4)
+    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1") as node:
+        mark(lab, "cp-1", run=run_of(lab), phase="drained", boot_id_before="b1", cordoned_by_us="true")
+        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+        assert ended.code == 4, ended.stderr
+        assert ended.outcomes == {node: "succeeded", "cp-1": "stranded"}
+        assert "but is not in its plan" in ended.failures["cp-1"]["message"]
+        assert lab.scoreboard().reboots["cp-1"] == 0

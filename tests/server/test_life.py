@@ -222,3 +222,28 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started
     assert "cp-2: pod/kube-system/etcd-cp-1 is not Ready on cp-1" in denied.value
     assert not slots_of(lab)
     Client(lab, "cp-1").await_grant(server)
+
+
+def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys(started: Start, serve: Serve) -> None:
+    lab = started("default", 6)
+    one, two, three = [Client(lab, name) for name in workers(lab)[:3]]
+    server = serve(lab, "--group", "a=1", "--group", "b=50%", "--max-unavailable", "2")
+    one.await_grant(server, group="a")
+    assert two.ask(server, "a").kind == "failed_lock_semaphore_full"
+    assert two.ask(server, "b").kind == "waiting_for_drain"
+    denied = three.ask(server, "b")
+    assert denied.kind == "max_unavailable"
+    assert one.node in denied.value
+    assert three.ask(server, "c").kind == "unknown_group"
+    assert two.ask(server, "a").kind == "waiting_for_proof", "it holds a slot of another group"
+
+
+def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    client.ask(server)
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    wait_until(lambda: not slots_of(lab) and not holder_of(lab))

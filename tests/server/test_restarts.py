@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import SIGKILL
 
+import msgspec
 import pytest
 
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, load_scenario
 from tests.ended import Ended, HeardProcess
 from tests.server.conftest import (
     CALM,
@@ -238,3 +240,30 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
     other.await_grant(servers[0])
     score = lab.scoreboard()
     assert (score.rebooted_undrained, score.most_unavailable <= 2) == ((), True)
+
+
+def off_by(ahead: float) -> Scenario:
+    return msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead)
+
+
+@pytest.mark.sample
+@pytest.mark.parametrize("ahead", [-DAY, DAY])
+def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
+    ahead: int, started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started(off_by(ahead), 5)
+    server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")
+    first, other = [Client(lab, name) for name in workers(lab)[:2]]
+    first.await_grant(server)
+    first.reboot()
+    first.await_release(server)
+    assert not is_cordoned(lab, first.node)
+
+    other.await_grant(server)
+    began = time.monotonic()
+    wait_until(lambda: not slots_of(lab))
+    assert time.monotonic() - began > 4, "the host had its time"
+    assert json.loads(marks_of(lab, other.node)["last-result"])["outcome"] == "not-rebooted"
+    # it rests by the clock that all servers share
+    assert other.ask(server).kind == "failed_recently"
+    assert rollout(lab, "fleetlock", "status").code == 0

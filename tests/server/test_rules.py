@@ -241,3 +241,18 @@ def test_what_takes_ssh_is_refused(started: Start, rollout: Rollout, flag: tuple
     ended = rollout(started("default", 4), "fleetlock", "--listen", "127.0.0.1:0", *flag)
     assert ended.code == ExitCode.USAGE
     assert "a FleetLock server uses none" in ended.stderr
+
+
+def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+
+    def uncordon() -> None:
+        body = lab.store.get(NODES, client.node)
+        assert body is not None
+        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": False}})
+
+    lab.call(uncordon)
+    for _ in range(3):
+        assert client.ask(server).status != 200

@@ -259,3 +259,48 @@ def test_where_there_are_too_many_in_all_the_longest_silent_goes() -> None:
             assert first.was_closed
 
     asyncio.run(live())
+
+
+def said_to(server: Serving, sent: bytes, seconds: float = 30) -> bytes:
+    """All that comes back until the server hangs up."""
+    with socket.create_connection(address(server), timeout=seconds) as connection:
+        parts = []
+        try:
+            connection.sendall(sent)
+            while part := connection.recv(65536):
+                parts.append(part)
+        except ConnectionError:
+            pass
+        return b"".join(parts)
+
+
+HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
+
+
+LAST = HEAD + b"Connection: close\r\n"
+
+
+ODD = {
+    "headers without end": LAST + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(5000)) + b"\r\n",
+    "a long header": LAST + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    "a long path": b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xfe" * 400,
+    "a NUL in the path": b"POST /v1/pre-reboot\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "chunks without end": LAST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"a" * 1024 + b"\r\n") * 50,
+    "a chunk that is none": LAST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    "two lengths": LAST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a negative length": LAST + b"Content-Length: -5\r\n\r\n",
+    "a huge length": LAST + b"Content-Length: 99999999999\r\n\r\n" + b" " * 5000,
+    "an expectation": LAST + b"Expect: something\r\nContent-Length: 2\r\n\r\n{}",
+    "a header twice": LAST.replace(b"true", b"false") + b"fleet-lock-protocol: true\r\nContent-Length: 2\r\n\r\n{}",
+    "an encoding": LAST + b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nno zip",
+    "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_ask_gets_no_yes(name: str, server: Serving, lab: Lab) -> None:
+    said = said_to(server, ODD[name])
+    assert b" 200 " not in said.partition(b"\r\n")[0]
+    assert slots_of(lab) == []
+    assert server.get("/healthz") == (200, "ok\n")
