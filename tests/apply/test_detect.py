@@ -262,7 +262,7 @@ def inflict(lab: Lab, name: str, faults: HostFaults) -> None:
 
 def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: Rollout) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={OWN}", "-o", "json")
+    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={OWN_OF_REBOOTS}", "-o", "json")
     assert ended.code == 0, ended.stderr
     assert ended.summary["succeeded"] == ["worker-1"]
     assert reboots_by(lab, "worker-1", "shutdown -r now by rollout") == 1
@@ -274,11 +274,11 @@ def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: 
 def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     own = str(tmp_path / "own.plan")
-    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={OWN}").code == 0
+    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={OWN_OF_REBOOTS}").code == 0
     assert "shutdown" not in Path(own).read_text()
     for arguments, said in (
         (("apply", own), "with a reboot.command, and none is given"),
-        (("apply", own, "--set", f"reboot.command={OWN}"), ""),
+        (("apply", own, "--set", f"reboot.command={OWN_OF_REBOOTS}"), ""),
     ):
         ended = rollout(lab, *arguments)
         assert (ended.code, said in ended.stderr) == (0 if not said else 64, True), ended.stderr
@@ -289,12 +289,12 @@ def test_resume_wants_a_command_too_and_never_reads_it_from_the_cluster(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={OWN}") as node:
+    with stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={OWN_OF_REBOOTS}") as node:
         assert "shutdown" not in json.dumps(record(lab))
         unlock = ("--yes", "--force-unlock", run_of(lab))
         refused = rollout(lab, "resume", *unlock)
         assert (refused.code, "reboot.command" in refused.stderr) == (64, True)
-        ended = rollout(lab, "resume", *unlock, "--set", f"reboot.command={OWN}")
+        ended = rollout(lab, "resume", *unlock, "--set", f"reboot.command={OWN_OF_REBOOTS}")
         assert ended.code == 0, ended.stderr
         assert reboots_by(lab, node, "shutdown -r now by rollout") == 1
         assert reboots_by(lab, node, "systemctl reboot") == 0

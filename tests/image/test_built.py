@@ -3,14 +3,19 @@
 It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_IMAGE=1 pytest tests/image`.
 """
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
+import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -149,3 +154,25 @@ def test_a_release(tmp_path: Path) -> None:
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
         held = {name.partition("/")[2] for name in source.getnames()}
     assert {"Dockerfile", ".dockerignore", ".ci/requirements.lock", ".ci/build.lock", "rollout/__init__.py"} <= held
+    installs_from_an_index(next(tmp_path.glob("*.whl")), tmp_path)
+
+
+def installs_from_an_index(wheel: Path, folder: Path) -> None:
+    """By its name, from an index that names the wheel with its sum; both commands are there."""
+    project = folder / "index" / "node-rollout"
+    project.mkdir(parents=True)
+    shutil.copy(wheel, project)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (project / "index.html").write_text(f'<a href="{wheel.name}#sha256={digest}">{wheel.name}</a>\n')
+    serving = partial(SimpleHTTPRequestHandler, directory=str(folder / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = folder / "installed"
+        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+        index = f"http://127.0.0.1:{server.server_port}/"
+        install = ("install", "--quiet", "--extra-index-url", index, "node-rollout")
+        subprocess.run([environment / "bin" / "pip", *install], check=True, capture_output=True)
+        server.shutdown()
+    for command in ("rollout", "kubectl-node_rollout"):
+        said = subprocess.run([environment / "bin" / command, "--version"], check=True, capture_output=True, text=True)
+        assert said.stdout == "rollout 0.1.0\n"

@@ -1,7 +1,7 @@
 """`rollout pause`, `unpause` and `release`: what people have all rollouts remember."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -11,13 +11,13 @@ from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
+from rollout.cli.settings.times import time_meant, written_time
 from rollout.cli.settings.values import node_name, one_line
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
 from rollout.model.cluster import Node
-from rollout.model.memory import Memory, Pause, moment
+from rollout.model.memory import Memory, Pause
 from rollout.model.policy import Selection
-from rollout.model.quantity import Duration
 from rollout.model.text import printable, shortened
 from rollout.ports import ClusterApi
 
@@ -32,32 +32,6 @@ def _reason(value: str) -> str:
     if len(value) > _LONGEST_REASON:
         raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
     return one_line(value)
-
-
-def _until(value: str) -> str:
-    """Return a duration or a time, which may be empty, as it was written."""
-    written = value.strip()
-    if written and not moment(written):
-        try:
-            Duration.parse(written)
-        except UsageError as error:
-            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
-            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
-    return written
-
-
-def _end(written: str, now: datetime) -> datetime | None:
-    """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    if not written:
-        return None
-    time = moment(written)
-    try:
-        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
-    except OverflowError as error:
-        raise UsageError(f"--until: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
-    if meant <= now:
-        raise UsageError(f"--until: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
-    return meant
 
 
 AllOption = Annotated[
@@ -75,7 +49,7 @@ UntilOption = Annotated[
     typer.Option(
         "--until",
         metavar="TIME",
-        parser=_until,
+        parser=written_time,
         show_default=False,
         help="When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given)",
     ),
@@ -104,7 +78,8 @@ def pause(
 
     api, names = _named(settings, node, all)
     now = api.server_time() or wiring.system_clock().now()
-    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := _end(until, now)) else "")
+    end = time_meant(until, now, "--until")
+    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if end else "")
     if all:
         before, _ = _change_memory(settings, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):

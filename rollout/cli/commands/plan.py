@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +15,7 @@ from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
+from rollout.cli.settings.times import time_meant, written_time
 from rollout.cli.settings.values import node_name
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, ExitCode, UsageError
@@ -37,6 +40,16 @@ MarkdownOption = Annotated[
 ExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 2 when nodes wait for a reboot, 4: unjudged")
 ]
+FinishByOption = Annotated[
+    str,
+    typer.Option(
+        "--finish-by",
+        metavar="TIME",
+        parser=written_time,
+        show_default=False,
+        help="With the smallest --max-unavailable that is done by then: 8h, 2026-11-23T06:00Z",
+    ),
+]
 ExplainOption = Annotated[
     str | None, typer.Option("--explain", metavar="NODE", help="Show why this node is in its wave, and its pods")
 ]
@@ -50,6 +63,7 @@ def plan(
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
+    finish_by: FinishByOption = "",
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -61,6 +75,7 @@ def plan(
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% \\
         --spread-by topology.kubernetes.io/zone --out web.plan
+      rollout plan --finish-by 8h --window '22:00 6h'
       rollout plan web.plan
     """
     from rollout.cli.files import check_target
@@ -71,7 +86,7 @@ def plan(
 
     output = settings.output
     if file is not None:
-        if out or markdown or detailed_exitcode or explain:
+        if out or markdown or detailed_exitcode or explain or finish_by:
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
         _show_saved(file, output)
@@ -80,6 +95,7 @@ def plan(
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
+    date = _date(finish_by, settings)
     check_target(out)
     check_target(markdown)
     session = connect(settings, selection, policy)
@@ -87,16 +103,36 @@ def plan(
     if explain is not None:
         _show_explanation(explain, session, gathered)
         return
+    session, is_late, limit = _within(date, session, gathered)
     planned = decide(session, gathered)
     beside = _beside(session, gathered)
     blockers = refusals.refused(session, planned)
-    next_step = "" if blockers or beside else _next(planned, settings, out)
+    next_step = "" if blockers or beside or is_late else _next(planned, settings, out, limit)
     of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
     _show(planned, output, of_nodes, where=where, blocked=blocked_line(blockers), beside=beside, next_step=next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(session, planned)
     _write(planned, of_nodes, out, markdown)
-    raise typer.Exit(ExitCode.BLOCKED if blockers else _ending(planned, detailed=detailed_exitcode))
+    raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
+
+
+def _date(finish_by: str, settings: Given) -> datetime | None:
+    """Return by when all is to be done, if that is asked for."""
+    if finish_by:
+        settings.refuse_typed(("waves.max-unavailable",), "is what --finish-by looks for", "Drop one of the two.")
+    return time_meant(finish_by, wiring.system_clock().now(), "--finish-by")
+
+
+def _within(date: datetime | None, session: "Session", gathered: "Gathered") -> "tuple[Session, bool, str]":
+    """Return the session with the smallest limit that is done by then, whether none is, and the limit's flag."""
+    from rollout.cli.stages.plan import finish_text, limit_for
+
+    if date is None:
+        return session, False, ""
+    finish = limit_for(session, gathered, date)
+    say(finish_text(finish, date))
+    limit = f" --max-unavailable {finish.limit}"
+    return replace(session, policy=finish.plan.policy), not finish.is_by(date), limit
 
 
 def _show_saved(file: Path, output: Output) -> None:
@@ -181,14 +217,14 @@ def _is_page(out: Path) -> bool:
     return out.suffix.lower() in PAGES
 
 
-def _next(planned: RolloutPlan, settings: Given, out: Path | None) -> str:
+def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
     """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
     if not planned.waves:
         is_troubled = bool(excluded_by_trouble(planned.excluded))
         return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
     if out and not _is_page(out):
         return _apply(out)
-    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS)
+    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS) + limit
 
 
 def _apply(file: Path) -> str:

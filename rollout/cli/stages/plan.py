@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from rollout.adapters.journal import runs_directory
@@ -31,6 +32,7 @@ from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import without_accepted_blockers
 from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan.finish_by import Finish, smallest_limit
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import Difference, changes
 from rollout.report.plan_screen import brief_text, file_text
@@ -159,6 +161,24 @@ def decide(session: Session, gathered: Gathered) -> RolloutPlan:
         return fresh
     _refuse_stale(saved.plan, inputs)
     return replace(saved.plan, blockers=fresh.blockers, warnings=fresh.warnings)
+
+
+def limit_for(session: Session, gathered: Gathered, date: datetime) -> Finish:
+    """Return the plan with the fewest nodes away at once that is done by then."""
+    with shown_meanwhile("looking for the smallest --max-unavailable"):
+        return smallest_limit(inputs_of(session, gathered), date)
+
+
+def finish_text(end: Finish, date: datetime) -> str:
+    """Return when it is done with this limit; where that is too late, what takes longest."""
+    if not end.plan.waves:
+        return "nothing is to be done"
+    ends = f"about {end.at.astimezone():%a %Y-%m-%d %H:%M %Z}" if end.at else "not in the next two years of windows"
+    if end.is_by(date):
+        return f"done by {date.astimezone():%a %Y-%m-%d %H:%M %Z} with --max-unavailable {end.limit}: {ends}"
+    why = f"; {end.obstacle}" if end.at else ""
+    limit = f"--max-unavailable {end.limit}"
+    return f"not done by {date.astimezone():%a %Y-%m-%d %H:%M %Z}, whatever the limit: {ends} with {limit}{why}"
 
 
 def _tell_decisions(plan: RolloutPlan) -> None:

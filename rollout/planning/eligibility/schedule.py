@@ -74,6 +74,10 @@ class Schedule:
         zone = (*self.windows, *self.freezes)[0].zone
         return f"the next opens {upcoming.begin.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
+    def ahead(self, now: datetime) -> list[Opening]:
+        """Return the openings of two years ahead, with the one that `now` lies in."""
+        return [opening for opening in self._around(now, _AHEAD[-1]) if opening.end > now]
+
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
         """All openings around these two moments, those that touch made one, without what is frozen of them."""
         opened = join(_near(self.windows, begin - _BACK, end)) if self.windows else [Opening(begin - _BACK, end)]

@@ -49,13 +49,15 @@ def candidates(
     """
     if len(in_flight) >= rules.in_flight:
         return
-    used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
+    used, begun = _used(rules, in_flight), len(order) - len(waiting)
+    # Of these a node may take nothing: what is used up, and what is kept for others. Nearly all are told by that alone.
+    closed = {key for key, taken in used.items() if taken and taken >= rules.capacity.get(key, 0)}
     for place, node in enumerate(waiting):
         needs = rules.holds.get(node, _NOTHING)
-        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
+        if closed.isdisjoint(needs) and not _is_barred(rules, used, needs):
             yield node
         elif begun - (order[node] - place) >= rules.in_flight:  # of those that have begun, the others come before it
-            kept.update(needs)
+            closed.update(needs)
 
 
 def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:

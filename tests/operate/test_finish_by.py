@@ -1,0 +1,69 @@
+"""`plan --finish-by`: the smallest limit that is done in time, by the same simulator; the real program on the lab."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rollout.lab.lab import Lab
+from rollout.model.gates import WindowPolicy
+from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.plan.document import decode_plan
+from rollout.planning.plan.finish_by import finish
+from tests.apply.conftest import Rollout
+from tests.operate.conftest import assert_untouched, open_now
+
+Start = Callable[[str, int], Lab]
+
+
+def seconds_with(lab: Lab, rollout: Rollout, limit: int) -> int:
+    seconds: int = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", str(limit)).stdout)["estimate"][
+        "seconds"
+    ]
+    return seconds
+
+
+def test_the_smallest_limit_that_is_done_in_time(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 9)
+    one, two, most = (seconds_with(lab, rollout, limit) for limit in (1, 2, 9))
+    assert most <= two < one
+    enough = rollout(lab, "plan", "--finish-by", f"{one + 60}s")
+    assert (enough.code, "with --max-unavailable 1: about " in enough.stderr) == (0, True), enough.stderr
+    middle = rollout(lab, "plan", "--finish-by", f"{two + 60}s", "--out", str(tmp_path / "a.plan"))
+    assert (middle.code, "with --max-unavailable 2: about " in middle.stderr) == (0, True), middle.stderr
+    saved = decode_plan((tmp_path / "a.plan").read_bytes(), "")
+    assert str(saved.policy.max_unavailable) == "2"
+    shown = rollout(lab, "plan", "--finish-by", f"{two + 60}s")
+    assert re.search(r"Next:\n +rollout apply.* --max-unavailable 2\n", shown.stdout), shown.stdout
+    late = rollout(lab, "plan", "--finish-by", "60s")
+    assert late.code == 6
+    assert re.search(
+        r"not done by .*, whatever the limit: about .* with --max-unavailable 9; wave \d+ takes ", late.stderr
+    )
+    assert "Next:" not in late.stdout
+    closed = rollout(lab, "plan", "--finish-by", f"{one + 60}s", "--window", open_now(hours=12))
+    assert (closed.code, "not done by" in closed.stderr) == (6, True)
+    assert rollout(lab, "plan", "--finish-by", "8h", "--max-unavailable", "2").code == 64
+    assert rollout(lab, "plan", "--finish-by", "yesterday").code == 64
+    assert_untouched(lab)
+
+
+def test_waves_are_laid_into_windows(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    file = tmp_path / "a.plan"
+    assert rollout(lab, "plan", "--out", str(file)).code == 0
+    plan, now = decode_plan(file.read_bytes(), ""), datetime(2026, 3, 2, 22, 0, tzinfo=UTC)
+    whole = timedelta(seconds=sum(wave.estimate.seconds for wave in plan.waves))
+    needed = [wave.estimate.drain + wave.estimate.reboot for wave in plan.waves]
+    assert finish(plan, Schedule(), now) == now + whole
+    # a window that takes one wave a night: the last begins as many nights later
+    minutes = -(-max(needed) // 60)
+    nightly = Schedule.of(WindowPolicy((f"22:00 {minutes}m",)))
+    ended = finish(plan, nightly, now)
+    assert ended == now + timedelta(days=len(plan.waves) - 1, seconds=plan.waves[-1].estimate.seconds)
+    frozen = Schedule.of(WindowPolicy((f"22:00 {minutes}m",), freezes=("2026-03-02..2026-03-31",)))
+    begun = finish(plan, frozen, now)
+    assert begun is not None
+    assert begun.date().isoformat() >= "2026-04-01"
+    assert finish(plan, Schedule.of(WindowPolicy(("22:00 1m",))), now) is None
