@@ -100,7 +100,7 @@ def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_pat
     assert f"Pod {blocked['pod']} ({blocked['owner']}) cannot be evicted: " in note["body"]
     assert note["next"] == "kubectl describe pdb -n shop ledger"
     assert f"{note['node']} is held by shop/ledger for " in note["title"]
-    assert "needs 2 healthy pods, has 2" in note["body"]
+    assert "needs 2 healthy, has 2" in note["body"]
 
 
 def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started: Started, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
         ("version 4152.2.0 is held", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]
-    assert "Next: rollout resume --retry-failed" in messages[-1]["message"]
+    assert "Next: Version 4152.2.0 is held. Once it is mended: rollout resume --retry-failed" in messages[-1]["message"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
     "pending": ("status", "--pending"),
     "run": ("status", "--run"),
     "abort-asks": ("abort",),
-    "plan": ("plan",),
 }
 
 
@@ -116,6 +115,13 @@ def test_what_blocks_looks_like_its_picture(name: str, width: int, blocked: Lab,
 def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, interrupted: Lab, tmp_path: Path) -> None:
     words = BESIDE[name]
     hold(f"interrupted-{name}", width, shown(tmp_path, interrupted.environment, words, width, typed=typed(name)))
+
+
+def test_a_plan_beside_an_interrupted_rollout_ends_with_it(command: Command, interrupted: Lab) -> None:
+    """On the screen itself; beside a document on standard error alone."""
+    sentence = "): rollout resume, or rollout abort.\n"
+    assert command("plan", lab=interrupted).stdout.endswith(sentence)
+    assert command("plan", "-o", "json", lab=interrupted).stderr.endswith(sentence)
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -211,14 +211,15 @@ def test_a_failed_node_of_an_earlier_run_that_is_refused_stays_marked_as_failed(
     assert node_of(server, "n1")["metadata"]["annotations"] == old
 
 
+@pytest.mark.parametrize("number", [3, 4, 5])
 def test_a_node_that_is_cordoned_between_mark_and_cordon_is_left_to_whoever_did(
-    server: StandaloneApi, api: ClusterApi, seen: Seen
+    number: int, server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
     def cordon() -> None:
         api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
 
     with pytest.raises(NodeFailure, match="cordoned outside this rollout"):
-        claim(context(Interrupted(api, 3, cordon), "n1", Allowed(1)), "2", facts("n1"))
+        claim(context(Interrupted(api, number, cordon), "n1", Allowed(1)), "2", facts("n1"))
     assert not node_of(server, "n1")["metadata"].get("annotations")
 
 

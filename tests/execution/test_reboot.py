@@ -176,6 +176,15 @@ def test_a_node_is_taken_up_where_its_boot_says(
     assert (taken.phase, taken.in_doubt) == (goes_on, phase is Phase.REBOOTING)
 
 
+def test_marks_that_are_not_understood_by_its_turn_are_left_as_they_are(asking: Asking, server: StandaloneApi) -> None:
+    context = asking(Answers([said(OLD)]))
+    node = server.call(lambda: server.store.get(NODES, NODE))
+    assert node is not None
+    unclear = {**node["metadata"]["annotations"], marks.PHASE: "levitating"}
+    report(server, metadata={**node["metadata"], "annotations": unclear})
+    assert ended(lambda: take_up(context)) is Outcome.STRANDED
+
+
 BOOT = BootFacts(NEW, MACHINE, "2.0.0")
 
 

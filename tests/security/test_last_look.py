@@ -85,6 +85,14 @@ def test_a_node_that_is_refilled_before_it_is_asked_at_all_is_not_even_marked_as
     assert phases.count("rebooting") == 1
 
 
+def test_a_node_that_is_uncordoned_before_its_drain_is_not_drained(lab: Lab, rollout: Rollout) -> None:
+    at_phase(lab, "cordoned", lambda node: cordon(lab, node, cordoned=False))
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
+    assert "was uncordoned outside this rollout before it was drained" in ended.failures["worker-2"]["message"]
+    assert (lab.scoreboard().evictions, lab.scoreboard().cordons_left) == (0, ())
+
+
 def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
     """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes back."""
     unreachable_when_asked(lab, uncordoned=uncordoned, back_after=None)
