@@ -16,6 +16,7 @@ from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import Holder
 from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.model.cluster import ReadyState
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.progress import NodeResult, Outcome
 from rollout.server.nodes import node_of
@@ -210,8 +211,8 @@ class Worker:
         if node is None:
             self._book.change(lambda slots: slots.without(slot.run))
             return
-        # that it is absent is proven by its kubelet, which has stopped reporting
-        state = SlotState.FAILED if node.is_ready else SlotState.ABSENT
+        # that it is absent is proven by its kubelet, which has stopped reporting; one that says not Ready is there
+        state = SlotState.ABSENT if node.ready is ReadyState.UNKNOWN else SlotState.FAILED
         begun_anew = partial(
             Slots.changed, run=slot.run, state=state, returned=False, closing=False, awaited=Awaited.NOTHING
         )

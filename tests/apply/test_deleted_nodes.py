@@ -211,7 +211,7 @@ def locked(lab: Lab, node: str) -> None:
     ("other", "changes", "why"),
     [
         ("worker-4", no_file("/run/reboot-required"), "no /run/reboot-required"),
-        ("worker-6", locked, "finalize-deployment"),
+        ("worker-7", locked, "finalize-deployment"),
     ],
 )
 def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(

@@ -151,7 +151,8 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(
     for when in ("before", "after"):
         lab.call(partial(lab.store.create, DAEMONSETS, with_defaults(DAEMONSETS, daemon_set(when))))
     ran: list[tuple[str, str]] = []
-    asked = ("--set", f"gates.before-reboot-annotations={BEFORE}", "--set", f"gates.after-reboot-annotations={AFTER}")
+    before, after = BEFORE_OF_EXAMPLE_CHECKS, AFTER_OF_EXAMPLE_CHECKS
+    asked = ("--set", f"gates.before-reboot-annotations={before}", "--set", f"gates.after-reboot-annotations={after}")
     with kubelets(lab, ran):
         ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1", "--node", "worker-2", *asked)
     assert ended.code == 0, ended.stderr

@@ -237,5 +237,6 @@ def test_applying_takes_all_that_planning_takes() -> None:
     ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
     assert {right.namespace for right in ours} == {"ns"}
     names = {"node-rollout", "node-rollout-memory", "node-rollout-fleetlock"}
-    assert {right.name for right in ours if right.verb != "create"} == names
+    assert {right.name for right in ours if right.verb not in ("create", "get")} == names
+    assert {right.name for right in ours if right.verb == "get"} - names == {"node-rollout-evidence"}
     assert {right.name for right in ours if right.verb == "create"} == {""}

@@ -243,7 +243,7 @@ NOT_DONE = {
 }
 
 
-LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently"}
+LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently", "unproven"}
 
 
 def test_the_documented_reasons_say_how_a_run_ends() -> None:

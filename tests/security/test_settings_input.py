@@ -24,6 +24,10 @@ CLOSED = "http://127.0.0.1:1"
 
 
 FREE_TEXT = {
+    **dict.fromkeys(
+        ("--env-secret", "--image-pull-secret", "--schedule", "--ssh-secret", "--toleration"),
+        "of a manifest, which the API server judges where it is applied",
+    ),
     "--context": "a name in the operator's kubeconfig",
     "--exclude": "any pattern",
     "--explain": "a Node, which the cluster has or has not",

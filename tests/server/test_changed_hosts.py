@@ -18,7 +18,6 @@ from tests.server.conftest import (
     marks_of,
     node_of,
     slots_of,
-    victim,
     workers,
 )
 from tests.server.serving import left_on
@@ -176,16 +175,3 @@ def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(st
     second.reboot()
     second.await_release(one)
     assert lab.scoreboard().rebooted_undrained == ()
-
-
-def test_a_host_that_changes_its_group_holds_one_slot_and_gets_no_other(started: Start, serve: Serve) -> None:
-    lab = started("drain-hangs", 5)
-    server, client = serve(lab, "--group", "a=1", "--group", "b=1", "--max-unavailable", "3"), Client(lab, victim(lab))
-    client.ask(server, "a")
-    for _ in range(3):
-        assert client.ask(server, "b").kind == "waiting_for_proof"
-        assert client.ask(server, "a").kind == "waiting_for_drain"
-    assert [(slot["group"], slot["node"]) for slot in slots_of(lab)] == [("a", client.node)]
-    other = Client(lab, next(name for name in workers(lab) if name != client.node))
-    assert other.ask(server, "b").kind == "waiting_for_drain", "its place in the other group is free"
-    assert client.report(server, "b").kind == "released"
