@@ -77,7 +77,7 @@ class ControlPlane:
     def _members(self, component: str) -> tuple[Mapping[str, Pod], frozenset[str]]:
         """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
         pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
-        return pods, frozenset(name for name, pod in pods.items() if pod.ready and not self.nodes[name])
+        return pods, frozenset(name for name, pod in pods.items() if pod.ready)
 
 
 def _is(pod: Pod, component: str) -> bool:
