@@ -1,6 +1,7 @@
 """Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,16 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import DrainError
+from rollout.execution.drain.drain import drain
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
 from rollout.model.policy import DrainPolicy
-from rollout.model.progress import PodBlocked
+from rollout.model.progress import Moves, PodBlocked
 from rollout.model.quantity import Duration
-from rollout.ports import ClusterApi
+from rollout.ports import ClusterApi, Query
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     NODE,
@@ -31,10 +33,13 @@ from tests.execution.drains import (
     remove_pod,
     requests,
     statuses,
+    task_of,
 )
+from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.planning.builders import pod
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
 
@@ -62,6 +67,28 @@ def test_accepted_pods_cost_one_request_each_and_the_rest_is_constant(server: St
     assert pods_on(server, NODE) == set()
     assert statuses(server) == [201] * 40
     assert requests(server) <= 40 + 7
+
+
+class LateAnswers(FakeCluster):
+    """Its evictions are answered when their pods are gone already."""
+
+    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
+        answer = super().create(path, body, query)
+        if path.endswith("/eviction"):
+            wait_until(lambda: not pods_on(self._behind, NODE))
+            time.sleep(0.2)
+        return answer
+
+
+@pytest.mark.in_memory
+@pytest.mark.usefixtures("kubelet", "node")
+def test_evictions_answered_after_their_pods_are_gone_are_counted(server: FakeServer, recorder: Recorder) -> None:
+    for number in range(3):
+        add_pod(server, NODE, f"p{number}", owned=RS)
+    task = task_of(NODE, LateAnswers(server), recorder, PATIENT)
+    endings = drain(task)
+    assert task.moved.of(3) == Moves(3, 3, 3)
+    assert [owner for owner, _ in endings] == ["ReplicaSet/default/owner"]
 
 
 @pytest.mark.in_memory

@@ -129,20 +129,23 @@ def _empty(
         held = HeldPods(task, deadline, writer)
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
-        while remaining := returning.without(_left(pods.items(), owners)):
-            evictor.collect()
-            if deadline.expired:
-                _give_up(task, owners, waiting, returning)
-                break
-            task.guard.check()
-            budgets.refresh()
-            evictor.hear(pods.news)
-            evictor.start(returning.due(remaining), age=pods.age)
-            held.tell()
-            waiting.tell(remaining)
-            waiting.doubt(pods, remaining)
-            task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
-            wakeup.clear()
+        try:
+            while remaining := returning.without(_left(pods.items(), owners)):
+                evictor.collect()
+                if deadline.expired:
+                    _give_up(task, owners, waiting, returning)
+                    break
+                task.guard.check()
+                budgets.refresh()
+                evictor.hear(pods.news)
+                evictor.start(returning.due(remaining), age=pods.age)
+                held.tell()
+                waiting.tell(remaining)
+                waiting.doubt(pods, remaining)
+                task.cluster.clock.wait(wakeup, min(_TICK, deadline.remaining))
+                wakeup.clear()
+        finally:
+            evictor.finish()
         held.keep_only(frozenset())
         waiting.see_endings(())
         return tuple(sorted(waiting.endings.longest.items()))

@@ -130,6 +130,14 @@ class Evictor:
         for uid in [uid for uid, future in self._running.items() if future.done()]:
             self._take(self._running.pop(uid).result())
 
+    def finish(self) -> None:
+        """Take in what is still under way once nothing else is asked for: a pod may be gone before its answer comes."""
+        for attempt in [future.result() for future in self._running.values()]:
+            self._note_moved(attempt)
+            if attempt.answer in (Answer.ACCEPTED, Answer.GONE):
+                self._of(attempt.pod).accepted = self._task.cluster.clock.monotonic()
+        self._running.clear()
+
     def hear(self, news: int) -> None:
         """Take in that the server was heard of: a number that grows whenever it is. An outage may be over then."""
         if news != self._news:
@@ -238,8 +246,7 @@ class Evictor:
         pending.knocking = False
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
-        if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and pending.again):
-            self._task.moved.add(attempt.pod.uid)
+        self._note_moved(attempt)
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
                 self._granted(attempt.pod, pending, now, surprising=knocking)
@@ -261,6 +268,11 @@ class Evictor:
                 )
             case _:
                 assert_never(attempt.answer)
+
+    def _note_moved(self, attempt: Attempt) -> None:
+        again = self._of(attempt.pod).again
+        if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and again):
+            self._task.moved.add(attempt.pod.uid)
 
     def _granted(self, pod: Pod, pending: _Pending, now: float, *, surprising: bool) -> None:
         pending.accepted = now
