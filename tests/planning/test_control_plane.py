@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from rollout.model import marks
 from rollout.model.cluster import CONTROL_PLANE_LABELS, PodPhase, ReadyState
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
@@ -67,6 +68,15 @@ def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority() -> Non
     nodes = (away, *given.snapshot.nodes[1:])
     beside = replace(given, snapshot=replace(given.snapshot, nodes=nodes), policy=Policy(max_unavailable=Count(2)))
     assert blocked(beside) == {name: {"node/cp-1"} for name in FIVE[1:]}
+
+
+def test_a_member_whose_node_is_cordoned_is_no_lost_one() -> None:
+    """As of a rollout that was killed: its node is back, and stands cordoned until somebody goes on with it."""
+    given = control_plane(*THREE)
+    cordoned = replace(given.snapshot.nodes[0], unschedulable=True, annotations={marks.RUN: "r", marks.PHASE: "ready"})
+    nodes = (cordoned, *given.snapshot.nodes[1:])
+    beside = replace(given, snapshot=replace(given.snapshot, nodes=nodes), policy=Policy(max_unavailable=Count(2)))
+    assert blocked(beside) == {name: {"node/cp-1"} for name in THREE[1:]}
 
 
 def test_the_last_api_server_stays() -> None:
