@@ -255,10 +255,10 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
         for number, text in enumerate(passes)
         for line, noise in zip(text.splitlines(keepends=True), (*NOISE, *[""] * 1000), strict=False)
     )
-    told = report_of(elsewhere, log, "--format", "json")
+    told = report_of(elsewhere, log, "-o", "json")
     assert told.code == ExitCode.OK, told.stderr
     from_log: dict[str, Any] = json.loads(told.stdout)
-    from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "--format", "json").stdout)
+    from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
     assert from_log.pop("gaps") == ["3 lines of the journal are cut off or damaged, and left out."]
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2

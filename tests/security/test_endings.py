@@ -230,6 +230,6 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run:
         for command in ("apply", "--yes"), ("apply", "--dry-run"):
             ended = run(lab, *command, *flags)
             assert ended.code == 4, ended.stderr
-            assert "Next:\n    rollout doctor\n" in ended.stdout
+            assert ended.stdout.count(f"Next:\n    rollout doctor {' '.join(flags)}\n") == 1
             assert "Nothing to do" not in ended.stdout
     assert untouched(lab)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from rollout.adapters.own_pod import own_pod
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Ssh
@@ -136,7 +137,7 @@ def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
     """Return the node under this process; a pod that should know it and does not is told so."""
-    own = wiring.own_pod()
+    own = own_pod()
     if own is None:
         return None
     node = located(own, _pod(own, session.api), nodes)
