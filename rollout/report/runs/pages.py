@@ -65,7 +65,7 @@ _FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock, "whole": _whol
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 _CLOSED = "closed"
-_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn", Ending.OPEN: "warn"}
+_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
 def run_page(report: RunReport) -> str:
@@ -77,7 +77,7 @@ def run_page(report: RunReport) -> str:
         report=report,
         heading=tables.title(report),
         headline=tables.headline(report),
-        tone=_TONES[report.ending],
+        tone=_TONES.get(report.ending, "warn"),
         facts=tuple(tables.facts(report)),
         failures=tables.failure_table(report),
         parts=tables.part_table(report),
