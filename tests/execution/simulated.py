@@ -121,7 +121,7 @@ class World(AbstractContextManager["World"]):
         self.idle(self)
         self.clock.seconds += seconds
 
-    # Lanes
+    # The threads of nodes
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -183,6 +183,6 @@ class World(AbstractContextManager["World"]):
             ledger=self.ledger,
             notice=self.notices.append,
             gates=NoGates(),
-            lanes=lambda _run_one, _most: self,
+            threads=lambda _run_one, _notice: self,  # type: ignore[arg-type, return-value]
         )
         runner.run(wave, rolling)

@@ -223,3 +223,59 @@ def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
     played = Played([Stage({"x", "y"}, 1), Stage({"x", "node-1"}, 2), Stage({"node-1", "node-2"}, 3)], 3)
     played.run(limit=3)
     played.assert_as_expected()
+
+
+@dataclass
+class Hanging(NoGates):
+    """A wave of two nodes, one after the other; the first hangs, and its runner is told to end by this `error`."""
+
+    error: BaseException
+    notices: list[str] = field(default_factory=list)
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    has_ended: bool = False
+
+    def run_one(self, node: PlannedNode) -> NodeResult:
+        self.has_begun.set()
+        assert self.goes_on.wait(30)
+        self.has_ended = True
+        return NodeResult(node.name, Outcome.SUCCEEDED, Phase.DONE, 1.0)
+
+    def unavailable(self) -> frozenset[str]:
+        if self.has_begun.is_set():
+            raise self.error
+        return frozenset()
+
+    def notice(self, message: str) -> None:
+        self.notices.append(message)
+        self.goes_on.set()
+
+    def run(self) -> None:
+        runner = WaveRunner(
+            run_one=self.run_one,
+            unavailable=self.unavailable,
+            clock=SystemClock(),
+            stop=StopRequest(),
+            allowance=Allowance(failures=1, settle_timeout=1),
+            ledger=Ledger(),
+            notice=self.notice,
+            gates=self,
+            limit=AwayLimit(1),
+        )
+        runner.run(Wave(1, tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2)), ""))
+
+
+def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:
+    hanging = Hanging(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        hanging.run()
+    assert (hanging.has_ended, hanging.notices) == (False, [])
+    hanging.goes_on.set()
+
+
+def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
+    hanging = Hanging(RuntimeError("can't start new thread"))
+    with pytest.raises(RuntimeError):
+        hanging.run()
+    assert hanging.has_ended
+    assert hanging.notices == ["internal error: no further node is started, those in flight are finished: node-1"]
