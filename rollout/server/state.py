@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rollout.errors import ApiError, FencedError
-from rollout.execution.gates.gates import GatePorts
+from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.memory import change_slots
@@ -89,7 +89,7 @@ class SlotBook:
         """As they stand now."""
         began = self._clock.monotonic()
         try:
-            slots = read_slots(self._api, self._namespace).slots
+            slots = read_slots(self._api, self._namespace)
         except ApiError as error:
             self._problem = error.message
             raise

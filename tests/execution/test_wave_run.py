@@ -14,13 +14,12 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.policy_gates import OPEN, Hold
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.planning.eligibility.away import AwayLimit
-from tests.execution.simulated import NoGates
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
 # So often a stage's answer is given once all has come of it that should: something more may still come.
@@ -43,7 +42,7 @@ class Stage:
 
 
 @dataclass
-class Played(NoGates):
+class Played:
     """A wave, and the cluster as its runner meets it, stage by stage; `most` is how many had begun by each's end."""
 
     stages: Sequence[Stage]
@@ -106,7 +105,7 @@ class Played(NoGates):
             allowance=Allowance(failures=9, settle_timeout=patience),
             ledger=self.ledger,
             notice=lambda _message: None,
-            gates=self,
+            hold=self.hold,
             limit=replace(self.pools, most=limit),
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
@@ -202,7 +201,7 @@ class Ended:
             allowance=Allowance(failures=failures, settle_timeout=1),
             ledger=ledger,
             notice=lambda _message: None,
-            gates=NoGates(),
+            hold=lambda _node: OPEN,
             limit=AwayLimit(1),
         )
         names = [f"node-{number}" for number in range(1, 4)]
@@ -226,7 +225,7 @@ def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
 
 
 @dataclass
-class Hanging(NoGates):
+class Hanging:
     """A wave of two nodes, one after the other; the first hangs, and its runner is told to end by this `error`."""
 
     error: BaseException
@@ -259,7 +258,7 @@ class Hanging(NoGates):
             allowance=Allowance(failures=1, settle_timeout=1),
             ledger=Ledger(),
             notice=self.notice,
-            gates=self,
+            hold=lambda _node: OPEN,
             limit=AwayLimit(1),
         )
         runner.run(Wave(1, tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2)), ""))

@@ -87,7 +87,7 @@ def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished
 def has_slots(api: ClusterApi, namespace: str) -> bool:
     """Whether a host holds a slot of FleetLock; not where this user may not see it."""
     try:
-        return bool(with_patience(lambda: read_slots(api, namespace)).slots.held)
+        return bool(with_patience(lambda: read_slots(api, namespace)).held)
     except ApiError:
         return False
 

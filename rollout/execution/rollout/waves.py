@@ -14,7 +14,7 @@ from typing import Self
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import Gates
+from rollout.execution.gates.policy_gates import Hold
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import Admission
 from rollout.model.plan import PlannedNode, Wave
@@ -94,6 +94,7 @@ class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
     `notice` hears why nothing goes on.
+    `hold` says whether a node may begin now; asked again and again, it never waits itself.
     Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One that is
     not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
     """
@@ -106,7 +107,7 @@ class WaveRunner:
     limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
-    gates: Gates
+    hold: Callable[[PlannedNode], Hold]
     begun: frozenset[str] = frozenset()
     threads: Callable[[Callable[[PlannedNode], NodeResult], Callable[[str], None]], NodeThreads] = NodeThreads
     _refused: set[str] = field(default_factory=set, init=False)
@@ -175,7 +176,7 @@ class WaveRunner:
         asked = set[str]()
         while node := self._unasked(waiting, in_flight, admission, asked, away):
             asked.add(node.name)
-            hold = self.gates.hold(node)
+            hold = self.hold(node)
             if not hold.why:
                 admitted.append(node)
                 in_flight |= {node.name}
