@@ -183,7 +183,7 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
     ("arguments", "name"),
     [
         (("plan", "--out", "{}"), "x.plan"),
-        (("plan", "--out", "{}"), "x.html"),
+        (("report", "--out", "{}"), "x.html"),
         (("plan", "--markdown", "{}"), "x.md"),
         (("status", "--set", "output.log-file={}"), "x.log"),
         (("known-hosts", "--known-hosts", "{}"), "known_hosts"),

@@ -26,14 +26,11 @@ from rollout.model.text import shell_word
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Gathered, Session
 
-PAGES = (".html", ".htm")
 FileArgument = Annotated[
     Path | None,
     typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
 ]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE; as .html: a page")
-]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE")]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Write the plan as Markdown, too")
 ]
@@ -195,17 +192,13 @@ def _beside(session: "Session", gathered: "Gathered") -> str:
 
 
 def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
-    """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
+    """Write the files that are asked for."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import note_saved
     from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
-    if out is not None and _is_page(out):
-        from rollout.report.runs.pages import plan_page
-
-        write_whole(out, plan_page(planned, zones=zones, now=wiring.system_clock().now()).encode())
-    elif out is not None:
+    if out is not None:
         document = encode_plan(planned)
         write_whole(out, document)
         note_saved(document)
@@ -213,16 +206,12 @@ def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, mar
         write_whole(markdown, plan_markdown(planned, zones=zones).encode())
 
 
-def _is_page(out: Path) -> bool:
-    return out.suffix.lower() in PAGES
-
-
 def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
     """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
     if not planned.waves:
         is_troubled = bool(excluded_by_trouble(planned.excluded))
         return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
-    if out and not _is_page(out):
+    if out:
         return _apply(out)
     return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS) + limit
 

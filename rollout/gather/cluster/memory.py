@@ -68,6 +68,8 @@ def _impossible(memory: Memory) -> Iterator[str]:
         yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
     if memory.pause and memory.pause.until and moment(memory.pause.until) is None:
         yield f"its pause ends at {memory.pause.until!r}"
+    if (slip := memory.slip) and not all(map(moment, (slip.by, slip.finish or slip.by, slip.since))):
+        yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
 def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:

@@ -58,6 +58,7 @@ HOLDS = _counter("eviction_holds", "Evictions that had to wait, each counted onc
 DRAIN = _histogram("drain_duration", "How long drains took that emptied their node.", "pool")
 REBOOT = _histogram("reboot_duration", "From the command to reboot until the node was proven and Ready.", "pool")
 FAILURES = _counter("node_failures", "Nodes that failed, by the phase in which they did.", "phase", "pool")
+LATE = _gauge("deadline_late_seconds", "By how much the forecast misses operate.finish-by; 0: it is in time.")
 PASS_START = _gauge("pass_start_timestamp_seconds", "When the pass that is under way began; 0 where none is.")
 PASSES = _counter("passes", "Passes that have ended, by result; a run of apply or resume is one.", "result")
 LAST_PASS = _gauge("last_pass_timestamp_seconds", "When the last pass ended.")
@@ -81,6 +82,7 @@ FAMILIES = (
     DRAIN,
     REBOOT,
     FAILURES,
+    LATE,
     PASS_START,
     PASSES,
     LAST_PASS,

@@ -145,6 +145,11 @@ class Metrics(Collector):
             for version in versions:
                 shown.set(of.VERSION_HELD, 1, version)
 
+    def observe_lateness(self, seconds: float) -> None:
+        """By how much the forecast is later than the date that was given; infinite for never."""
+        with self._changing() as shown:
+            shown.set(of.LATE, seconds)
+
     def begin_pass(self, at: datetime) -> None:
         """A pass begins: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
         with self._lock:
