@@ -21,7 +21,7 @@ _DIRECTIVE: Final = "$patch"
 
 
 def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
-    """The object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
+    """Return the object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
     if media_type not in {MERGE, STRATEGIC}:
         raise unsupported_media_type()
     if not isinstance(patch, dict):

@@ -119,11 +119,11 @@ class RequestLog:
         return len(self._records)
 
     def since(self, index: int) -> list[RequestRecord]:
-        """Records from a position on, as `len()` gave it earlier."""
+        """Return records from a position on, as `len()` gave it earlier."""
         return list(islice(self._records, index, None))
 
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
-        """Records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
+        """Return records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
         return [
             record
             for record in self._records

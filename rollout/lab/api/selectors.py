@@ -49,7 +49,7 @@ def holds(term: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _compared(value: str | None, values: Sequence[str]) -> int:
-    """The order of two whole numbers; 0 where either is none."""
+    """Return the order of two whole numbers; 0 where either is none."""
     left, right = label_number(value), label_number(next(iter(values), None))
     return 0 if left is None or right is None else (left > right) - (left < right)
 
@@ -115,7 +115,7 @@ def _field_term(term: str, resource: Resource) -> Json:
 
 
 def field_value(obj: Json, path: str) -> str:
-    """A field as selectors compare it: text, booleans as words, absence as empty."""
+    """Return a field as selectors compare it: text, booleans as words, absence as empty."""
     if path == "source":
         return str((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "")
     value: object = obj
@@ -150,6 +150,6 @@ class Selection:
         return [obj for obj in objects if self.matches(obj)]
 
     def exact(self, path: str) -> str | None:
-        """The value that a field must have, where the selection fixes it."""
+        """Return the value that a field must have, where the selection fixes it."""
         fixed = (term["values"][0] for term in self.fields if term["key"] == path and term["operator"] == "In")
         return next(fixed, None)

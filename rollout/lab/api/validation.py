@@ -138,7 +138,7 @@ def value_problem(value: str) -> str:
 
 
 def label_number(text: str | None) -> int | None:
-    """The 64-bit number that a server reads in a label's value to compare it; None where it reads none."""
+    """Return the 64-bit number that a server reads in a label's value to compare it; None where it reads none."""
     number = int(text) if text and _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -185,7 +185,7 @@ def _config_causes(data: Mapping[str, str | None]) -> Iterator[Cause]:
 
 
 def _lies_beside_its_object(event: Json) -> bool:
-    """An Event about an object without a namespace lies in `default`."""
+    """Tell whether an Event lies beside its object; one about an object without a namespace lies in `default`."""
     involved = (event.get("involvedObject") or {}).get("namespace") or "default"
     return bool(event["metadata"].get("namespace", "") == involved)
 
@@ -231,7 +231,7 @@ def _size(texts: Mapping[str, str | None]) -> int:
 
 
 def _frozen(pod: Json) -> Json:
-    """The part of a pod's spec that no update may change."""
+    """Return the part of a pod's spec that no update may change."""
     spec = {key: value for key, value in pod["spec"].items() if key not in _MUTABLE_POD_FIELDS}
     for containers in ("containers", "initContainers"):
         spec[containers] = [{**container, "image": ""} for container in spec.get(containers) or ()]

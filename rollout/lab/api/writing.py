@@ -108,7 +108,7 @@ class Writer:
         self._store = store
 
     def current(self, resource: Resource, name: str, namespace: str) -> Json:
-        """The stored object; 404."""
+        """Return the stored object; 404."""
         obj = self._store.get(resource, name, namespace if resource.namespaced else "")
         if obj is None:
             raise not_found(resource, name)
@@ -173,7 +173,7 @@ class Writer:
         return self.replace(write, current, body)
 
     def _made(self, write: Write, body: Json) -> Json:
-        """What an update makes: whatever version it names is not looked at, only whom it means."""
+        """Make what an update means; whatever version it names is not looked at, only whom it means."""
         metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "resourceVersion"}
         if metadata.get("uid"):
             raise wrong_uid_on_update(write.resource, write.target.name, metadata["uid"], "")
@@ -248,7 +248,7 @@ def _check_preconditions(resource: Resource, current: Json, request: DeletionReq
 
 
 def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
-    """The wanted object with everything that this write may not change as it was."""
+    """Return the wanted object with everything that this write may not change as it was."""
     before = current["metadata"]
     metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
     metadata.pop("managedFields", None)
@@ -278,7 +278,7 @@ _LEASES = "coordination.k8s.io/v1"
 
 
 def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
-    """The Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote its spec or beside it."""
+    """Return the Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote what."""
     before = current.get("metadata", {})
     earlier = before.get("managedFields") or []
     if lease.get("spec") != current.get("spec"):
@@ -292,7 +292,7 @@ def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
 
 
 def with_node_time(current: Json, node: Json, manager: str, now: str) -> Json:
-    """The Node as `manager` has written it, with who wrote which of its annotations."""
+    """Return the Node as `manager` has written it, with who wrote which of its annotations."""
     before, after = (version["metadata"].get("annotations") or {} for version in (current, node))
     changed = [name for name in after if after[name] != before.get(name)]
     earlier = current["metadata"].get("managedFields") or []
