@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,9 +25,6 @@ from rollout.lab.hosts.machine import HostCommand, HostTimings
 from rollout.lab.hosts.release import System
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
-
-DEFAULT_SCENARIO: Final = "default"
-
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]

@@ -126,7 +126,7 @@ class _Seen:
 def _look(cluster: Cluster, namespace: str) -> _Seen:
     """How they stand now."""
     from rollout.cli.stages.gather import with_patience
-    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.memory import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
     api = wiring.cluster_api(cluster)
@@ -151,7 +151,7 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     """
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import change_slots
-    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.memory import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
     api = wiring.cluster_api(cluster)

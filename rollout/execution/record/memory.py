@@ -17,8 +17,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
 from rollout.gather.cluster.documents import Document, Stored
-from rollout.gather.cluster.memory import memory_of, read_stored_memory
-from rollout.gather.cluster.slots import read_stored_slots, slots_of
+from rollout.gather.cluster.memory import memory_of, read_stored_memory, read_stored_slots, slots_of
 from rollout.gather.cluster.snapshot import node_path
 from rollout.model import marks
 from rollout.model.fleetlock import Slots

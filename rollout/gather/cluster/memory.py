@@ -1,6 +1,6 @@
-"""What is remembered of earlier rollouts, as it stands on the cluster: a ConfigMap beside the record.
+"""What outlives a rollout, as it stands on the cluster: the memory, and the slots of FleetLock, a ConfigMap each.
 
-It is understood as a whole or counts as nothing.
+A memory is understood as a whole or counts as nothing; slots that are not understood are no free ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ from dataclasses import replace
 from rollout.errors import ApiError
 from rollout.gather.cluster.documents import Document, NotUnderstoodError, Stored
 from rollout.model import marks
+from rollout.model.fleetlock import NO_SLOTS, Slots, is_fleetlock_run, is_group
 from rollout.model.memory import (
     MOST_NODES,
     MOST_NODES_OF_VERSION,
@@ -18,10 +19,10 @@ from rollout.model.memory import (
     NodeFailures,
     moment,
 )
-from rollout.model.text import is_object_name, is_version
+from rollout.model.text import is_object_name, is_run_id, is_version
 from rollout.ports import ClusterApi
 
-_KEY = "memory.json"
+_KEY, _SLOTS_KEY = "memory.json", "slots.json"
 _FORBIDDEN = 403
 
 
@@ -78,3 +79,29 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
             yield f"{name!r} is not a Node name"
         if failures.failures < 1 or moment(failures.at) is None:
             yield f"{name} failed {failures.failures} times, last at {failures.at!r}"
+
+
+def slots_of(namespace: str) -> Document:
+    """Where the slots of FleetLock stand."""
+    return Document(namespace, marks.SLOTS_NAME, _SLOTS_KEY)
+
+
+def read_slots(api: ClusterApi, namespace: str) -> Slots:
+    """Return the slots; `ApiError` where they cannot be read, or are not understood."""
+    return read_stored_slots(api, namespace).content
+
+
+def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
+    """Return the slots with what they stand in; raises the same."""
+    text, body = slots_of(namespace).read(api)
+    return Stored(NO_SLOTS if text is None else slots_of(namespace).parsed(text, Slots, _impossible_slots), body)
+
+
+def _impossible_slots(slots: Slots) -> str:
+    """Return what this program writes in no such document; empty where there is nothing of the kind."""
+    for slot in slots.held:
+        if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
+            return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
+        if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
+            return f"a slot of {slot.node!r} in the group {slot.group!r}"
+    return "one node holds two slots" if len(slots.held) != len({slot.node for slot in slots.held}) else ""

@@ -1,6 +1,6 @@
 """What a client asks: an address turned into verb, resource, namespace and name, and the log of it all."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -98,15 +98,13 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class RequestLog:
-    """The latest requests, and how many there were in all by verb and resource."""
+    """The latest requests."""
 
     limit: int = 50_000
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _records: deque[RequestRecord] = field(default_factory=deque)
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request; the oldest is forgotten beyond the limit."""
-        self.counts[(record.target.verb, record.target.plural)] += 1
         self._records.append(record)
         while len(self._records) > self.limit:
             self._records.popleft()
@@ -135,4 +133,3 @@ class RequestLog:
     def clear(self) -> None:
         """Forget everything."""
         self._records.clear()
-        self.counts.clear()
