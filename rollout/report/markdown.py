@@ -11,7 +11,8 @@ from tabulate import tabulate
 
 from rollout.model.plan import RolloutPlan
 from rollout.model.text import NOTHING, printable
-from rollout.report.plan_parts import left_out_rows, lists_of_findings, plan_sum, wave_rows
+from rollout.report.plan_parts import blocked_line
+from rollout.report.plan_screen import plan_text
 from rollout.report.runs import tables
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import Table
@@ -20,21 +21,11 @@ _BACKTICKS = re.compile("`+")
 
 
 def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
-    """The same as the text: the sum, waves, what stands in the way, who is left out. `zones` are by Node name."""
-    return "\n\n".join(_parts(plan, zones)) + "\n"
-
-
-def _parts(plan: RolloutPlan, zones: Mapping[str, str]) -> Iterator[str]:
-    yield "## Rollout plan"
-    yield "\n\n".join(plan_sum(plan).splitlines())
-    if plan.waves:
-        yield table(*wave_rows(plan, zones))
-    for heading, sentences in lists_of_findings(plan.blockers, plan.warnings):
-        yield f"**{heading}**"
-        yield "\n".join(f"- {code(sentence)}" for sentence in sentences)
-    if plan.excluded:
-        yield table(*left_out_rows(plan))
-    yield f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
+    """The widest screen as one block of code. `zones` are by Node name."""
+    text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    made = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
+    return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{made}\n"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Container[str] = ()) -> str:

@@ -1,58 +1,25 @@
-"""A plan in parts, for screens, pages and Markdown: its waves, who is left out, what stands in its way, how long it is.
+"""What is told of a plan beside its table: how long it takes, what stands in its way, what a dry run met.
 
-And what is told of single nodes: why one is where it is, and what the API server objects to in a dry run.
+And of a single node: why it is where it is.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from tabulate import tabulate
 
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.model.plan import Blocker, BlockerKind, PlannedNode, PlanWarning, RolloutPlan, TimeEstimate, Wave
-from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
+from rollout.model.plan import Blocker, BlockerKind, PlannedNode, PlanWarning, RolloutPlan, TimeEstimate
+from rollout.model.progress import RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
 from rollout.planning.plan.explanation import Explanation
-from rollout.report.columns import Column, Row, table_text, wrapped
-from rollout.report.sentences import extent
+from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
-_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _ASSUMED = re.compile(r"a reboot takes (\d+)m \(assumed\)")
 _RECORDED = re.compile(r"a reboot takes (\w+), ")
 _MINUTE, _HOUR = 60, 3600
-
-
-def wide_table(plan: RolloutPlan, zones: Mapping[str, str]) -> str:
-    """Every wave; where no zone is known, the column is left out."""
-    kept = [place for place, column in enumerate(_WAVE_COLUMNS) if zones or column.title != "ZONE"]
-    rows = wave_rows(plan, zones)[1]
-    return table_text([_WAVE_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows])
-
-
-def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
-    """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for exclusion in plan.excluded:
-        alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows: list[tuple[str, ...]] = [
-        (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
-    ]
-    return [column.title for column in _LEFT_OUT_COLUMNS], rows
-
-
-def left_out_text(plan: RolloutPlan) -> str:
-    """The same as a table, below an empty line and above another."""
-    return f"\n{table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1])}\n"
-
-
-def plan_sum(plan: RolloutPlan) -> str:
-    """How much it is, who is left out, and how long it takes: one line or two."""
-    if not plan.summary.nodes:
-        return nobody(plan)
-    lines = (f"{extent(plan)}; {_left_out_count(plan, excluded_by_trouble(plan.excluded))}.", estimate_text(plan))
-    return "\n".join(filter(None, lines))
 
 
 def estimate_text(plan: RolloutPlan) -> str:
@@ -101,51 +68,6 @@ def nobody(plan: RolloutPlan) -> str:
     return f"{'; '.join([head, *parts])}."
 
 
-def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
-    left_out = len(plan.excluded) - len(missing)
-    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
-    return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
-
-
-_WAVE_COLUMNS = (
-    Column("WAVE", right=True),
-    Column("TAKES", leaves=3, right=True),
-    Column("NODES", wraps=True),
-    Column("ZONE", leaves=1),
-    Column("EVICT", leaves=4, right=True),
-    Column("STAY", leaves=2, right=True),
-    Column("VERSION"),
-    Column("WHY", note=True),
-)
-_COUNTABLE = 8
-
-
-def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
-    """The headings, and a row a wave; a cell may have several lines."""
-    return [column.title for column in _WAVE_COLUMNS], [_wave_row(wave, zones) for wave in plan.waves]
-
-
-def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
-    return (
-        str(wave.index),
-        elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
-        _names(wave),
-        "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
-        str(sum(node.evict for node in wave.nodes)),
-        str(sum(node.leave for node in wave.nodes)),
-        "\n".join(_distinct(planned_version(node) for node in wave.nodes)),
-        printable(wave.because),
-    )
-
-
-def _names(wave: Wave) -> str:
-    """All of them, so that a plan can be searched for a node, with when those begin that follow one another."""
-    begins = wave.rolling.begins if wave.rolling else {}
-    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
-    names = ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes)
-    return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
-
-
 def planned_version(node: PlannedNode) -> str:
     """From which version to which; or that it is only rebooted."""
     if not node.staged:
@@ -153,30 +75,10 @@ def planned_version(node: PlannedNode) -> str:
     return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
-def _distinct(values: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(values)
-
-
 _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 _KINDS = {"pdb": "budget"}
 # What a ReplicaSet, or another controller, puts behind the name that its operator knows.
 _REPLICA = re.compile(r"(-[a-z0-9]{6,10})?-[a-z0-9]{5}$|-\d+$")
-
-
-def lists_of_findings(
-    blockers: Sequence[Blocker], warnings: Sequence[PlanWarning]
-) -> Iterator[tuple[str, Iterable[str]]]:
-    """Headings with their lines."""
-    start = [finding for finding in blockers if finding.kind in _OF_THE_START]
-    of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
-    if start:
-        yield "Nothing can start (apply refuses):", finding_lines(start)
-    if of_nodes:
-        nodes = counted(len({finding.node for finding in of_nodes}), "node")
-        heading = f"Blockers on {nodes} (apply refuses to start; --skip blocked leaves these nodes out):"
-        yield heading, finding_lines(of_nodes)
-    if warnings:
-        yield "Warnings:", finding_lines(warnings)
 
 
 def blocked_line(blockers: Sequence[Blocker]) -> str:

@@ -5,17 +5,15 @@ from datetime import datetime
 from itertools import groupby
 
 from rollout.model.plan import ExclusionKind, PlannedNode, RolloutPlan, Wave, kind_of
-from rollout.model.text import counted, natural_key, printable, shortened
+from rollout.model.text import counted, elapsed, natural_key, printable, shortened
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.plan_parts import (
     estimate_text,
     finding_lines,
-    left_out_text,
     nobody,
     planned_version,
     roughly,
-    wide_table,
 )
 from rollout.report.rules import rule_lines
 from rollout.report.sentences import extent
@@ -29,6 +27,7 @@ _COLUMNS = (
     Column("VERSION"),
     Column("NOTE", note=True),
 )
+_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 # More rows than these are no rows to be read one by one; nor are more names.
 _MANY = 20
 _MOST_NAMED = 8
@@ -57,7 +56,9 @@ def plan_text(
     notes = (*warning_lines(plan), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
-        [wrapped(_heading(plan, where), width), "", _table(plan, zones, width)] if plan.waves else [],
+        [wrapped(_heading(plan, where), width), "", table_text(*wave_table(plan, zones, width), width)]
+        if plan.waves
+        else [],
         [wrapped(line, width) for line in notes],
         [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
         [wrapped(line, width) for line in (*blockers, blocked, beside) if line],
@@ -79,11 +80,7 @@ def brief_text(
     around = [_heading(plan, where), *filter(None, (*rest, estimate_text(plan)))]
     room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)
     head, *tail = (wrapped(line, width) for line in around)
-    return "\n".join((head, _cut(*wave_table(plan, zones), width, room), *tail))
-
-
-def _table(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    return wide_table(plan, zones) if width is None else table_text(*wave_table(plan, zones), width)
+    return "\n".join((head, _cut(*wave_table(plan, zones, width), width, room), *tail))
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
@@ -143,25 +140,47 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
     """Who has nothing to do, or is held back; with why, where there is room for everything."""
     left = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.LEFT_OUT]
     if is_wide and left:
-        yield left_out_text(plan)
+        alike = _by_reason((item.node, item.reason, item.message) for item in plan.excluded).items()
+        rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike]
+        yield f"\n{table_text(_LEFT_OUT_COLUMNS, rows)}\n"
     elif left:
         groups = _by_reason((item.node, item.reason, "") for item in left)
         yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
 
 
-def wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
+def wave_table(
+    plan: RolloutPlan, zones: Mapping[str, str], width: int | None
+) -> tuple[Sequence[Column], Sequence[Row]]:
     """The columns in which something stands, and a row a wave; equal waves of one node that follow are one row.
 
-    So are, where there are too many rows, waves of the same size.
+    So are, where there are too many rows, waves of the same size. Without a `width` each wave is told whole.
     """
-    is_mixed = len(set(map(planned_version, plan.nodes))) > 1
-    groups = [tuple(group) for _, group in groupby(plan.waves, key=_equal)]
-    if len(groups) > _MANY:
-        groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
-    everywhere = {zones.get(node.name, "") for node in plan.nodes}
-    rows = [_row(group, zones, everywhere, is_mixed=is_mixed) for group in groups]
+    if width is None:
+        rows: list[Row] = [_wide_row(wave, zones) for wave in plan.waves]
+    else:
+        is_mixed = len(set(map(planned_version, plan.nodes))) > 1
+        groups = [tuple(group) for _, group in groupby(plan.waves, key=_equal)]
+        if len(groups) > _MANY:
+            groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
+        everywhere = {zones.get(node.name, "") for node in plan.nodes}
+        rows = [_row(group, zones, everywhere, is_mixed=is_mixed) for group in groups]
     kept = [place for place in range(len(_COLUMNS)) if any(row[place] for row in rows)]
     return [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _wide_row(wave: Wave, zones: Mapping[str, str]) -> Row:
+    """With every name, so that a plan can be searched for a node, and when those begin that follow one another."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    later = {name: f" (+{elapsed(seconds)})" for name, seconds in begins.items() if seconds}
+    return (
+        str(wave.index),
+        ", ".join(f"{printable(node.name)}{later.get(node.name, '')}" for node in wave.nodes),
+        "\n".join(dict.fromkeys(printable(zones.get(node.name, "")) for node in wave.nodes)).strip(),
+        str(_pods(wave)),
+        elapsed(wave.estimate.seconds) if wave.estimate.seconds else "",
+        "\n".join(_versions(wave.nodes)),
+        printable(wave.because),
+    )
 
 
 def _equal(wave: Wave) -> tuple[object, ...]:

@@ -1,9 +1,11 @@
 """Servers that cannot be reached, break off, or are not who they should be."""
 
+import base64
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +22,9 @@ from rollout.errors import (
     ApiUnavailableError,
 )
 from rollout.lab.credentials import Authority, new_authority, server_context, write_kubeconfig
+from tests.ended import end_of, start
 from tests.scripted_api import QUICK, Exchange, Kubeconfig, ScriptedServer, client, scripted
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_a_body_that_trickles_for_ever_ends_all_the_same(
             exchange.wfile.flush()
 
     with scripted(script) as server, pytest.raises(ApiUnavailableError, match=text):
-        client(tmp_path, server.url, Timeouts(connect=2, read=0.1)).get("/x")
+        client(tmp_path, server.url, Timeouts(connect=2, read=0.3)).get("/x")
 
 
 def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None:
@@ -107,6 +111,53 @@ def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.json({}), context) as server:
         config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
         assert connect(config.write(tmp_path / "kubeconfig"), None).get("/x") == b"{}"
+
+
+def with_inline_key(server: ScriptedServer, authority: Authority, path: Path) -> Path:
+    """A kubeconfig whose authority, certificate and key stand in it."""
+    certificate, key = (base64.b64encode(pem).decode() for pem in (authority.certificate, authority.server_key))
+    user = {"client-certificate-data": certificate, "client-key-data": key}
+    return Kubeconfig(server.url, cluster={"certificate-authority-data": certificate}, user=user).write(path)
+
+
+def mutual(authority: Authority, directory: Path) -> ssl.SSLContext:
+    """A server that lets nobody in without a certificate."""
+    context = server_context(authority, directory)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    return context
+
+
+def test_a_key_that_stands_in_the_kubeconfig_logs_in_again_and_again_and_lies_nowhere_else(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    refusals = iter([401])
+
+    def script(exchange: Exchange) -> None:
+        exchange.close_connection = True
+        exchange.json({}, next(refusals, 200))
+
+    with scripted(script, mutual(authority, tmp_path)) as server:
+        api = connect(with_inline_key(server, authority, tmp_path / "kubeconfig"), None, timeouts=QUICK)
+        assert list(temporary.iterdir()) == []
+        # the first is refused, upon which a new session is made
+        assert [api.get("/x"), api.get("/x")] == [b"{}", b"{}"]
+        assert list(temporary.iterdir()) == []
+
+
+def test_a_killed_program_leaves_no_key_behind(authority: Authority, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with scripted(Exchange.wait, mutual(authority, tmp_path)) as server:
+        kubeconfig = with_inline_key(server, authority, tmp_path / "kubeconfig")
+        process = start(tmp_path, {"TMPDIR": str(temporary)}, ("status", "--kubeconfig", str(kubeconfig)))
+        wait_until(lambda: server.exchanges)
+        process.kill()
+        assert end_of(process).code == -9
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

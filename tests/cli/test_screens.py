@@ -172,7 +172,7 @@ def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path
     words = re.sub(r"\x1b\[[\d;]*m", "", heading)
     for column in {
         "status": ("STATE", "SCHEDULABLE", "OPERATION", "REBOOT", "NOTE"),
-        "plan": ("TAKES", "ZONE", "STAY", "WHY"),
+        "plan": ("NODES", "ZONES", "PODS", "TIME", "VERSION", "NOTE"),
     }[name]:
         assert re.search(rf"^.*\b{column}\b", words, re.MULTILINE)
     assert max(map(len, words.splitlines())) > 80

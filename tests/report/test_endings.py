@@ -15,7 +15,6 @@ from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.lines import record_of
-from rollout.report.plan_parts import plan_sum
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_text, resume_text
@@ -215,7 +214,9 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
 
 def test_a_plan_tells_what_it_will_not_do() -> None:
     made = replace(plan(), excluded=(AWAY, PAUSED))
-    assert "3 nodes in 2 waves; 1 cannot be rebooted (1 unreachable), 1 node left out." in plan_sum(made)
+    told = plan_text(made, zones={}, width=100).splitlines()
+    assert "! node-7  unreachable: the connection was refused\\x1b[2J" in told
+    assert "Left out: node-8 (paused)" in told
     summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
     nobody = replace(made, waves=(), summary=summary_of_none)
     assert plan_text(nobody, zones={}).endswith(

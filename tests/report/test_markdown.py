@@ -37,25 +37,28 @@ def plan_with(text: str) -> RolloutPlan:
     return replace(plan(blockers=(blocker(),), warnings=warnings), excluded=excluded, plan_id=text or "0")
 
 
-def test_a_plan_has_its_sum_its_waves_and_what_is_wrong() -> None:
+def test_a_plan_has_its_waves_and_what_is_wrong() -> None:
     text = plan_markdown(
         plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)),
         zones={"node-1": "a", "node-2": "b", "node-3": "b"},
     )
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[:3] == ["## Rollout plan", "", "3 nodes in 2 waves; 1 node left out."]
-    wave = "| `2` | - | `node-2, node-3` | `b` | `10` | `4` | `3975.2.0 → 4081.2.1` | `up to 2 at once` |"
-    assert wave in lines
-    assert "| `node-4` | `paused` | `paused by an annotation` |" in lines
-    assert "- `node-2 budget shop/cart never allows an eviction → mend its selector`" in lines
-    assert "- `node-1 pod a/b loses its data`" in lines
+    assert lines[:4] == ["## Rollout plan", "", "```text", "3 nodes on https://127.0.0.1:6443 3975.2.0 → 4081.2.1"]
+    for line in (
+        "2 node-2, node-3 b 10 3975.2.0 → 4081.2.1 up to 2 at once",
+        "node-4 paused paused by an annotation",
+        "✘ node-2 budget shop/cart never allows an eviction → mend its selector",
+        "! node-1 pod a/b loses its data",
+        "Blocked: apply will not start. --skip blocked leaves 1 node out.",
+    ):
+        assert line in lines
     assert lines[-1].startswith("Plan `0123456789abcdef` for `https://127.0.0.1:6443`, made")
 
 
 def test_an_empty_plan_has_no_table_of_waves() -> None:
     text = plan_markdown(replace(plan(), waves=(), summary=PlanSummary(0, 0, 0)), zones={})
     assert "Nothing to do: no node is planned; left out: 1 paused." in text
-    assert "Wave" not in text
+    assert "WAVE" not in text
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -71,14 +74,13 @@ def test_any_text_is_shown_and_nothing_else(text: str) -> None:
 def assert_harmless(text: str) -> None:
     page = rendered(text)
     # outside of code, what was written into the plan is nowhere
-    outside = re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL)
-    tags = set(re.findall(r"<(\w+)", page))
-    assert tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td", "strong", "ul", "li", "code"}, page
+    outside = re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL)
+    assert set(re.findall(r"<(\w+)", page)) == {"h2", "p", "pre", "code"}, page
     assert not re.search(r"[@#`|\\]", re.sub(r"<[^>]*>", "", html.unescape(outside))), page
-    assert all(row.count("<td") in {8, 3} for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL) if "<td" in row)
-    shown = [html.unescape(code) for code in re.findall(r"<code>(.*?)</code>", page, re.DOTALL)]
+    block, *spans = [html.unescape(code) for code in re.findall(r"<code.*?>(.*?)</code>", page, re.DOTALL)]
     expected = printable(text).strip()
-    assert expected in {*shown, "", "-"}
+    assert expected in {*spans, "", "-"}
+    assert " ".join(expected.split()) in " ".join(block.split())
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
@@ -16,15 +15,13 @@ from hypothesis import strategies as st
 
 from rollout.errors import InputError
 from rollout.model.json_text import json_document
-from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning
 from rollout.model.text import printable
 from rollout.report.lines import Record
 from rollout.report.markdown import run_markdown
-from rollout.report.runs.pages import plan_page, run_page
+from rollout.report.runs.chart import timeline
+from rollout.report.runs.pages import run_page
 from rollout.report.runs.report import report_of
-from tests.report import builders
-from tests.report.builders import AT, blocker
-from tests.report.journals import Night, fleet, held, plan, policy, record
+from tests.report.journals import Night, fleet, held, policy, record
 from tests.report.test_markdown import HOSTILE
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -91,8 +88,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "run": lambda: page_of(night()),
     "open": lambda: page_of(night()[:9]),
     "large": lambda: page_of(fleet(100, 10).records()),
-    "plan": lambda: plan_page(plan([["worker-1"]], rules=policy("22:00 5m")), zones={"worker-1": "a"}, now=AT),
-    "blocked": lambda: plan_page(builders.plan(blockers=(blocker(),)), zones={}, now=AT),
 }
 
 
@@ -153,6 +148,13 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         assert text in words, text
 
 
+def test_of_many_nodes_the_timeline_has_those_that_failed() -> None:
+    report = report_of(fleet(200, 10).records(), origin="run.jsonl")
+    rows = {row.label for section in timeline(report).sections for row in section.rows}
+    assert len(rows) == 60
+    assert rows > {node.node for node in report.nodes if node.outcome == "drain-failed"}
+
+
 def hostile(value: Any, text: str) -> Any:
     """Every word of a record that a cluster or a host may have written, replaced."""
     match value:
@@ -172,11 +174,6 @@ def hostile(value: Any, text: str) -> Any:
 def test_hostile_words_are_shown_and_nothing_else(text: str) -> None:
     records = tuple(hostile(entry, text) for entry in night())
     assert_harmless(Page(page_of(records)), text)
-    excluded = (Exclusion(text, ExclusionReason.PAUSED, text),)
-    planned = replace(
-        builders.plan(blockers=(blocker(),)), plan_id=text, excluded=excluded, warnings=(PlanWarning(text, text, text),)
-    )
-    assert_harmless(Page(plan_page(planned, zones={"node-1": text}, now=AT)), text)
 
 
 def assert_harmless(read: Page, text: str) -> None:

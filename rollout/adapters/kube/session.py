@@ -3,6 +3,10 @@
 Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs that are run included.
 It says what went wrong with a program only to the log, so the log is listened to while it works. It is slow to import,
 hence in parts, and only when a cluster is really asked for.
+
+Certificates and keys that stand in a kubeconfig it writes into temporary files, which it removes as the process ends: a
+killed one would leave them for ever. Here they are read into memory, and the files removed, before anything is sent.
+Files that the kubeconfig names are read for each connection, as they may be replaced meanwhile.
 """
 
 import logging
@@ -21,6 +25,7 @@ from urllib.parse import unquote
 import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
+from urllib3.util.ssl_ import create_urllib3_context
 
 from rollout.adapters.kube.client_parts import bind_programs, client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
@@ -50,7 +55,7 @@ class Session:
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
-        with self.renewing, _listening():
+        with self.renewing, _no_file_left(), _listening():
             settings = self.configuration.auth_settings()
         try:
             return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
@@ -69,7 +74,17 @@ def open_session(kubeconfig: Path | None, context: str | None, *, connections: i
     if kubeconfig is None and in_cluster(os.environ):
         return _session(_service_account(context), connections, proxy="")
     login = find_login(kubeconfig, context, os.environ)
-    return _session(_configuration(login), connections, proxy=login.proxy)
+    with _no_file_left():
+        return _session(_configuration(login), connections, proxy=login.proxy)
+
+
+@contextmanager
+def _no_file_left() -> Iterator[None]:
+    """Remove the files that the package has put a kubeconfig's certificates and keys into, whatever happens."""
+    try:
+        yield
+    finally:
+        client_parts().kube_config._cleanup_temp_files()  # noqa: SLF001 - else it does so at the end alone
 
 
 def _service_account(context: str | None) -> Any:
@@ -104,7 +119,7 @@ def _configuration(login: Login) -> Any:
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
-    _check_tls(configuration)
+    in_memory = _tls_context(configuration)
     _take_userinfo(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
@@ -115,6 +130,8 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     is_of_environment = configuration.proxy and not proxy
     with _translated(_OF_ENVIRONMENT if is_of_environment else "the kubeconfig"):
         pool = client_parts().rest.RESTClientObject(configuration).pool_manager
+    if in_memory is not None:
+        pool.connection_pool_kw["ssl_context"] = in_memory
     if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
@@ -132,10 +149,12 @@ def _kept_alive() -> list[tuple[int, int, int]]:
     ]
 
 
-def _check_tls(configuration: Any) -> None:
-    """Meet an unusable certificate here, by its name, and not in the middle of a request."""
-    # without the system's authorities, which take 70 ms to load
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _tls_context(configuration: Any) -> ssl.SSLContext | None:
+    """Return what connections are made with where certificates stand in the kubeconfig; None where files have them.
+
+    An unusable certificate is met here, by its name, and not in the middle of a request.
+    """
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
     for kind, path, load in (
         ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
         ("client certificate or key", configuration.cert_file, _chain_loader(context, configuration)),
@@ -149,6 +168,14 @@ def _check_tls(configuration: Any) -> None:
                 f"the {kind} of the kubeconfig cannot be used: {error}",
                 hint="It must be PEM, and a key without a passphrase.",
             ) from error
+    if not client_parts().kube_config._temp_files:  # noqa: SLF001 - the names of the files that it has written
+        return None
+    if configuration.verify_ssl and not configuration.ssl_ca_cert:
+        context.load_default_certs()
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    # One that is reached by TLS shows a certificate of the same authorities, as with kubectl.
+    configuration.proxy_ssl_context = context
+    return context
 
 
 def _take_userinfo(configuration: Any) -> None:

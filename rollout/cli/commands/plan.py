@@ -25,15 +25,12 @@ if TYPE_CHECKING:
     from rollout.cli.stages.session import Gathered, Session
     from rollout.report.status import FollowUp
 
-PAGES = (".html", ".htm")
 _DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 FileArgument = Annotated[
     Path | None,
     typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
 ]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE; as .html: a page")
-]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for apply FILE")]
 MarkdownOption = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Write the plan as Markdown, too")
 ]
@@ -191,23 +188,15 @@ def _show(
 
 
 def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
-    """Write the files that are asked for; the plan as the file's ending has it: a page, or what apply takes."""
+    """Write the files that are asked for."""
     from rollout.cli.files import write_whole
     from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
-    if out is not None and _is_page(out):
-        from rollout.report.runs.pages import plan_page
-
-        write_whole(out, plan_page(planned, zones=zones, now=wiring.system_clock().now()).encode())
-    elif out is not None:
+    if out is not None:
         write_whole(out, encode_plan(planned))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones).encode())
-
-
-def _is_page(out: Path) -> bool:
-    return out.suffix.lower() in PAGES
 
 
 def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
@@ -216,7 +205,7 @@ def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = 
 
     if not planned.waves:
         return next_without_waves(planned, settings)
-    if out and not _is_page(out):
+    if out:
         return _apply(out)
     return settings.repeated("rollout apply") + limit
 
