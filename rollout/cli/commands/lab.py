@@ -11,6 +11,7 @@ from rollout.adapters.local_files import scratch_for
 from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
 from rollout.cli.terminal import is_terminal, say, show, width
+from rollout.errors import UsageError
 from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def up(
     ] = Path("rollout-lab"),
     speed: SpeedOption = 1.0,
     fleetlock: FleetLockOption = "",
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FILE", help="Be the cluster in this file, of: rollout plan --snapshot FILE"),
+    ] = None,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
@@ -67,6 +72,7 @@ def up(
     Examples:
       rollout lab up --nodes 12 --speed 10
       rollout lab up --scenario never-returns
+      rollout lab up --like cluster.json --speed 20
     """
     from rollout.cli.simulated import own_path, scoreboard_text
 
@@ -76,8 +82,10 @@ def up(
 
         require_libraries()
         from rollout.lab.lab import serve
-        from rollout.lab.scenario import steps_of
-    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "")
+        from rollout.lab.scenario import DEFAULT_SCENARIO, steps_of
+    if like and (nodes or scenario != DEFAULT_SCENARIO):
+        raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
+    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "", like)
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -124,10 +132,11 @@ def scenarios() -> None:
         show(wrapped(line, width() if is_terminal() else None, hang))
 
 
-def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":
+def _scenario(name: str, nodes: int | None, fleetlock: str, like: Path | None) -> "Scenario":
+    from rollout.lab.copied import scenario_like
     from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.scenario import load_scenario
 
-    loaded = load_scenario(name)
+    loaded = scenario_like(like) if like else load_scenario(name)
     scaled = loaded if nodes is None else scale(loaded, nodes)
     return with_fleetlock(scaled, fleetlock) if fleetlock else scaled
