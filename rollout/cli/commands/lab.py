@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_DEFAULT = "default"
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
@@ -52,7 +53,7 @@ def lab(call: typer.Context) -> None:
 @lab_app.command()
 def up(
     nodes: NodesOption = None,
-    scenario: ScenarioOption = "default",
+    scenario: ScenarioOption = _DEFAULT,
     directory: Annotated[
         Path,
         typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
@@ -82,8 +83,8 @@ def up(
 
         require_libraries()
         from rollout.lab.lab import serve
-        from rollout.lab.scenario import DEFAULT_SCENARIO, steps_of
-    if like and (nodes or scenario != DEFAULT_SCENARIO):
+        from rollout.lab.scenario import steps_of
+    if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "", like)
 
