@@ -60,7 +60,12 @@ class ParamikoShell:
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
         if self._key_file is not None:
-            self._check_key(self._key_file)
+            # A file that only the agent has the private key of will do as well.
+            try:
+                with self._keys.candidates(self._key_file, Identities()):
+                    pass
+            except SshAuthError as error:
+                raise InputError(error.message, hint=error.hint) from error
 
     def unlock(self, hosts: Iterable[Host]) -> None:
         """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
@@ -169,11 +174,3 @@ class ParamikoShell:
             if host.known_hosts not in self._others:
                 self._others[host.known_hosts] = read_known_hosts(host.known_hosts, self._known_hosts.checking)
             return self._others[host.known_hosts]
-
-    def _check_key(self, file: str) -> None:
-        """Check the named key; a file that only the agent has the private key of will do as well."""
-        try:
-            with self._keys.candidates(file, Identities()):
-                pass
-        except SshAuthError as error:
-            raise InputError(error.message, hint=error.hint) from error
