@@ -26,6 +26,7 @@ from rollout.errors import InputError
 
 _ROOT = 0
 _MOST_LINKS = 40
+_LOOKS = 4
 
 
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
@@ -169,10 +170,15 @@ def open_output(path: Path, flags: int, *, make_folders: bool = False) -> int:
 
 
 def _judge_open(place: Path, descriptor: int) -> None:
-    """Judged by name once more: one look says that what is open stands here, and nowhere else."""
-    state = output_state(place)
-    if state is None or not os.path.samestat(state, os.fstat(descriptor)):
-        raise PermissionError(errno.EACCES, f"{place} is being replaced")
+    """Judged by name once more: a look says that what is open stands here, and nowhere else.
+
+    Several looks: a further name that goes between the kernel's finding of a file and its counting of names is missed
+    by one.
+    """
+    for _ in range(_LOOKS):
+        state = output_state(place)
+        if state is None or not os.path.samestat(state, os.fstat(descriptor)):
+            raise PermissionError(errno.EACCES, f"{place} is being replaced")
 
 
 @contextmanager

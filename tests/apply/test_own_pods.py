@@ -136,6 +136,31 @@ def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_pa
     assert "daemonset/kube-system/cilium" in resumed.summary["failed"][0]["message"]
 
 
+def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
+    lab: Lab, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Resumed while it is down; and no other begins before it is well again."""
+    at_phase(lab, "rebooting", lambda name: set_well(lab, name, "etcd", well=False), node="cp-1")
+    with command(lab, tmp_path, *APPLY, *node_names("cp-1", "cp-2", "cp-3")) as process:
+        assert process.stdout is not None
+        next(line for line in process.stdout if '"rebooting"' in line)
+        process.kill()
+    mended: list[str] = []
+
+    def mend(name: str) -> None:
+        mended.append(name)
+        set_well(lab, name, "etcd", well=True)
+
+    begun_after: dict[str, bool] = {}
+    at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(30, mend, name), node="cp-1")
+    for other in ("cp-2", "cp-3"):
+        at_phase(lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other)
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert resumed.code == 0, resumed.stderr
+    assert rebooted(lab) == {"cp-1", "cp-2", "cp-3"}
+    assert begun_after == {"cp-2": True, "cp-3": True}
+
+
 # Which nodes are of the control plane: by role, as a label or as a taint, and by the operator's selector.
 
 

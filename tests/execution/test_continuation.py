@@ -1,13 +1,17 @@
 """What is left of a rollout's rules once a part of it has been done."""
 
+from dataclasses import replace
+
 import pytest
 
 from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
+from rollout.model import marks
+from rollout.model.cluster import ReadyState
 from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.host import Host
-from rollout.model.plan import PlannedNode
+from rollout.model.plan import BlockerKind, PlannedNode
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
@@ -15,6 +19,7 @@ from rollout.planning.plan.build import build_plan
 from rollout.planning.plan.continuation import remaining_ramp
 from rollout.planning.play.pace import NO_PAST
 from tests.planning.builders import NOW, facts, inputs, node
+from tests.planning.test_remedies import control_plane
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,42 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     assert left["web"].ramp == (Count(3),)
     assert (left["web"].max_unavailable, left["web"].canary, rest.policy.canary) == (None, 0, 1)
     assert rest.waves[0].nodes == (begun.node,)
+
+
+@pytest.mark.parametrize(
+    ("phase", "reachable", "stopped"),
+    [
+        (Phase.REBOOTING, ("cp-1", "cp-2", "cp-3"), set()),
+        (Phase.REBOOTING, ("cp-2", "cp-3"), {"cp-2", "cp-3"}),
+        (Phase.FAILED, ("cp-1", "cp-2", "cp-3"), {"cp-2", "cp-3"}),
+    ],
+)
+def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_other(
+    phase: Phase, reachable: tuple[str, ...], stopped: set[str]
+) -> None:
+    """One that failed does, and so does one without a host: nobody brings it back."""
+    given = control_plane("cp-1", "cp-2", "cp-3", unready="cp-1")
+    marked = {marks.RUN: "this", marks.PHASE: phase}
+    down = replace(given.snapshot.nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked)
+    plan = build_plan(given)
+    item = Begun(plan.nodes[0], phase, "this", cordoned=True)
+    failed_nodes = (item,) if phase is Phase.FAILED else ()
+    unfinished = Unfinished(
+        StoredRecord("this", "", "", ended=False, plan=replace(plan, blockers=())),
+        begun=() if failed_nodes else (item,),
+        failed=failed_nodes,
+        untouched=plan.nodes[1:],
+    )
+    hosts = {name: Host(name, "127.0.0.1") for name in reachable}
+    snapshot = replace(given.snapshot, nodes=(down, *given.snapshot.nodes[1:]))
+    rest = continuation(
+        unfinished,
+        Situation(snapshot, hosts, given.observations, NOW, NO_PAST),
+        retry_failed=False,
+        skip_blocked=False,
+    ).plan
+    blocked = {entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY}
+    assert blocked == stopped
 
 
 def recorded(policy: Policy, *, ended: bool, begun: bool = False, failed_nodes: int = 0) -> Unfinished:

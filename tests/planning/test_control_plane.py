@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from rollout.model import marks
-from rollout.model.cluster import CONTROL_PLANE_LABELS, PodPhase, ReadyState
+from rollout.model.cluster import CONTROL_PLANE_LABELS, Node, PodPhase, ReadyState
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.plan import BlockerKind
 from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Strategy
@@ -54,12 +54,28 @@ def test_etcd_keeps_its_majority() -> None:
     assert blocked(without_pods_on(control_plane(*THREE), "cp-3")).keys() == {"cp-1", "cp-2"}
 
 
-def test_members_that_are_missing_count_unless_another_role_says_that_there_are_none() -> None:
-    five = without_pods_on(control_plane(*FIVE), "cp-4", "cp-5")
-    assert blocked(five).keys() == {"cp-1", "cp-2", "cp-3"}
-    labelled = [replace(one, labels={**one.labels, ETCD: ""}) for one in five.snapshot.nodes[:3]]
-    nodes = (*labelled, *five.snapshot.nodes[3:])
-    assert not blocked(replace(five, snapshot=replace(five.snapshot, nodes=nodes)))
+def with_nodes(given: PlanInputs, *nodes: Node) -> PlanInputs:
+    changed = {one.name: one for one in nodes}
+    all_nodes = tuple(changed.get(one.name, one) for one in given.snapshot.nodes)
+    return replace(given, snapshot=replace(given.snapshot, nodes=all_nodes))
+
+
+def quorums(given: PlanInputs) -> set[str]:
+    """The nodes that are blocked for the sake of their own member of etcd."""
+    return {name for name, objects in blocked(given).items() if f"pod/shop/etcd-{name}" in objects}
+
+
+def test_nodes_that_run_no_member_are_none_unless_their_role_or_their_silence_says_otherwise() -> None:
+    given = replace(control_plane(*FIVE), policy=Policy(max_unavailable=Count(3)))
+    five = without_pods_on(given, "cp-4", "cp-5")
+    assert not blocked(five)
+    assert quorums(without_pods_on(given, *FIVE[1:])) == {"cp-1"}
+    nodes = five.snapshot.nodes
+    silent = (replace(one, ready=ReadyState.UNKNOWN) for one in nodes[3:])
+    assert quorums(with_nodes(five, *silent)) == {"cp-1", "cp-2", "cp-3"}
+    labelled = [replace(one, labels={**one.labels, ETCD: ""}) for one in nodes]
+    assert quorums(with_nodes(five, *labelled)) == {"cp-1", "cp-2", "cp-3"}
+    assert not blocked(with_nodes(five, *labelled[:3]))
 
 
 def test_beside_one_that_is_away_none_goes_though_etcd_has_its_majority() -> None:
@@ -112,13 +128,16 @@ def check_quorums(seed: int) -> None:
         app: {one.node for one in pods if one.labels["app"] == app and one.ready and one.node not in away}
         for app in ("etcd", "kube-apiserver")
     }
-    stopped = {blocker.node for blocker in made.blockers}
+    stopped, etcd = (
+        {blocker.node for blocker in made.blockers},
+        {one.node for one in pods if one.labels["app"] == "etcd"},
+    )
     for wave in made.waves:
         going = {one.name for one in wave.nodes if one.name in names}
         beside = min(len(going), wave.rolling.in_flight if wave.rolling else len(going))
         assert beside <= 1, seed
         for name in going - stopped if len(names) > 1 else ():
-            majority = len(names) // 2 + 1
+            majority = len(etcd | away if len(etcd) > 1 else names) // 2 + 1
             assert len(well["etcd"] - {name}) >= min(majority, len(well["etcd"])), seed
             assert well["kube-apiserver"] - {name} or not well["kube-apiserver"], seed
 

@@ -139,7 +139,8 @@ def continuation(
     retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
     # those that are stranded keep their places, too, and are told of as what they are
     own = frozenset({*(item.node.name for item in (*unfinished.begun, *begun)), *unfinished.unclear})
-    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own)
+    returning = frozenset(item.node.name for item in begun)
+    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried, own, returning)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).failures_allowed(selected)
     back_again = _retried(unfinished, begun)
@@ -233,6 +234,7 @@ def _planned_anew(
     policy: Policy,
     retried: frozenset[str],
     begun: frozenset[str],
+    returning: frozenset[str],
 ) -> RolloutPlan:
     """Plan the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
     pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
@@ -256,6 +258,7 @@ def _planned_anew(
             unattended=situation.unattended,
             retried=retried,
             begun=begun,
+            returning=returning,
             proven=situation.proven,
         )
     )

@@ -18,6 +18,7 @@ from rollout.model.memory import (
     Memory,
     NodeFailures,
     Pause,
+    Slip,
     VersionFailures,
     moment,
 )
@@ -45,6 +46,7 @@ class _Document:
     aborted: Pause | None = None
     waited_for: str = ""
     evidence: dict[str, str] = field(default_factory=dict)
+    slip: Slip | None = None
 
 
 def memory_of(namespace: str) -> Document:
@@ -72,7 +74,7 @@ def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
 
 def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
     """Return the ConfigMap with this memory, in the version that was read."""
-    standing = (memory.pause, memory.aborted, memory.waited_for, dict(memory.evidence))
+    standing = (memory.pause, memory.aborted, memory.waited_for, dict(memory.evidence), memory.slip)
     document = _Document(dict(memory.nodes), dict(memory.versions), *standing)
     return memory_of(namespace).written(document, whole)
 
@@ -82,7 +84,7 @@ def _memory(text: str, document: Document) -> Memory:
         content = document.parsed(text, _Document, lambda content: next(_impossible(content), ""))
     except NotUnderstoodError as error:
         return replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
-    standing = (content.pause, content.aborted, content.waited_for, content.evidence)
+    standing = (content.pause, content.aborted, content.waited_for, content.evidence, content.slip)
     return Memory(content.nodes, content.versions, *standing)
 
 
@@ -99,6 +101,8 @@ def _impossible(document: _Document) -> Iterator[str]:
         yield f"it has evidence of {len(document.evidence)} versions, or of no time"
     if document.pause and document.pause.until and moment(document.pause.until) is None:
         yield f"its pause ends at {document.pause.until!r}"
+    if (slip := document.slip) and not all(map(moment, (slip.by, slip.finish or slip.by, slip.since))):
+        yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
 def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:

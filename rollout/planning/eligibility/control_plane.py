@@ -4,8 +4,8 @@ Beside that its static pods have budgets that nobody wrote: of etcd a majority o
 one. Asked by plans, and right before the cordon.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node, Pod, PodPhase
 from rollout.model.plan import Blocker, BlockerKind
@@ -22,7 +22,8 @@ _WAY_OUT = "or use --allow blocked"
 class ControlPlane:
     """Its nodes, each with why it is away (empty where it is not), and their static pods: k3s has none of these.
 
-    `voters` are the nodes that have the role of etcd, all where none has it: each should have a member.
+    `voters` are the nodes that should have a member of etcd: those with its role. Where none has it, those that run one
+    and those whose kubelet is silent, all others run none; or every node, where fewer than two run one.
     """
 
     nodes: Mapping[str, str]
@@ -30,13 +31,21 @@ class ControlPlane:
     pods: tuple[Pod, ...]
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
-        """Static pods that have ended for good, and were meant to, are no part of it."""
+    def of(
+        cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy, returning: Collection[str] = ()
+    ) -> "ControlPlane":
+        """Static pods that have ended for good, and were meant to, are no part of it.
+
+        `returning` nodes are taken for well: a rollout that goes on brings them back before it begins another.
+        """
         members = [node for node in nodes if is_control_plane(node, policy)]
-        names = {node.name: why_away(node) for node in members}
-        voters = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
+        names = {node.name: "" if node.name in returning else why_away(node) for node in members}
+        labelled = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
         own = (pod for pod in pods if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED)
-        return cls(names, voters or frozenset(names), tuple(sorted(own, key=lambda pod: pod.key)))
+        expected = sorted((_well(pod) if pod.node in returning else pod for pod in own), key=lambda pod: pod.key)
+        running = {pod.node for pod in expected if _is(pod, _ETCD)}
+        silent = {node.name for node in members if not node.is_ready}
+        return cls(names, labelled or frozenset(running | silent if len(running) > 1 else names), tuple(expected))
 
     def blockers(self, node: str) -> tuple[Blocker, ...]:
         """Why this node may not go: others that are away, their static pods that are not Ready, and lost quorums."""
@@ -78,6 +87,10 @@ class ControlPlane:
         """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
         pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
+
+
+def _well(pod: Pod) -> Pod:
+    return replace(pod, ready=True)
 
 
 def _is(pod: Pod, component: str) -> bool:
