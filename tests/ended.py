@@ -135,11 +135,15 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 
 def start(
-    home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
+    home: Path,
+    environment: Mapping[str, str],
+    arguments: Sequence[str],
+    stdin: int = subprocess.DEVNULL,
+    program: Sequence[str] = PROGRAM,
 ) -> subprocess.Popen[str]:
-    """The real program in a process of its own; else as `invoked`."""
+    """The real program in a process of its own; else as `invoked`. `program`: a script around it."""
     return subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*program, *arguments],
         env=_variables(home, environment),
         cwd=home,
         stdin=stdin,

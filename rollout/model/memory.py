@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 400
 
 
 def moment(stamp: str) -> datetime | None:
-    """A written time; None for none, and for what is not one."""
+    """Return a written time; None for none, and for what is not one."""
     try:
         read = datetime.fromisoformat(stamp)
     except ValueError:
@@ -74,12 +74,30 @@ class VersionFailures:
 
 
 @dataclass(frozen=True, slots=True)
+class Slip:
+    """A date that is going to be missed: by when all was to be done, when it will be, and since when that is known.
+
+    `finish` is empty where nothing would be done in two years of windows.
+    """
+
+    by: str
+    finish: str
+    since: str
+
+    def __str__(self) -> str:
+        """`operate is not done by 2026-11-23T06:00Z: its forecast is 2026-11-24T01:12:00Z`; one line."""
+        forecast = f"its forecast is {self.finish}" if self.finish else "no window of the next two years is enough"
+        return excerpt(f"operate is not done by {self.by}: {forecast}", _LONGEST_PAUSE)
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
     `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
     `waited_for` is the rollout of people for which passes have waited for a day, and told of it.
     `evidence` is when the latest evidence of each version was made that has counted.
+    `slip` is of the date that `operate` is to be done by, None while it is in time.
     `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
     counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
     """
@@ -90,6 +108,7 @@ class Memory:
     aborted: Pause | None = None
     waited_for: str = ""
     evidence: Mapping[str, str] = field(default_factory=dict)
+    slip: Slip | None = None
     problem: str = ""
     is_newer: bool = False
 

@@ -20,6 +20,7 @@ class NotifyEvent(StrEnum):
     HELD = "held"
     NODE_FAILED = "node-failed"
     VERSION_HELD = "version-held"
+    DEADLINE = "deadline"
     FINISHED = "finished"
 
 

@@ -3,15 +3,14 @@
 Times that people read are those of their own clock.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
 from tabulate import tabulate
 
 from rollout.model.progress import (
-    Moves,
     NodeFinished,
     NodeStep,
     Notice,
@@ -22,7 +21,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, timestamp
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.report.columns import Column, table_text
 from rollout.report.lines import (
     AbortedRecord,
@@ -32,14 +31,13 @@ from rollout.report.lines import (
     Record,
     RunRecord,
     SummaryLine,
-    ToldPlan,
     VersionLine,
     entries,
 )
-from rollout.report.rules import changed_rules
-from rollout.report.run_view import RunView
+from rollout.report.runs.model import RunReport
+from rollout.report.runs.tables import ended, facts, headline
 from rollout.report.sentences import outcomes, what_happened
-from rollout.report.summary import findings_text, moves_text, tallied
+from rollout.report.summary import findings_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Moment:
     and again for as long as it lasts.
     """
 
-    at: str
+    at: datetime
     node: str
     what: str
     further: tuple[str, ...] = ()
@@ -59,99 +57,16 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class RunHistory:
-    """A run as its journal has it. `ended` is when its last command came to its own end, empty where it did not.
-
-    `aborted` is when it was undone, empty where it was not. `state` is the one word for all that: `running`,
-    `interrupted`, `ended` or `aborted`; empty where nobody has looked whether a process writes the journal.
-    `policy`, `version` and `cluster` are those of the command that began it, `cluster_name` is of the first that gives
-    one; `outcomes` are by node, the last one each;
-    `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
-    them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason. `evictions`, and
-    those of pods that came while its commands ran, are summed up over the summaries; `pods_to_move` had to go by the
-    first plan.
-    """
-
-    run: str = ""
-    started_at: str = ""
-    by: str = ""
-    version: str = ""
-    cluster: str = ""
-    cluster_name: str = ""
-    policy: Record | None = None
-    commands: tuple[str, ...] = ()
-    outcomes: tuple[tuple[str, str], ...] = ()
-    ended: str = ""
-    heard_at: str = ""
-    planned: frozenset[str] = frozenset()
-    waves: int = 0
-    not_started: Mapping[str, str] = field(default_factory=dict)
-    not_done: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    pods_to_move: int = 0
-    evictions: int = 0
-    moved_twice: int = 0
-    moments: tuple[Moment, ...] = ()
-    aborted: str = ""
-    state: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class HistoryReport:
     """The runs that are recorded."""
 
     format_version: str
-    runs: tuple[RunHistory, ...]
-
-
-def with_state(history: RunHistory, *, is_being_written: bool) -> RunHistory:
-    """The history with its state, where it is known whether a process is at work on it."""
-    if is_being_written:
-        return replace(history, state="running")
-    return replace(history, state="aborted" if history.aborted else "ended" if history.ended else "interrupted")
-
-
-def replay(records: Iterable[Record]) -> RunHistory:
-    """The history that these records tell; those that are not understood are passed over."""
-    view, moments = RunView(), []
-    for line in entries(records):
-        view.take(line)
-        if line is not None and (moment := _moment(line)):
-            moments.append(moment)
-    return _history(view, tuple(moments))
-
-
-def _history(view: RunView, moments: tuple[Moment, ...]) -> RunHistory:
-    first = view.records[0] if view.records else None
-    plan = view.plans[0] if view.plans else ToldPlan()
-    return RunHistory(
-        run=first.run if first else "",
-        started_at=timestamp(first.at) if first else "",
-        by=first.by if first else "",
-        version=first.version if first else "",
-        cluster=view.server,
-        cluster_name=view.cluster_name,
-        policy=first.policy if first else None,
-        commands=tuple(entry.command if isinstance(entry, RunRecord) else "abort" for entry in view.commands),
-        outcomes=tuple((end.node, end.outcome.value) for end in view.ended),
-        ended=timestamp(view.summary.at) if view.summary else "",
-        heard_at=timestamp(view.heard_at) if view.heard_at else "",
-        planned=frozenset(node.name for plan in view.plans for wave in plan.waves for node in wave.nodes),
-        waves=len(plan.waves),
-        not_started=view.not_started,
-        not_done=view.not_done,
-        left_out=view.left_out,
-        pods_to_move=plan.summary.pods_to_move,
-        evictions=view.evictions,
-        moved_twice=view.moved_twice,
-        moments=moments,
-        aborted=timestamp(view.aborted.at) if view.aborted else "",
-    )
+    runs: tuple[RunReport, ...]
 
 
 def _moment(line: AnyLine) -> Moment | None:  # noqa: PLR0911 - one return a type of line
     """What a line says in words; None where it is nothing to tell."""
-    at = timestamp(line.at)
+    at = line.at
     match line:
         case RunRecord():
             return Moment(at, "", f"{line.command} by {line.by}")
@@ -180,7 +95,7 @@ def _moment(line: AnyLine) -> Moment | None:  # noqa: PLR0911 - one return a typ
             assert_never(line)
 
 
-def _end(at: str, line: SummaryLine) -> Moment:
+def _end(at: datetime, line: SummaryLine) -> Moment:
     succeeded = str(len(line.succeeded)) if line.succeeded else ""
     counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
     not_done = (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
@@ -204,99 +119,38 @@ _COLUMNS = (
     Column("CLUSTER", leaves=3),
     Column("END", note=True),
 )
-_SUCCEEDED = "succeeded"
 
 
-def history_text(histories: Sequence[RunHistory], *, width: int | None = None) -> str:
+def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
     """One row a run. `width` in columns, None for no limit."""
-    if not histories:
+    if not runs:
         return "No run is recorded here."
-    return table_text(_COLUMNS, [_row(history) for history in histories], width)
+    return table_text(_COLUMNS, [_row(run) for run in runs], width)
 
 
-def _row(history: RunHistory) -> tuple[str, ...]:
-    failed = _failed(history)
+def _row(run: RunReport) -> tuple[str, ...]:
+    left = len(run.not_started) + len(run.not_done)
     return (
-        printable(history.run),
-        _written(history.started_at, "%Y-%m-%d %H:%M:%S"),
-        _took(history),
-        or_nothing(history.by),
-        printable(", ".join(history.commands)),
-        str(len(history.planned)) if history.planned else NOTHING,
-        str(len(history.outcomes) - len(failed)),
-        str(len(failed)),
-        or_nothing(history.cluster_name or history.cluster.removeprefix("https://")),
-        _ending(history),
+        printable(run.run),
+        f"{run.begun_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        elapsed(run.seconds),
+        or_nothing(run.commands[0].by if run.commands else ""),
+        printable(", ".join(entry.command for entry in run.commands)),
+        str(len(run.nodes)) if run.nodes else NOTHING,
+        str(run.succeeded),
+        str(run.failed),
+        or_nothing(run.cluster_name or run.cluster.removeprefix("https://")),
+        ended(run) + (f", {counted(left, 'node')} left" if left else ""),
     )
 
 
-def _failed(history: RunHistory) -> tuple[str, ...]:
-    return tuple(node for node, outcome in history.outcomes if outcome != _SUCCEEDED)
-
-
-def _ending(history: RunHistory) -> str:
-    if history.state in ("running", "interrupted"):
-        return history.state
-    if history.aborted:
-        return "aborted"
-    if not history.ended:
-        return "running or interrupted"
-    left = len(history.not_started) + len(history.not_done)
-    return f"ended, {counted(left, 'node')} left" if left else "ended"
-
-
-def _took(history: RunHistory) -> str:
-    begun, ended = _time(history.started_at), _time(history.heard_at)
-    return elapsed((ended - begun).total_seconds()) if begun and ended else NOTHING
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
-
-
-def _written(text: str, form: str) -> str:
-    at = _time(text)
-    return format(at.astimezone(), form) if at else or_nothing(text)
-
-
-def timeline_text(history: RunHistory, *, details: bool = False) -> str:
-    """One run: what it was, then a line a moment; with `details` every word of it."""
-    head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
-    moments = history.moments if details else tuple(_once(history.moments))
-    rows = tabulate(list(_rows(moments)), tablefmt="plain", disable_numparse=True)
-    cluster = named_cluster(history.cluster_name, or_nothing(history.cluster))
-    return f"Run {printable(history.run)} on {cluster}\n{head}\n\n{rows}"
-
-
-def named_cluster(name: str, server: str) -> str:
-    """A cluster by its name, where the operator gave one, and its address."""
-    return f"{printable(name)} ({server})" if name else server
-
-
-def _head(history: RunHistory) -> list[tuple[str, str]]:
-    program = f", rollout {printable(history.version)}" if history.version else ""
-    begun = _written(history.started_at, "%a %Y-%m-%d %H:%M:%S %Z")
-    rows = [
-        ("  begun", f"{begun} by {or_nothing(history.by)}{program}"),
-        ("  rules", changed_rules(history.policy)),
-        ("  nodes", _nodes(history)),
-    ]
-    moves = moves_text(Moves(history.pods_to_move, history.evictions, history.moved_twice))
-    rows += [("  pods", moves)] if moves else []
-    return [*rows, ("  end", f"{_ending(history)}, after {_took(history)}")]
-
-
-def _nodes(history: RunHistory) -> str:
-    failed = _failed(history)
-    parts = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
-    parts += [f"{len(history.outcomes) - len(failed)} succeeded"]
-    parts += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
-    groups = (("not done", tuple(history.not_done)), ("not started", tuple(history.not_started)))
-    parts += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
-    return ", ".join(parts) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
+def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
+    """One run: what it was, then a line a moment of its `records`; with `details` every word of it."""
+    told = [moment for line in entries(records) if line is not None and (moment := _moment(line))]
+    head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
+    rows = list(_rows(told if details else _once(told)))
+    head_text, rows_text = (tabulate(cells, tablefmt="plain", disable_numparse=True) for cells in (head, rows))
+    return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows_text}"
 
 
 def _once(moments: Iterable[Moment]) -> Iterator[Moment]:
@@ -314,10 +168,10 @@ def _rows(moments: Iterable[Moment]) -> Iterator[tuple[str, str, str]]:
     """Times of the day; where a day begins, its date; what belongs to a moment stands below it."""
     day = ""
     for moment in moments:
-        at = _time(moment.at)
-        today = f"{at.astimezone():%a %Y-%m-%d}" if at else day
+        at = moment.at.astimezone()
+        today = f"{at:%a %Y-%m-%d}"
         if today != day and day:
             yield (today, "", "")
         day = today
-        yield (_written(moment.at, "%H:%M:%S"), printable(moment.node), printable(moment.what))
+        yield (f"{at:%H:%M:%S}", printable(moment.node), printable(moment.what))
         yield from (("", "", f"  {printable(line)}") for line in moment.further)

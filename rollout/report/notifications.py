@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import InterruptedRunError, LockedError, RolloutError
-from rollout.execution.gates.gates import Later
+from rollout.execution.gates.policy_gates import Later
+from rollout.model.memory import Slip
 from rollout.model.notification import Level, Note, NotifyEvent, RolloutState
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -191,6 +192,18 @@ def _failed(result: NodeFinished) -> Note:
         title=f"{printable(result.node)} failed: {result.outcome}",
         body="\n".join(lines),
         next=f"kubectl describe node {result.node}",
+    )
+
+
+def slipped(slip: Slip, obstacle: str, command: str) -> Note:
+    """A date that will be missed, with what takes longest."""
+    longest = f"\nLongest: {printable(obstacle)}." if obstacle else ""
+    return Note(
+        event=NotifyEvent.DEADLINE,
+        level=Level.WARNING,
+        title=f"not done by {printable(slip.by)}",
+        body=f"{printable(str(slip))}.{longest}",
+        next=command,
     )
 
 

@@ -290,6 +290,8 @@ def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | 
         yield FollowUp(f"All nodes are {printable(str(memory.pause))}.", "rollout unpause --all")
     if why := why_aborted(memory):
         yield FollowUp(f"No unattended pass begins anything: {printable(why)}")
+    if slip := memory.slip:
+        yield FollowUp(printable(f"{slip} (known since {slip.since})."))
     for version in memory.versions:
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)

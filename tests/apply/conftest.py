@@ -1,5 +1,6 @@
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,30 @@ Rollout = Callable[..., Ended]
 def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start the real program on a lab."""
     return start(home, lab.environment, arguments)
+
+
+# The real program on a machine whose time of day is off by as many seconds as a file says, from one moment to the next.
+STEPPED = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from rollout.adapters import clock
+
+ahead = Path(sys.argv.pop(1))
+
+class Stepped(clock.SystemClock):
+    def now(self):
+        return super().now() + timedelta(seconds=float(ahead.read_text()))
+
+clock.SystemClock = Stepped
+from rollout.cli.entry import main
+main()
+"""
+
+
+def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start it there: by a clock that is as many seconds ahead as this file says."""
+    return start(home, lab.environment, arguments, program=(sys.executable, "-c", STEPPED, str(ahead)))
 
 
 def is_ending(lab: Lab, workload: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +15,9 @@ from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_ready
 from rollout.model import marks
 from rollout.model.marks import PAUSED, PAUSED_DETAILS, RIVAL_PAUSES
-from tests.apply.conftest import Rollout, command
-from tests.ended import Ended, HeardProcess, end_of
+from tests.apply.conftest import Rollout, command, stepped
+from tests.ended import Ended, end_of
 from tests.operate.conftest import open_now
-from tests.server.test_restarts import STEPPED
 from tests.waiting import wait_until
 
 Started = Callable[[str, int], Lab]
@@ -136,19 +134,6 @@ def test_a_window_that_closes_while_its_gate_command_runs_leaves_a_node_untouche
     assert "outside the maintenance window" in ended.summary["reasons"]["worker-1"]
     assert_untouched(lab, "worker-1")
     assert not seen
-
-
-def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> HeardProcess[str]:
-    """The real program, by a clock that is as many seconds ahead as this file says."""
-    return HeardProcess(
-        [sys.executable, "-c", STEPPED, str(ahead), *arguments],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(home), **lab.environment},
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_of_two_rollouts_that_do_not_see_each_others_lock_only_one_goes_at_a_time(

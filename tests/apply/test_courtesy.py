@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -16,10 +15,9 @@ from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
-from tests.ended import Ended, HeardProcess, end_of
+from tests.apply.conftest import Rollout, command, stepped
+from tests.ended import Ended, end_of
 from tests.operate.conftest import open_now
-from tests.server.test_restarts import STEPPED
 
 Started = Callable[[Scenario | str, int], Lab]
 
@@ -93,7 +91,7 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
     lines, since = heard(process, "waiting for core (pts/0) to log out, 1h at most")
     assert "its users have been told (wall)" in [line.get("detail") for line in lines]
     assert [text for text in lab.machines[NODE].told if "will be rebooted" in text and text.startswith("root: ")]
-    time.sleep(3)
+    time.sleep(1)
     assert rebooted(lab) == 0
     log_in(lab)
     ended = end_of(process)
@@ -105,25 +103,25 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
 def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:
     log_in(lab, "core pts/0")
     began = time.monotonic()
-    ended = rollout(lab, "apply", *ALONE, "--set", "reboot.wait-for-users=4s")
+    ended = rollout(lab, "apply", *ALONE, "--set", "reboot.wait-for-users=2s")
     assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
-    assert time.monotonic() - began > 4
-    assert details(ended, "drained")[-1] == "going on after reboot.wait-for-users 4s: core (pts/0) still logged in"
+    assert time.monotonic() - began > 2
+    assert details(ended, "drained")[-1] == "going on after reboot.wait-for-users 2s: core (pts/0) still logged in"
     assert lab.machines[NODE].told == []
 
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
-    ended = rollout(lab, "apply", *ALONE, "--set", "drain.delay=3s", "--set", "reboot.delay=4s")
+    ended = rollout(lab, "apply", *ALONE, "--set", "drain.delay=1s", "--set", "reboot.delay=2s")
     assert ended.code == 0, ended.stderr
-    assert details(ended, "cordoned") == ["waiting 3s before its drain (drain.delay)"]
-    assert details(ended, "drained")[-1] == "waiting 4s before its reboot (reboot.delay)"
+    assert details(ended, "cordoned") == ["waiting 1s before its drain (drain.delay)"]
+    assert details(ended, "drained")[-1] == "waiting 2s before its reboot (reboot.delay)"
     at: dict[str, str] = {}
     for line in ended.lines:
         if line["type"] == "step" and line["phase"] in ("cordoned", "draining", "drained", "rebooting"):
             at.setdefault(line["phase"], line["at"])
     seconds = [_seconds(at[one], at[other]) for one, other in (("cordoned", "draining"), ("drained", "rebooting"))]
-    assert seconds[0] >= 3
-    assert seconds[1] >= 4
+    assert seconds[0] >= 1
+    assert seconds[1] >= 2
 
 
 def _seconds(begin: str, end: str) -> float:
@@ -183,8 +181,8 @@ HALF_A_DAY = 43_200
 @pytest.mark.parametrize(
     ("flags", "waiting", "when"),
     [
-        (("--set", "drain.delay=6s"), "before its drain", "while its drain was delayed"),
-        (("--set", "reboot.delay=6s"), "before its reboot", "while its reboot was delayed"),
+        (("--set", "drain.delay=4s"), "before its drain", "while its drain was delayed"),
+        (("--set", "reboot.delay=4s"), "before its reboot", "while its reboot was delayed"),
         (("--set", "reboot.wait-for-users=20m"), "to log out", "while users were waited for"),
     ],
 )
@@ -194,16 +192,7 @@ def test_a_window_that_closes_meanwhile_gives_the_node_back(
     lab, ahead = started(str(ORDINARY), NUMBER), tmp_path / "ahead"
     ahead.write_text("0")
     log_in(lab, *(("core pts/0",) if "users" in when else ()))
-    words = ("-c", STEPPED, str(ahead), "apply", *ALONE, *flags, "--window", open_now())
-    process = HeardProcess(
-        [sys.executable, *words],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **lab.environment},
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = stepped(lab, tmp_path, ahead, "apply", *ALONE, *flags, "--window", open_now())
     lines, _ = heard(process, waiting)
     ahead.write_text(str(HALF_A_DAY))
     lab.call(lambda: lab.machines[NODE].inflict(HostFaults()))

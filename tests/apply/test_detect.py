@@ -38,7 +38,7 @@ EVERY = (
 )
 
 
-QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "20s", "--max-failures", "9")
+QUICK = ("--yes", "-o", "json", "--set", "waves.health-checks=1", "--ready-timeout", "8s", "--max-failures", "9")
 
 
 FLUO, CLUO = FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed"
@@ -152,7 +152,7 @@ def test_another_boot_and_silence_prove_nothing(
     meanwhile: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
 ) -> None:
     lab = started("sources", 12)
-    flags = ("--set", "detect.sources=command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "15s")
+    flags = ("--set", "detect.sources=command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "6s")
     process = command(lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--set", "waves.health-checks=1")
     heard(process, "waiting for its proof")
     lab.call(lambda: meanwhile(lab, "worker-9"))
@@ -231,7 +231,7 @@ def test_the_proof_is_made_by_whoever_goes_on(
 ) -> None:
     """What asked for the reboot stands on the Node: also where the record is gone, and with it the rules."""
     lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
-    rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "20s")
+    rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "8s")
     with stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent)) as node:
         unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
         if flag:

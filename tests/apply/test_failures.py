@@ -90,7 +90,7 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
     """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone on with twice."""
     lab = started("default", 8)
     inflict(lab, *(f"worker-{number}" for number in range(1, 6)), faults=HostFaults(reboot=RebootFault.IGNORED))
-    process = command(lab, tmp_path, *APPLY, "--max-failures", "3", "--max-unavailable", "1", "--reboot-timeout", "3s")
+    process = command(lab, tmp_path, *APPLY, "--max-failures", "3", "--max-unavailable", "1", "--reboot-timeout", "2s")
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)
     process.send_signal(number)

@@ -187,7 +187,7 @@ def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_pat
     assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
     assert "berlin" in run("history", "--set", "output.journal=run.jsonl").stdout
     shown = run("history", "--set", "output.journal=run.jsonl", report["run"])
-    assert f"Run {report['run']} on berlin ({server})" in shown.stdout
+    assert f"berlin ({server.removeprefix('https://')})" in shown.stdout
 
 
 # A run tells how many pods it moved, and how many of them more than once, as the cluster has seen it.

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from rollout.cli.wiring import HURRIED_VARIABLE
 from rollout.errors import ExitCode
-from tests.ended import assert_well_said
+from tests.ended import HURRIED, assert_well_said
 
 
 def run_program(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
@@ -54,7 +55,8 @@ class Machine:
     def start(self, number: int, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkServerProcess:
         home = self.directory / f"home-{number}"
         home.mkdir()
-        variables = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": f"user-{number}", **environment}
+        own = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": f"user-{number}", HURRIED_VARIABLE: HURRIED}
+        variables = {**own, **environment}
         process = self.context.Process(target=run_program, args=(list(arguments), variables, str(self.output(number))))
         process.start()
         return process

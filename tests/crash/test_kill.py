@@ -35,12 +35,6 @@ NODES_IN_ALL = 12
 LIMIT = 3
 
 
-KILLS = 21
-
-
-SEEDS = range(10)
-
-
 # Of whoever begins; who goes on has the record alone.
 STRATEGIES = {
     "waves": ("--strategy", "waves"),
@@ -86,6 +80,13 @@ BOUNDARIES = (
     "done",
     "quiet",
 )
+
+
+# At each once.
+KILLS = len(BOUNDARIES)
+
+
+SEEDS = range(18)
 
 
 @dataclass

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from rollout.cli.wiring import HURRIED_VARIABLE
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.docs.blocks import Block, CommentError, Pasted, blocks, paste, path_with_program, shape
 from tests.docs.pages import DOCS, ROOT
+from tests.ended import HURRIED
 
 LAB, MOVING = DOCS / "lab.md", DOCS / "moving.md"
 # Of those two the lab's has a test below, the other one test_moving_steps.py, which installs what is to be removed.
@@ -34,7 +36,8 @@ def variables(tmp_path: Path) -> Mapping[str, str]:
     home = tmp_path / "home"
     home.mkdir()
     own = {"PATH": path_with_program(tmp_path / "programs"), "HOME": str(home), "LC_ALL": "C.UTF-8"}
-    return {**own, "ANSIBLE_SSH_ARGS": ""}  # no connection is kept open after its command
+    # no connection is kept open after its command
+    return {**own, HURRIED_VARIABLE: HURRIED, "ANSIBLE_SSH_ARGS": ""}
 
 
 def furnish(folder: Path, lab: Lab) -> None:

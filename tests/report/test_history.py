@@ -1,7 +1,7 @@
 """Journals as people read them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -16,9 +16,11 @@ from rollout.model.progress import (
 )
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.document import policy_document
-from rollout.report.history import history_text, replay, timeline_text
+from rollout.report.history import history_text, timeline_text
 from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of
+from rollout.report.runs.model import Ending, RunReport
+from rollout.report.runs.report import report_of
 from tests.report.builders import AT
 from tests.report.test_json_lines import EVENTS, FAILED
 
@@ -58,28 +60,35 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
 
 
-def rows(records: Iterable[Record], *, details: bool = False) -> list[str]:
-    return timeline_text(replay(records), details=details).splitlines()
+def report(*records: Record, is_being_written: bool | None = None) -> RunReport:
+    return report_of(records, origin="run.jsonl", is_being_written=is_being_written)
+
+
+def rows(records: Sequence[Record], *, details: bool = False) -> list[str]:
+    return timeline_text(report(*records), records, details=details).splitlines()
 
 
 def test_a_row_says_how_far_it_came() -> None:
-    header, row = history_text([replay(RUN)]).splitlines()
+    header, row = history_text([report(*RUN)]).splitlines()
     assert " ".join(header.split()) == "RUN STARTED TOOK BY COMMANDS NODES SUCCEEDED FAILED CLUSTER END"
     assert row.split(maxsplit=7) == [
         *("0123456789abcdef", "2026-03-04", "05:06:07", "0s", "ann@laptop/12", "apply", "3"),
-        "1            1         127.0.0.1:6443  ended, 2 nodes left",
+        "1            1         127.0.0.1:6443  incomplete, 2 nodes left",
     ]
-    assert history_text([replay(RUN[:-1])]).endswith("running or interrupted")
+    for is_being_written, word in ((None, "running or interrupted"), (True, "running"), (False, "interrupted")):
+        assert history_text([report(*RUN[:-1], is_being_written=is_being_written)]).endswith(f"  {word}")
     assert history_text([]) == "No run is recorded here."
 
 
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
-    assert rows(RUN)[:5] == [
-        "Run 0123456789abcdef on https://127.0.0.1:6443",
-        "begun  Wed 2026-03-04 05:06:07 UTC by ann@laptop/12, rollout 1.2.3",
-        "rules  --max-unavailable 3, --reboot-timeout 1m",
-        "nodes  3 planned in 2 waves, 1 succeeded, 1 failed (node-2), 1 not done (node-3), 1 not started (node-4)",
-        "end    ended, 2 nodes left, after 0s",
+    assert rows(RUN)[:7] == [
+        "Run 0123456789abcdef, incomplete: 1 of 3 nodes succeeded, 1 failed, 1 not done, 1 not started",
+        "cluster   127.0.0.1:6443",
+        "begun     Wed 2026-03-04 05:06:07 UTC",
+        "ended     Wed 2026-03-04 05:06:07 UTC, after 0s",
+        "apply     by ann@laptop/12 at 05:06:07, rollout 1.2.3",
+        "versions  3975.2.0 → 4081.2.1 (1), 3975.2.0 stays (2)",
+        "rules     --max-unavailable 3, --reboot-timeout 1m",
     ]
 
 
@@ -99,10 +108,14 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
 
 def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
-    resumed = replay((*RUN, again))
-    assert (resumed.commands, resumed.by, resumed.ended) == (("apply", "resume"), "ann@laptop/12", "")
+    resumed = report(*RUN, again)
+    assert [(entry.command, entry.by) for entry in resumed.commands] == [
+        ("apply", "ann@laptop/12"),
+        ("resume", "bob@desk/7"),
+    ]
+    assert resumed.ending is Ending.OPEN
     assert "resume by bob@desk/7" in rows((*RUN, again))[-1]
-    assert replay((*RUN, again, RUN[-1])).ended
+    assert report(*RUN, again, RUN[-1]).ending is Ending.INCOMPLETE
 
 
 @pytest.mark.parametrize(
@@ -122,7 +135,7 @@ def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     ],
 )
 def test_whatever_stands_in_a_journal_is_told_or_passed_over(odd: Record) -> None:
-    told = "\n".join([history_text([replay((*RUN, odd))]), *rows((*RUN, odd), details=True)])
+    told = "\n".join([history_text([report(*RUN, odd)]), *rows((*RUN, odd), details=True)])
     assert "\x1b" not in told
 
 
@@ -137,12 +150,12 @@ ABORTED = {
 
 
 def test_a_run_that_was_undone_says_so() -> None:
-    history = replay((*RUN[:-1], ABORTED))
+    history = report(*RUN[:-1], ABORTED)
     row = history_text([history]).splitlines()[-1]
     assert row.endswith("aborted")
     assert "apply, abort" in row
     assert rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip() == (
         "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
     )
-    resumed = replay((*RUN[:-1], ABORTED, BEGUN))
+    resumed = report(*RUN[:-1], ABORTED, BEGUN)
     assert history_text([resumed]).endswith("running or interrupted")

@@ -12,7 +12,7 @@ from rollout.report.experience import past_of
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import report_of
-from rollout.report.runs.tables import hold_table, part_table
+from rollout.report.runs.tables import failure_table, hold_table, part_table
 from tests.report.journals import (
     LENGTH,
     Night,
@@ -89,11 +89,13 @@ def test_a_failure_keeps_what_was_seen_and_whether_it_succeeded_later() -> None:
     failed = finished("worker-1", 100, "not-back", **seen)
     told = report(begun(), *way("worker-1", 2, "rebooting"), failed, ended(101))
     (failure,) = told.failures
-    assert (failure.seen, failure.recovered) == (("last SSH error: refused", "console: lab://2"), False)
+    (row,) = failure_table(told).rows
+    assert row[2:4] == ("not-back in phase draining", "it went wrong; last SSH error: refused; console: lab://2")
+    assert failure.ssh_error == "refused"
     assert (told.ending, told.failed) == (Ending.INCOMPLETE, 1)
     again = (begun(500, "resume"), *way("worker-1", 501), finished("worker-1", 501 + LENGTH), ended(900))
     retried = report(begun(), *way("worker-1", 2, "rebooting"), failed, ended(101), *again)
-    assert retried.failures[0].recovered
+    assert "succeeded later" in failure_table(retried).rows[0][2]
     assert (retried.ending, retried.failed, retried.succeeded) == (Ending.COMPLETED, 0, 1)
 
 

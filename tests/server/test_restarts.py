@@ -1,8 +1,6 @@
 """Daemons that are restarted after the grant, and servers that are restarted while they wait: nothing begins anew."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +12,8 @@ import pytest
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-from tests.ended import Ended, HeardProcess
+from tests.apply.conftest import stepped
+from tests.ended import Ended
 from tests.server.conftest import (
     CALM,
     Client,
@@ -157,25 +156,6 @@ def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
 HOUR, DAY = 3600, 86400
 
 
-# The real program on a machine whose time of day is off by as many seconds as a file says, from one moment to the next.
-STEPPED = """
-import sys
-from datetime import timedelta
-from pathlib import Path
-from rollout.adapters import clock
-
-ahead = Path(sys.argv.pop(1))
-
-class Stepped(clock.SystemClock):
-    def now(self):
-        return super().now() + timedelta(seconds=float(ahead.read_text()))
-
-clock.SystemClock = Stepped
-from rollout.cli.entry import main
-main()
-"""
-
-
 class Machine(Serving):
     """A server whose machine's time of day may be set."""
 
@@ -192,17 +172,8 @@ def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
     def begin(lab: Lab, ahead: float, *arguments: str) -> Machine:
         file = tmp_path / f"ahead-{len(running)}"
         file.write_text(str(ahead))
-        words = ("-c", STEPPED, str(file), "fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
-        process = HeardProcess(
-            [sys.executable, *words],
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **lab.environment},
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        running.append(Machine(process))
+        words = ("fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
+        running.append(Machine(stepped(lab, tmp_path, file, *words)))
         running[-1].file = file
         return running[-1]
 

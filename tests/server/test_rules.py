@@ -11,7 +11,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
+from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
 from tests.apply.conftest import is_ending
@@ -149,6 +149,21 @@ def test_no_ask_is_a_grant_while_a_pod_is_left(started: Start, serve: Serve) -> 
     end_stubborn(lab)
     assert client.await_grant(server).kind == "granted"
     assert left_on(lab, client.node) == []
+
+
+def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Start, serve: Serve) -> None:
+    """The last look comes before a node is drained, which is what may be granted."""
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    spec = {"nodeName": client.node, "attacher": "csi.example", "source": {"persistentVolumeName": "pv-1"}}
+    attached = {"metadata": {"name": "attached"}, "spec": spec, "status": {"attached": True}}
+    lab.call(lambda: lab.store.create(VOLUMEATTACHMENTS, attached))
+    client.ask(server)
+    server.await_words("waiting for 1 volumes to detach")
+    assert client.ask(server).kind == "waiting_for_drain"
+    assert marks_of(lab, client.node)["phase"] == "draining"
+    lab.call(lambda: lab.store.remove(VOLUMEATTACHMENTS, "attached"))
+    client.await_grant(server)
 
 
 def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Start, serve: Serve) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -38,6 +37,7 @@ from rollout.server.slot_run import NoShell
 from rollout.server.state import ServerSettings, World
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
+from tests.stateful.conftest import profile
 from tests.waiting import wait_until
 
 SLOTS, AWAY = 2, 3
@@ -432,12 +432,5 @@ class Asking(RuleBasedStateMachine):
         return [*cordons, *marked, *(slot["node"] for slot in self.cluster.slots())]
 
 
-Asking.TestCase.settings = settings(
-    max_examples=8,
-    stateful_step_count=14,
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
-)
+Asking.TestCase.settings = profile(6)
 TestAsking = pytest.mark.in_memory(Asking.TestCase)

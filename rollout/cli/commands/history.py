@@ -1,6 +1,8 @@
 """`rollout history` and `rollout report`: what runs were, by their journals."""
 
+from collections.abc import Iterator
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,7 @@ from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable
 
 if TYPE_CHECKING:
-    from rollout.report.history import RunHistory
+    from rollout.cli.stages.recorded import RecordedRun
     from rollout.report.runs.model import RunReport
 
 RunArgument = Annotated[
@@ -41,37 +43,43 @@ def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOpt
       rollout history 3f9a
       rollout history 3f9a -v
     """
-    from rollout.adapters.journal import is_being_written
     from rollout.cli.stages.recorded import recorded_run
-    from rollout.report.history import HistoryReport, history_text, replay, timeline_text, with_state
+    from rollout.report.history import HistoryReport, history_text, timeline_text
 
     output, file = settings.output, settings.output.journal
     if not run:
-        histories = _histories(file, settings, everywhere=all_clusters)
-        document = HistoryReport(FORMAT_VERSION, tuple(histories))
-        output.show(document, lambda: history_text(histories, width=output.width))
+        runs = sorted(_runs(file, settings, everywhere=all_clusters), key=lambda entry: entry.begun_at)
+        output.show(HistoryReport(FORMAT_VERSION, tuple(runs)), lambda: history_text(runs, width=output.width))
         return
     recorded = recorded_run(run, file, settings.cluster, everywhere=True)
-    chosen = with_state(replay(recorded.records), is_being_written=bool(is_being_written(recorded.file)))
-    document = HistoryReport(FORMAT_VERSION, (chosen,))
-    output.show(document, lambda: timeline_text(chosen, details=bool(output.verbose)), is_prose=True)
+    chosen = _reported(recorded)
+    text = partial(timeline_text, chosen, recorded.records, details=bool(output.verbose))
+    output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
 
 
-def _histories(file: Path | None, settings: Given, *, everywhere: bool) -> "list[RunHistory]":
-    """Of one journal, or of those that are kept here, in the order in which they began."""
+def _runs(file: Path | None, settings: Given, *, everywhere: bool) -> "Iterator[RunReport]":
+    """Of one journal, or of those that are kept here; `InputError` where that one tells of none."""
     from rollout.adapters.journal import is_being_written, read_journal
-    from rollout.report.history import replay, with_state
+    from rollout.report.runs.report import report_of
 
-    paths = (file,) if file else _on_cluster(settings, everywhere=everywhere)
-    try:
-        replayed = [
-            with_state(replay(read_journal(path)), is_being_written=bool(is_being_written(path))) for path in paths
-        ]
-    except OSError as error:
-        raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
-    if file and not any(entry.run for entry in replayed):
-        raise InputError(f"no run is recorded in {file}", hint="Is it a journal? --set output.journal=FILE writes one.")
-    return sorted((entry for entry in replayed if entry.run), key=lambda entry: entry.started_at)
+    for path in (file,) if file else _on_cluster(settings, everywhere=everywhere):
+        try:
+            told = report_of(read_journal(path), origin=str(path), is_being_written=is_being_written(path))
+        except OSError as error:
+            raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
+        except InputError:
+            if file:
+                raise
+        else:
+            yield told
+
+
+def _reported(recorded: "RecordedRun") -> "RunReport":
+    from rollout.adapters.journal import is_being_written
+    from rollout.report.runs.report import report_of
+
+    writing = is_being_written(recorded.file)
+    return report_of(recorded.records, origin=recorded.origin, unreadable=recorded.unreadable, is_being_written=writing)
 
 
 def _on_cluster(settings: Given, *, everywhere: bool) -> tuple[Path, ...]:
@@ -142,12 +150,11 @@ def report(
     """
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages.recorded import recorded_run
-    from rollout.report.runs.report import report_of
 
     chosen = _format(format, out, as_json=settings.output.as_json)
     check_target(out)
     run_read = recorded_run(run, settings.output.journal, settings.cluster, everywhere=all_clusters)
-    written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
+    written = _written(_reported(run_read), chosen)
     if out is None:
         show_bytes(written)
         return

@@ -65,6 +65,13 @@ class Operate(Table):
         "How long a pass may take: it starts no node that is not estimated to be back by then",
         flag="active-deadline",
     )
+    finish_by: str = setting(
+        "",
+        "By when all is to be done: it tells as soon as its forecast is later",
+        "TIME",
+        read=values.date_with_time,
+        flag="finish-by",
+    )
 
 
 class Evidence(Table):

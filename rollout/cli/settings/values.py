@@ -47,6 +47,15 @@ def some_time(value: str) -> Duration:
     return seconds
 
 
+def date_with_time(value: str) -> str:
+    """A moment, or none; a duration would begin anew with each pass."""
+    from rollout.model.memory import moment
+
+    if value and moment(value) is None:
+        raise ValueError(f"{value!r} is not a date with a time. Write it as 2026-11-23T06:00Z.")
+    return value
+
+
 def at_least_one(value: str) -> Count:
     """Return a written count that is not zero, for a rollout that may take no node never ends."""
     count = Count.parse(value)

@@ -60,6 +60,11 @@ class Meter:
         if self.metrics and not memory.problem:
             self.metrics.observe_held(version for version in memory.versions if why_held(memory, version))
 
+    def observe_lateness(self, seconds: float) -> None:
+        """By how much the forecast is later than the date that was given; infinite for never."""
+        if self.metrics:
+            self.metrics.observe_lateness(seconds)
+
     @contextmanager
     def measured_pass(self, api: ClusterApi | None = None, namespace: str = "") -> Iterator["MeasuredPass"]:
         """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""

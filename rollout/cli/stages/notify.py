@@ -22,10 +22,14 @@ from rollout.report.notifications import Noteworthy, ended_by
 
 @dataclass(slots=True)
 class News:
-    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
+    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news.
+
+    `slipped_from` is the date of which it has told that it is missed, where that could not be remembered, too.
+    """
 
     before: object = None
     now: object = None
+    slipped_from: str = ""
 
     def turn(self) -> None:
         """Begin a pass."""
@@ -112,11 +116,17 @@ def notified(observer: Observer, settings: Settings, subject: Subject) -> Iterat
 
 def tell_failed_pass(error: RolloutError, settings: Settings, news: News) -> None:
     """Tell that a pass which nobody watches ended before there was a plan; unless the last one did so, too."""
+    note = replace(ended_by(error), next="rollout doctor")
+    if news.is_new(note):
+        tell(note, settings)
+
+
+def tell(note: Note, settings: Settings) -> None:
+    """Send one notification that is of no run, where notifications of its kind are wanted."""
     options, cluster = settings.notify, settings.cluster.name or settings.cluster.context
-    note = replace(ended_by(error), cluster=cluster, next="rollout doctor")
-    places = wiring.notify_destinations(options) if news.is_new(note) else ()
-    if NotifyEvent.FINISHED not in options.on or not places:
+    places = wiring.notify_destinations(options)
+    if NotifyEvent(note.event) not in options.on or not places:
         return
     outbox = Outbox(places, say)
-    outbox.post(written(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.post(written(replace(note, cluster=cluster, at=timestamp(wiring.system_clock().now()))))
     outbox.close()

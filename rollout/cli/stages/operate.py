@@ -16,6 +16,7 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.stages import execute, gather, plan, refusals
+from rollout.cli.stages.deadline import hold_to_date
 from rollout.cli.stages.evidence import proven_elsewhere
 from rollout.cli.stages.lock import beside_living, read_lock
 from rollout.cli.stages.metrics import MeasuredPass, Meter
@@ -26,7 +27,7 @@ from rollout.errors import ApiError, BlockedError, ExitCode, InputError, Interru
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.drain.eviction import move_elsewhere
-from rollout.execution.gates.gates import Later
+from rollout.execution.gates.policy_gates import Later
 from rollout.execution.lease import Holder, LeaseWatch, read_lease
 from rollout.execution.record.memory import change_memory
 from rollout.execution.record.stored import has_begun
@@ -142,12 +143,14 @@ class _Pass:
         unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             self._tell_of_waiting(unfinished, nodes, why)
+            self._look_ahead()
             return _leave(why, self.lasting)
         if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
             result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
+            self._look_ahead()
             return _leave(why, self.lasting)
         return self._code(self._begun_anew())
 
@@ -197,6 +200,17 @@ class _Pass:
             say(f"warning: {apart}")
         return schedule.closed(now) or why_aborted(memory)
 
+    def _look_ahead(self) -> None:
+        """Forecast what this pass does not begin, for the date by which all is to be done."""
+        if not self.lasting.settings.operate.finish_by:
+            return
+        try:
+            session = self._under(self.session.policy)
+            gathered = gather.gather(session)
+            hold_to_date(session, self.lasting.meter, plan.decide(session, gathered))
+        except RolloutError as error:
+            say(f"warning: no forecast of when all is done: {error.message}")
+
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """Return what stands on the cluster.
 
@@ -218,6 +232,7 @@ class _Pass:
 
     def _rest(self, unfinished: Unfinished) -> Run:
         run = plan.planned_rest(self._under(rules_of(unfinished)), unfinished)
+        hold_to_date(self.session, self.lasting.meter, run.plan, is_all=False)
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
@@ -235,6 +250,7 @@ class _Pass:
         gathered = plan.gather_for_run(session)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = plan.planned_run(session, gathered)
+        hold_to_date(session, self.lasting.meter, run.plan)
         refusals.refuse_unfit(session, run.plan)
         if session.as_json or run.plan.waves or run.deferred:
             if not session.as_json:

@@ -269,7 +269,9 @@ def released_node(memory: Memory, node: str) -> Memory:
 def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
-        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted, evidence=memory.evidence)
+        return replace(
+            NO_MEMORY, pause=memory.pause, aborted=memory.aborted, evidence=memory.evidence, slip=memory.slip
+        )
     for version in versions:
         memory = released_version(memory, version)
     for node in nodes:

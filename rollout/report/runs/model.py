@@ -6,18 +6,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from rollout.model.progress import Phase
+from rollout.model.progress import NodeFinished, Notice, Phase, VersionHeld
+from rollout.report.lines import ToldEstimate, ToldSummary
 
 
 class Ending(StrEnum):
     """How far the run came, as its journal has it; fixed words.
 
-    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was interrupted.
+    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was interrupted, and nobody
+    can tell which.
     """
 
     COMPLETED = "completed"
     INCOMPLETE = "incomplete"
     ABORTED = "aborted"
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
     OPEN = "open"
 
 
@@ -137,37 +141,14 @@ class HoldReport:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureReport:
-    """A node that failed, and what was seen of it; `recovered` where it succeeded later in this run."""
-
-    at: datetime
-    node: str
-    outcome: str
-    phase: str
-    message: str
-    hint: str
-    left_cordoned: bool
-    seen: tuple[str, ...]
-    recovered: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CommandReport:
-    """A process that worked on the run."""
+    """A process that worked on the run, or undid it; `version` and `format_version` are empty for that."""
 
     command: str
     by: str
     version: str
     format_version: str
     at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeReport:
-    """Something about the whole run."""
-
-    at: datetime
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +166,13 @@ class PartReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What the first plan foresaw: 0 and empty where it did not say. `seconds` does not count waits for windows."""
-
-    seconds: int = 0
-    basis: tuple[str, ...] = ()
-    nodes: int = 0
-    waves: int = 0
-    pods_to_move: int = 0
-    evictions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class RunReport:
     """A whole run, as far as its journal tells.
 
     `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last record. `seconds` are
     from the first record to the last; `openings` are those of the windows in that time, and `interruptions` when no
-    process worked on it. `not_done` and `not_started` are reasons by node, `left_out` counts by reason.
+    process worked on it. `planned` and `estimate` are of the first plan, which does not count waits for windows; 0 and
+    empty where it did not say. `not_done` and `not_started` are reasons by node, `left_out` counts by reason.
     """
 
     format_version: str
@@ -218,13 +188,14 @@ class RunReport:
     gaps: tuple[str, ...]
     succeeded: int
     failed: int
-    forecast: Forecast
+    planned: ToldSummary
+    estimate: ToldEstimate
     parts: tuple[PartReport, ...]
     waves: tuple[WaveReport, ...]
     nodes: tuple[NodeReport, ...]
-    failures: tuple[FailureReport, ...]
+    failures: tuple[NodeFinished, ...]
     holds: tuple[HoldReport, ...]
-    notices: tuple[NoticeReport, ...]
+    notices: tuple[Notice | VersionHeld, ...]
     openings: tuple[Stretch, ...]
     interruptions: tuple[Stretch, ...]
     not_done: Mapping[str, str]

@@ -65,7 +65,7 @@ _FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock, "whole": _whol
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 _CLOSED = "closed"
-_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn", Ending.OPEN: "warn"}
+_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
 def run_page(report: RunReport) -> str:
@@ -77,15 +77,14 @@ def run_page(report: RunReport) -> str:
         report=report,
         heading=tables.title(report),
         headline=tables.headline(report),
-        tone=_TONES[report.ending],
+        tone=_TONES.get(report.ending, "warn"),
         facts=tuple(tables.facts(report)),
         failures=tables.failure_table(report),
         parts=tables.part_table(report),
         sum=tuple(_sum(report)),
         sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
-        charts=drawn,
+        timeline=drawn,
         chart_legend=tuple(_legend(report)),
-        cut=any(chart.cuts for chart in drawn),
         zone=_zone(report),
         tables=tuple(_figures(report)),
         rules=tuple(written_rules(report.policy or {})),

@@ -15,30 +15,29 @@ from rollout.model.plan import FORMAT_VERSION, PlannedNode
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
 from rollout.planning.eligibility.schedule import Schedule
-from rollout.report.lines import Record, ToldNode, entries
+from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldNode, ToldPlan, entries
 from rollout.report.run_view import Hold, NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
     CommandReport,
     Ending,
-    FailureReport,
-    Forecast,
     HoldReport,
     NodeReport,
-    NoticeReport,
     Part,
     PartReport,
     PhaseReport,
     RunReport,
     Stretch,
 )
-from rollout.report.summary import findings_text
 
 
-def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) -> RunReport:
+def report_of(
+    journal: Iterable[Record], *, origin: str, unreadable: int = 0, is_being_written: bool | None = None
+) -> RunReport:
     """The report of one run's records; `InputError` where they tell nothing. `origin` names them in errors.
 
-    `unreadable` is how many lines of the journal were no whole objects.
+    `unreadable` is how many lines of the journal were no whole objects; `is_being_written` is whether a process has it
+    open, None where that is not known.
     """
     view = run_view(entries(journal))
     if view.begun_at is None or view.heard_at is None or not (view.records or view.plans):
@@ -47,32 +46,31 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
         )
     whole = Stretch(view.begun_at, view.heard_at)
     nodes, policy = tuple(_nodes(view)), _policy(view)
+    first = next((plan for plan in view.plans if isinstance(plan, ToldPlan)), ToldPlan())
     openings = openings_in(_windows(policy), whole)
     cut = pieces(whole, nodes, openings, view.interruptions)
     return RunReport(
         format_version=FORMAT_VERSION,
         run=_first((*(entry.run for entry in view.records), *(plan.plan_id for plan in view.plans))),
-        ending=_ending(view, nodes),
+        ending=_ending(view, nodes, is_being_written=is_being_written),
         cluster=view.server or _first(plan.cluster.server for plan in view.plans),
         cluster_name=view.cluster_name,
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),
-        commands=tuple(
-            CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at)
-            for entry in view.records
-        ),
+        commands=tuple(map(_command, view.commands)),
         policy=policy,
         gaps=tuple(_gaps(view, unreadable)),
         succeeded=sum(node.outcome == Outcome.SUCCEEDED for node in nodes),
         failed=view.failed,
-        forecast=_forecast(view),
+        planned=first.summary,
+        estimate=first.estimate,
         parts=part_reports(cut, nodes),
         waves=tuple(view.waves),
         nodes=nodes,
-        failures=tuple(_failures(view)),
+        failures=tuple(view.failures),
         holds=tuple(sorted(map(_hold, view.holds), key=lambda hold: (hold.since, hold.node, hold.pod))),
-        notices=tuple(NoticeReport(entry.at, entry.message) for entry in view.notices),
+        notices=tuple(view.notices),
         openings=openings or (),
         interruptions=tuple(view.interruptions),
         not_done=view.not_done,
@@ -101,11 +99,19 @@ def _windows(policy: Mapping[str, object] | None) -> object:
     return value
 
 
-def _ending(view: RunView, nodes: Iterable[NodeReport]) -> Ending:
+def _command(entry: RunRecord | AbortedRecord) -> CommandReport:
+    if isinstance(entry, AbortedRecord):
+        return CommandReport("abort", entry.by, "", "", entry.at)
+    return CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at)
+
+
+def _ending(view: RunView, nodes: Iterable[NodeReport], *, is_being_written: bool | None) -> Ending:
     if view.aborted:
         return Ending.ABORTED
     if not view.summary:
-        return Ending.OPEN
+        if is_being_written is None:
+            return Ending.OPEN
+        return Ending.RUNNING if is_being_written else Ending.INTERRUPTED
     left = view.not_started or view.not_done or any(node.outcome != Outcome.SUCCEEDED for node in nodes)
     return Ending.INCOMPLETE if left else Ending.COMPLETED
 
@@ -135,16 +141,6 @@ def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
     )
 
 
-def _failures(view: RunView) -> Iterator[FailureReport]:
-    for end in view.failures:
-        last = view.nodes[end.node].end
-        yield FailureReport(
-            *(end.at, end.node, end.outcome, end.phase, end.message, end.hint, end.left_cordoned),
-            seen=tuple(findings_text(end.findings)),
-            recovered=last is not None and last.succeeded,
-        )
-
-
 def _hold(hold: Hold) -> HoldReport:
     event = hold.event
     return HoldReport(
@@ -152,17 +148,6 @@ def _hold(hold: Hold) -> HoldReport:
         since=event.since,
         until=hold.until,
         released=hold.released,
-    )
-
-
-def _forecast(view: RunView) -> Forecast:
-    if not view.plans:
-        return Forecast()
-    estimate, summary = view.plans[0].estimate, view.plans[0].summary
-    return Forecast(
-        *(estimate.seconds, tuple(estimate.basis), summary.nodes, summary.waves),
-        pods_to_move=summary.pods_to_move,
-        evictions=summary.expected_evictions,
     )
 
 

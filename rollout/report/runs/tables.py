@@ -1,17 +1,16 @@
 """The tables of a report, for pages and Markdown alike: headings and rows of text, which whoever shows them escapes."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.model.progress import Moves
-from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
-from rollout.report.history import named_cluster
+from rollout.model.progress import Moves, NodeFinished, Outcome
+from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
 from rollout.report.rules import changed_rules
-from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
+from rollout.report.runs.model import Ending, HoldReport, NodeReport, Part, RunReport, WaveReport
 from rollout.report.sentences import outcomes, why_held
-from rollout.report.summary import moves_text, tallied
+from rollout.report.summary import findings_text, moves_text, tallied
 
 MOST_FAILURES = 50
 
@@ -34,12 +33,6 @@ _MEANINGS = {
     Part.SETTLE: "between waves: moved pods available again, soak, gates",
     Part.WINDOW: "no node was in flight, and the window was closed",
     Part.INTERRUPTED: "no process worked on the run",
-}
-_ENDINGS = {
-    Ending.COMPLETED: "completed",
-    Ending.INCOMPLETE: "incomplete",
-    Ending.ABORTED: "aborted",
-    Ending.OPEN: "running or interrupted",
 }
 
 
@@ -73,11 +66,21 @@ def title(report: RunReport) -> str:
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
 
+def named_cluster(name: str, server: str) -> str:
+    """A cluster by its name, where the operator gave one, and its address."""
+    return f"{printable(name)} ({server})" if name else server
+
+
+def ended(report: RunReport) -> str:
+    """How it ended, in a word."""
+    return "running or interrupted" if report.ending is Ending.OPEN else report.ending
+
+
 def headline(report: RunReport) -> str:
     """How it ended, in a line."""
     if report.ending is Ending.COMPLETED:
         return f"completed: {counted(len(report.nodes), 'node')} done in {elapsed(report.seconds)}"
-    return f"{_ENDINGS[report.ending]}: {outcome(report)}"
+    return f"{ended(report)}: {outcome(report)}"
 
 
 def outcome(report: RunReport) -> str:
@@ -90,7 +93,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """What the head says: who did what, when, by which rules, and what came of it."""
     yield "Cluster", named_cluster(report.cluster_name, report.cluster.removeprefix("https://"))
     yield "Begun", day(report.begun_at)
-    word = "Last heard of" if report.ending is Ending.OPEN else "Ended"
+    word = "Ended" if report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED) else "Last heard of"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
     for entry in report.commands:
         version = f", rollout {entry.version}" if entry.version else ""
@@ -98,11 +101,11 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         yield "Left out", tallied(report.left_out)
     yield "Versions", _versions(report)
-    if foreseen := report.forecast.seconds:
+    if foreseen := report.estimate.seconds:
         waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
         without = " without closed windows and interruptions" if waits else ""
         yield "Forecast", f"{elapsed(foreseen)} foreseen, {elapsed(report.seconds - waits)} taken{without}"
-    if moves := moves_text(Moves(report.forecast.pods_to_move, report.evictions, report.moved_twice)):
+    if moves := moves_text(Moves(report.planned.pods_to_move, report.evictions, report.moved_twice)):
         yield "Pods", moves
     yield "Rules", changed_rules(report.policy)
     yield "Run", report.run
@@ -221,7 +224,8 @@ def said_outcome(node: NodeReport) -> str:
 
 def failure_table(report: RunReport) -> Table:
     """What failed, and was asked for and not done, with why and what to do: a row each."""
-    rows = tuple(_failure_row(failure) for failure in report.failures[:MOST_FAILURES])
+    recovered = {node.node for node in report.nodes if node.outcome == Outcome.SUCCEEDED}
+    rows = tuple(_failure_row(failure, recovered) for failure in report.failures[:MOST_FAILURES])
     reasons: dict[tuple[str, str], list[str]] = {}
     for word, nodes in (("not done", report.not_done), ("not started", report.not_started)):
         for node, why in nodes.items():
@@ -232,8 +236,8 @@ def failure_table(report: RunReport) -> Table:
     return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows, note, own=frozenset({"At"}))
 
 
-def _failure_row(failure: FailureReport) -> tuple[str, ...]:
-    remark = ", succeeded later" if failure.recovered else ", left cordoned" if failure.left_cordoned else ""
-    why = "; ".join((failure.message, *failure.seen))
+def _failure_row(failure: NodeFinished, recovered: Container[str]) -> tuple[str, ...]:
+    remark = ", succeeded later" if failure.node in recovered else ", left cordoned" if failure.left_cordoned else ""
+    why = "; ".join((failure.message, *findings_text(failure.findings)))
     outcome = f"{failure.outcome} in phase {failure.phase}{remark}"
     return failure.node, clock(failure.at), outcome, why, failure.hint or NOTHING
