@@ -17,7 +17,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from rollout.adapters.secrets import child_environment
-from rollout.gather.hosts.side_by_side import Answer, side_by_side
+from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
 from rollout.ports import HostShell
 
