@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_DEFAULT = "default"
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
@@ -58,13 +59,17 @@ def lab(call: typer.Context) -> None:
 @lab_app.command()
 def up(
     nodes: NodesOption = None,
-    scenario: ScenarioOption = "default",
+    scenario: ScenarioOption = _DEFAULT,
     directory: Annotated[
         Path,
         typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
     ] = Path("rollout-lab"),
     speed: SpeedOption = 1.0,
     fleetlock: FleetLockOption = "",
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FILE", help="Be the cluster in this file, of: rollout plan --snapshot FILE"),
+    ] = None,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
@@ -74,6 +79,7 @@ def up(
     Examples:
       rollout lab up --nodes 12 --speed 10
       rollout lab up --scenario never-returns
+      rollout lab up --like cluster.json --speed 20
     """
     with scratch_for("the lab"):
         # asyncssh finds out by a temporary file which libraries there are
@@ -82,9 +88,11 @@ def up(
         require_libraries()
         from rollout.lab.lab import serve
         from rollout.lab.scenario import steps_of
+    if like and (nodes or scenario != _DEFAULT):
+        raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     if fleetlock and not fleetlock.startswith(("http://", "https://")):
         raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
-    loaded = _scenario(scenario, nodes, fleetlock and f"{fleetlock.rstrip('/')}/")
+    loaded = _scenario(scenario, nodes, fleetlock and f"{fleetlock.rstrip('/')}/", like)
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -131,10 +139,11 @@ def scenarios() -> None:
         show(wrapped(line, width() if is_terminal() else None, hang))
 
 
-def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":
+def _scenario(name: str, nodes: int | None, fleetlock: str, like: Path | None) -> "Scenario":
+    from rollout.lab.copied import scenario_like
     from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.scenario import load_scenario
 
-    loaded = load_scenario(name)
+    loaded = scenario_like(like) if like else load_scenario(name)
     scaled = loaded if nodes is None else scale(loaded, nodes)
     return with_fleetlock(scaled, fleetlock) if fleetlock else scaled
