@@ -96,14 +96,14 @@ class Families:
         return [family for family in vars(self).values() if isinstance(family, Family)]
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Family[Gauge]:
-        instrument = Gauge(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
-        return Family(instrument, self._cluster, labels)
+        metric = Gauge(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
+        return Family(metric, self._cluster, labels)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Family[Counter]:
-        instrument = Counter(f"node_rollout_{name}_total", meaning, ("cluster", *labels), registry=None)
-        return Family(instrument, self._cluster, labels)
+        metric = Counter(f"node_rollout_{name}_total", meaning, ("cluster", *labels), registry=None)
+        return Family(metric, self._cluster, labels)
 
     def _histogram(self, name: str, meaning: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
         names = ("cluster", *labels)
-        instrument = Histogram(f"node_rollout_{name}_seconds", meaning, names, registry=None, buckets=buckets)
-        return Family(instrument, self._cluster, labels)
+        metric = Histogram(f"node_rollout_{name}_seconds", meaning, names, registry=None, buckets=buckets)
+        return Family(metric, self._cluster, labels)
