@@ -8,7 +8,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,10 +25,9 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.ended import assert_well_said, start_on_terminal
 
-Started = Callable[[str, int], Lab]
 QUICK = (
     *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
     *("--max-unavailable", "2", "--set", "waves.health-checks=1"),

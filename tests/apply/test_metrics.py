@@ -3,21 +3,16 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, Scrape, complaints
+from tests.apply.conftest import Rollout, Scrape, Started, complaints
 from tests.ended import Ended, invoked
 from tests.waiting import Inbox, received
-
-Started = Callable[[Scenario | str, int], Lab]
-
 
 PASSWORD = "correct-horse-battery"
 

@@ -19,6 +19,7 @@ from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
+from tests.state import node_of
 
 CLOSED = "http://127.0.0.1:1"
 
@@ -210,8 +211,7 @@ def put_on_node(lab: Lab, name: str, part: str, values: dict[str, str]) -> None:
     """Labels or annotations, as an operator puts them."""
 
     def put() -> None:
-        node = lab.store.get(NODES, name)
-        assert node is not None
+        node = node_of(lab, name)
         metadata = node["metadata"]
         lab.store.put(NODES, {**node, "metadata": {**metadata, part: {**(metadata.get(part) or {}), **values}}})
 

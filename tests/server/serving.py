@@ -23,6 +23,7 @@ from rollout.lab.hosts.zincati import node_id
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_mirror, node_name
 from tests.ended import start
+from tests.state import node_of
 from tests.waiting import PATIENCE, Overheard
 
 PRE_REBOOT, STEADY_STATE = "/v1/pre-reboot", "/v1/steady-state"
@@ -180,8 +181,7 @@ def host_id(lab: Lab, node: str) -> str:
 
 
 def is_cordoned(lab: Lab, node: str) -> bool:
-    stored = lab.call(lambda: lab.store.get(NODES, node))
-    assert stored is not None
+    stored = node_of(lab, node)
     return bool(stored["spec"].get("unschedulable"))
 
 

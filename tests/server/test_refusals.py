@@ -11,12 +11,11 @@ from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
+from tests.apply.conftest import Started
 from tests.ended import Ended
-from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
+from tests.server.conftest import Client, Serve, Serving, slots_of, workers
+from tests.state import is_cordoned, marks_of, node_of
 from tests.waiting import wait_until
-
-Start = Callable[..., Lab]
-
 
 Rollout = Callable[..., Ended]
 
@@ -36,7 +35,7 @@ def blockers(lab: Lab, rollout: Rollout) -> dict[str, dict[str, str]]:
 
 @pytest.mark.exhaustive
 def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_it(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("forecast", 12)
     server = serve(lab, *SHORT)
@@ -74,8 +73,7 @@ def annotate(lab: Lab, node: str, **words: str) -> None:
     names = {f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name] for name in words}
 
     def change() -> None:
-        body = lab.store.get(NODES, node)
-        assert body is not None
+        body = node_of(lab, node)
         annotations = {**(body["metadata"].get("annotations") or {}), **names}
         lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
 
@@ -88,7 +86,7 @@ def failed_on(*nodes: str, held: bool = True) -> dict[str, Any]:
 
 
 def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 5)
     remember(lab, v4152_2_0=failed_on("worker-9"))
@@ -114,7 +112,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
 
 
 def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     """What the server has seen to fail, `apply` knows as well."""
     never_ready = HostOverride(select=Selection(names=("worker-1",)), flaps=((0, False),))
@@ -129,7 +127,7 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     assert server.has_said(f"version {HELD} is held")
 
 
-def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Start, serve: Serve) -> None:
+def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serve: Serve) -> None:
     """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had staged, no more."""
     lab = started("default", 8)
     server = serve(lab, "--slot-timeout", "3s", "--max-unavailable", "3")
@@ -147,7 +145,7 @@ def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Start, serve:
     assert not is_cordoned(lab, forged.node)
 
 
-def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve: Serve) -> None:
+def test_a_version_that_does_not_move_is_told_to_the_host(started: Started, serve: Serve) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -171,7 +169,7 @@ def rebooted(server: Serving, client: Client) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     assert (result := rebooted(server, client))["unmoved"] == "1"
