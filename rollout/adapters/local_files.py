@@ -27,7 +27,7 @@ from rollout.errors import InputError
 
 _ROOT = 0
 _MOST_LINKS = 40
-
+_LOOKS = 4
 
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
 _PROC = Path("/proc")
@@ -143,10 +143,15 @@ class OutputPlace:
         return descriptor
 
     def _judge_open(self, descriptor: int) -> None:
-        """Judged by name once more: one look says that what is open stands here, and nowhere else."""
-        state = self.state()
-        if state is None or not os.path.samestat(state, os.fstat(descriptor)):
-            raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
+        """Judged by name once more: a look says that what is open stands here, and nowhere else.
+
+        Several looks: a further name that goes between the kernel's finding of a file and its counting of names is
+        missed by one.
+        """
+        for _ in range(_LOOKS):
+            state = self.state()
+            if state is None or not os.path.samestat(state, os.fstat(descriptor)):
+                raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
 
     def entered(self, *, make: bool) -> int:
         """Open the folder of this name; make it before, where there is none."""

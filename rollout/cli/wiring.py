@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rollout.cli.settings.unattended import Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.checks import NodePlaybooks
-    from rollout.execution.gates.gates import AlertSource, GatePorts
+    from rollout.execution.gates.policy_gates import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
@@ -139,7 +139,7 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.gates.policy_gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,

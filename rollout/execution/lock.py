@@ -138,6 +138,8 @@ class LeaseLock:
         if self._leaving.is_set():
             # the process ends in a moment, and another may begin before that
             threading.Event().wait()
+        if self._ended.is_set():
+            raise FencedError("the lock was given up", hint="This process has ended; nothing further is done by it.")
         if self._lost_to is None and not self._is_surely_ours():
             # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
             renew = self._silence.heard(marks.LEASE_NAME)(self._renew)

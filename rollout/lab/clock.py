@@ -23,11 +23,11 @@ class LabClock:
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """The time that the lab's machines believe it is, UTC."""
+        """Return the time that the lab's machines believe it is, UTC."""
         return datetime.now(UTC) + self._ahead
 
     def monotonic(self) -> float:
-        """Simulated seconds since the clock was made."""
+        """Return simulated seconds since the clock was made."""
         return (time.monotonic() - self._started) * self.speed
 
     def scaled(self, seconds: float) -> float:

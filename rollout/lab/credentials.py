@@ -56,17 +56,17 @@ class InventoryHost:
 
 
 def new_token() -> str:
-    """A bearer token."""
+    """Make a bearer token."""
     return secrets.token_urlsafe(32)
 
 
 def new_client_key() -> asyncssh.SSHKey:
-    """The key that logs in to the hosts."""
+    """Make the key that logs in to the hosts."""
     return asyncssh.generate_private_key("ssh-ed25519", comment="rollout lab")
 
 
 def new_authority(now: dt.datetime) -> Authority:
-    """A certificate for a server on loopback, signed by itself."""
+    """Make a certificate for a server on loopback, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rollout lab")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
@@ -92,7 +92,7 @@ def new_authority(now: dt.datetime) -> Authority:
 
 
 def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
-    """The TLS context of the API server; the chain passes through a file because `ssl` takes nothing else."""
+    """Return the TLS context of the API server; the chain passes through a file because `ssl` takes nothing else."""
     path = directory / ".server.pem"
     _write_private(path, (authority.certificate + authority.server_key).decode())
     try:
@@ -105,7 +105,7 @@ def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
-    """A kubeconfig with one context, readable by its owner only."""
+    """Write a kubeconfig with one context, readable by its owner only."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -118,18 +118,18 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
-    """The private key, as OpenSSH insists: readable by its owner only; the public one beside it."""
+    """Write the private key, as OpenSSH insists: readable by its owner only; the public one beside it."""
     _write_private(path, key.export_private_key().decode())
     path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
 
 
 def write_known_hosts(path: Path, hosts: Sequence[InventoryHost]) -> None:
-    """A line for each host."""
+    """Write a line for each host."""
     path.write_text("".join(f"[{host.address}]:{host.port} {host.public_key}\n" for host in hosts))
 
 
 def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, key: Path) -> None:
-    """An Ansible inventory with a group for each role."""
+    """Write an Ansible inventory with a group for each role."""
     groups: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
     for host in hosts:
         group = groups.setdefault(host.role.replace("-", "_"), {"hosts": {}})
@@ -144,7 +144,7 @@ def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, ke
 
 
 def public_line(key: asyncssh.SSHKey) -> str:
-    """A public key as known_hosts writes it, without a comment."""
+    """Return a public key as known_hosts writes it, without a comment."""
     return " ".join(key.export_public_key().decode().split()[:2])
 
 

@@ -32,14 +32,14 @@ class HostPlan:
 
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
-    """The scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
+    """Return the scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
     has_zincati = any(group.zincati is not None for group in (*scenario.nodes, *scenario.hosts))
     everywhere = () if has_zincati else (HostOverride(select=Selection(), zincati=ZincatiHost()),)
     return msgspec.structs.replace(scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere))
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
-    """The scenario with that many nodes in all: workers make the difference, in proportion to their groups.
+    """Return the scenario with that many nodes in all: workers make the difference, in proportion to their groups.
 
     A control plane that would be half of the cluster or more shrinks to one node, and a cluster of one node is
     a worker: something has to be left to run workloads.
@@ -56,7 +56,7 @@ def scale(scenario: Scenario, nodes: int) -> Scenario:
 
 
 def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
-    """The scenario's hosts in the order of its groups; raises ScenarioError."""
+    """Return the scenario's hosts in the order of its groups; raises ScenarioError."""
     drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
     for override in scenario.hosts:
         chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
@@ -74,7 +74,7 @@ def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
 
 
 def _shares(groups: list[NodeGroup], total: int) -> list[tuple[NodeGroup, int]]:
-    """A total divided by the groups' counts; the first groups take the remainder."""
+    """Return a total divided by the groups' counts; the first groups take the remainder."""
     if not groups:
         return []
     weight = sum(group.count for group in groups) or len(groups)
@@ -110,7 +110,7 @@ def _overridden(draft: HostPlan, override: HostOverride) -> HostPlan:
 
 
 def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
-    """Mappings grow; anything else is replaced where the override says something."""
+    """Merge a field: mappings grow, anything else is replaced where the override says something."""
     lower, upper = getattr(below, name), getattr(above, name)
     if isinstance(lower, Mapping):
         return {**lower, **upper}

@@ -119,7 +119,7 @@ class Lab:
         self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))
 
     def scoreboard(self) -> Scoreboard:
-        """What the cluster has seen so far."""
+        """Return what the cluster has seen so far."""
         return self.call(self._simulation.keeper.scoreboard)
 
     def _main(self, directory: Path, speed: float) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 
 def kept_port(host: str, port: int) -> socket.socket | None:
-    """A socket that has this port (0: a free one) and refuses every connection; None where it would be in the way.
+    """Return a socket that has this port (0: a free one) and refuses connections; None where it would be in the way.
 
     While nobody listens, any program that asks for a free port might be given this one, and keep it. Linux alone lets
     somebody listen beside it, with `SO_REUSEADDR`.
@@ -107,7 +107,7 @@ def bind_hosts(count: int) -> list[socket.socket]:
 
 
 def open_socket(address: str, port: int) -> socket.socket:
-    """A listening socket; reopening one that was just closed must work, hence the reuse of addresses."""
+    """Return a listening socket; reopening one that was just closed must work, hence the reuse of addresses."""
     return socket.create_server((address, port), backlog=_BACKLOG, reuse_port=False)
 
 

@@ -40,7 +40,7 @@ _TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exist
 def workload_objects(
     workload: Workload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
 ) -> list[tuple[Resource, Json]]:
-    """The objects of one workload, its budget included.
+    """Return the objects of one workload, its budget included.
 
     Args:
         workload: what the scenario says.
@@ -62,7 +62,7 @@ def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
-    """The volume that attaches to certain nodes only, where to more than one by a driver, and the claim bound to it."""
+    """Return the volume that attaches to certain nodes only (to more than one by a driver), and its claim."""
     labels = _volume_labels(workload)
     if not labels:
         return []
@@ -90,12 +90,12 @@ def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume_labels(workload: Workload) -> Mapping[str, str]:
-    """The labels of the nodes to which the workload's volume attaches; none where it has no such volume."""
+    """Return the labels of the nodes to which the workload's volume attaches; none where it has no such volume."""
     return {"kubernetes.io/hostname": workload.volume_on} if workload.volume_on else workload.volume_in
 
 
 def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
-    """The workload itself, or its numbered copies."""
+    """Return the workload itself, or its numbered copies."""
     if workload.copies_per_worker is None:
         return [workload]
     numbers = range(1, _per_worker(workload.copies_per_worker, hosts) + 1)
@@ -217,7 +217,7 @@ def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
 
 
 def _mirror(workload: Workload, node: str, node_uid: str) -> Json:
-    """The API's picture of a static pod, as its kubelet makes it."""
+    """Return the API's picture of a static pod, as its kubelet makes it."""
     fingerprint = hashlib.md5(f"{workload.name}/{node}".encode(), usedforsecurity=False).hexdigest()
     annotations = {
         "kubernetes.io/config.hash": fingerprint,

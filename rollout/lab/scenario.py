@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,9 +25,6 @@ from rollout.lab.hosts.machine import HostCommand, HostTimings
 from rollout.lab.hosts.release import System
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
-
-DEFAULT_SCENARIO: Final = "default"
-
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -221,7 +218,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def load_scenario(name_or_path: str) -> Scenario:
-    """The scenario of this name, or in this file; raises ScenarioError.
+    """Return the scenario of this name, or in this file; raises ScenarioError.
 
     A name is one without a slash or a suffix; anything else is a path.
     """
@@ -273,7 +270,7 @@ def _document(text: str, source: str) -> dict[str, Any]:
 
 
 def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
-    """A scenario on top of a shipped one: lists grow, everything else is replaced."""
+    """Return a scenario on top of a shipped one: lists grow, everything else is replaced."""
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}")
@@ -288,7 +285,7 @@ def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, 
 
 
 def _sentence(message: str) -> str:
-    """A message of msgspec with its JSON path in the words of a YAML file."""
+    """Return a message of msgspec with its JSON path in the words of a YAML file."""
     what, _, where = message.partition(" - at ")
     path = where.rpartition("`$")[2].rstrip("`").lstrip(".")
     return f"{path}: {what[:1].lower()}{what[1:]}" if path else f"{what[:1].lower()}{what[1:]}"
@@ -303,7 +300,7 @@ _USUAL = (
 
 
 def steps_of(scenario: Scenario) -> tuple[str, ...]:
-    """The lines, in their order."""
+    """Return the lines, in their order."""
     if not scenario.fleetlock:
         return scenario.steps or _USUAL
     url = urlsplit(scenario.fleetlock)
@@ -314,6 +311,6 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def flags_of(scenario: Scenario, command: str) -> Sequence[str]:
-    """The flags with which a scenario is to be tried by this command; none where no line has it."""
+    """Return the flags with which a scenario is to be tried by this command; none where no line has it."""
     lines = (shlex.split(step, comments=True) for step in steps_of(scenario))
     return next((words[2:] for words in lines if words[:2] == ["rollout", command]), ())

@@ -90,7 +90,7 @@ class Scoreboard:
         return not (self.killed or self.budgets_broken or left)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the same as plain values."""
         return {**asdict(self), "clean": self.clean}
 
 
@@ -149,7 +149,7 @@ class ScoreKeeper:
             self._judge(node)
 
     def scoreboard(self) -> Scoreboard:
-        """The figures up to now."""
+        """Return the figures up to now."""
         nodes, hosts = self._cluster.store.items(NODES), self._world.hosts
         return Scoreboard(
             reboots={name: self._tally.reboots[name] for name in sorted(hosts)},
@@ -178,7 +178,7 @@ class ScoreKeeper:
         )
 
     def _nodes_that(self, holds: Callable[[Json], bool], before: Container[str] = ()) -> tuple[str, ...]:
-        """The names of the nodes of which this holds, and did not before."""
+        """Return the names of the nodes of which this holds, and did not before."""
         names = (node["metadata"]["name"] for node in self._cluster.store.items(NODES) if holds(node))
         return tuple(name for name in names if name not in before)
 
@@ -189,7 +189,7 @@ class ScoreKeeper:
             self._host_went_down(host)
 
     def _host_went_down(self, host: HostState) -> None:
-        """A host is off: whatever ran on it is dead."""
+        """Note that a host is off: whatever ran on it is dead."""
         pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
         budgets = {_full_name(budget): budget for pod in pods for budget in self._budgets_of(pod)}
         before = {name: self._healthy_of(budget) for name, budget in budgets.items()}
@@ -206,7 +206,7 @@ class ScoreKeeper:
         self._judge_named(host.name)
 
     def _host_came_up(self, host: HostState) -> None:
-        """A host has booted."""
+        """Note that a host has booted."""
         self._down.discard(host.name)
         if self._boot_ids.get(host.name) != host.boot_id:
             self._tally.reboots[host.name] += 1
@@ -264,7 +264,7 @@ class ScoreKeeper:
                 self._compare(budget, healthy + 1, healthy)
 
     def _compare(self, budget: Json, before: int, after: int) -> None:
-        """A disruption took healthy pods from a budget: did it break it, or break it further?"""
+        """Judge a disruption that took healthy pods from a budget: did it break it, or break it further?"""
         desired, name = int(status_of(budget).get("desiredHealthy", 0)), _full_name(budget)
         if after >= min(desired, before):
             return
@@ -276,7 +276,7 @@ class ScoreKeeper:
             self._tally.below_now.add(name)
 
     def _note_recovery(self, pod: Json) -> None:
-        """A pod is ready: budgets that have what they ask for again may be broken anew."""
+        """Note that a pod is ready: budgets that have what they ask for again may be broken anew."""
         for budget in self._budgets_of(pod) if self._tally.below_now else ():
             if self._healthy_of(budget) >= int(status_of(budget).get("desiredHealthy", 0)):
                 self._tally.below_now.discard(_full_name(budget))

@@ -53,7 +53,7 @@ class LabFiles:
         self.key = directory / "id_ed25519"
 
     def environment(self, shared_port: int | None) -> dict[str, str]:
-        """The variables that make clients use the lab; without a shared port they need the inventory."""
+        """Return the variables that make clients use the lab; without a shared port they need the inventory."""
         by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
         known_hosts = shlex.quote(f'UserKnownHostsFile="{self.known_hosts}"')  # for ssh, which splits at spaces itself
         by_inventory = {"ROLLOUT_INVENTORY": str(self.inventory)}
@@ -83,7 +83,7 @@ class Simulation:
 
 @asynccontextmanager
 async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> AsyncIterator[Simulation]:
-    """A lab that serves within the context; raises RolloutError where it cannot be set up."""
+    """Run a lab that serves within the context; raises RolloutError where it cannot be set up."""
     plans = plan_hosts(scenario)
     _raise_file_limit(len(plans))
     files = _prepared(directory)
@@ -167,7 +167,7 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
 
 
 def _as_reported(plan: HostPlan, fleet: Fleet) -> NodeSetting:
-    """What the kubelet registers, with the address of another host where it is to report that."""
+    """Return what the kubelet registers, with the address of another host where it is to report that."""
     other = plan.settings.address_of
     if not other:
         return plan.node
@@ -195,7 +195,7 @@ def _write_files(
 
 
 def _raise_file_limit(hosts: int) -> None:
-    """Listeners and connections are open files; the usual soft limit is too low for a thousand hosts."""
+    """Raise the limit of open files: of listeners and connections a thousand hosts need more than usual."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = hosts * _FILES_PER_HOST + _FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -276,5 +276,5 @@ class ClusterSnapshot:
     memory: Memory = NO_MEMORY
 
     def node(self, name: str) -> Node | None:
-        """The Node of that name."""
+        """Return the Node of that name."""
         return next((node for node in self.nodes if node.name == name), None)

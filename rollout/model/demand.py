@@ -21,7 +21,7 @@ class Demand:
 
     @classmethod
     def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "Demand":
-        """What this pod, with these volumes, asks."""
+        """Return what this pod, with these volumes, asks."""
         own = pod.placement.node_terms
         terms = tuple(volume.node_terms for volume in volumes)
         labels = tuple(sorted(pod.node_selector.items()))

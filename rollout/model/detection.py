@@ -109,12 +109,12 @@ class Detection:
 
 
 def targets_text(targets: Mapping[Source, str]) -> str:
-    """The same as a mark on a Node; empty where update_engine alone has spoken, whose version is marked anyway."""
+    """Return the same as a mark on a Node; empty where update_engine alone has spoken, whose version is marked."""
     return "" if tuple(targets) in {(), DEFAULT_SOURCES} else msgspec.json.encode(targets).decode()
 
 
 def read_targets(text: str) -> Mapping[Source, str] | None:
-    """The targets in a mark; None where it is none."""
+    """Return the targets in a mark; None where it is none."""
     try:
         return msgspec.json.decode(text, type=dict[Source, str])
     except (msgspec.MsgspecError, RecursionError):

@@ -29,7 +29,7 @@ def is_group(text: str) -> bool:
 
 @lru_cache(maxsize=65_536)
 def zincati_id(machine_id: str) -> str:
-    """The id by which Zincati on this machine asks: 32 hex digits; empty where the machine id is none.
+    """Return the id by which Zincati on this machine asks: 32 hex digits; empty where the machine id is none.
 
     HMAC-SHA256 keyed with the machine id, of Zincati's application id; the first 16 bytes, marked as a UUID of
     version 4.
@@ -134,15 +134,15 @@ class Slots:
     unasked: tuple[UnaskedReboot, ...] = ()
 
     def of_node(self, node: str) -> Slot | None:
-        """The slot that is held for this node."""
+        """Return the slot that is held for this node."""
         return next((slot for slot in self.held if slot.node == node), None)
 
     def of_run(self, run: str) -> Slot | None:
-        """The slot whose node carries the marks of this rollout."""
+        """Return the slot whose node carries the marks of this rollout."""
         return next((slot for slot in self.held if slot.run == run), None)
 
     def of_id(self, asked_as: str) -> Slot | None:
-        """The slot that is held by the host that calls itself so."""
+        """Return the slot that is held by the host that calls itself so."""
         return next((slot for slot in self.held if slot.id == asked_as), None)
 
     def taken(self, group: str) -> int:
@@ -159,7 +159,7 @@ class Slots:
         return self if self.of_node(slot.node) else replace(self, held=(*self.held, slot))
 
     def changed(self, run: str, **fields: bool | SlotState | Awaited) -> "Slots":
-        """The slot of this rollout with other words; nothing where it is not held any more."""
+        """Return the slot of this rollout with other words; nothing where it is not held any more."""
         return replace(self, held=tuple(replace(slot, **fields) if slot.run == run else slot for slot in self.held))  # type: ignore[arg-type]
 
     def awaiting(self, run: str, awaited: Awaited, at: str) -> "Slots":
@@ -171,7 +171,7 @@ class Slots:
         return replace(self, held=tuple(since if held is slot else held for held in self.held))
 
     def without(self, run: str) -> "Slots":
-        """The slot of this rollout is free."""
+        """Free the slot of this rollout."""
         return replace(self, held=tuple(slot for slot in self.held if slot.run != run))
 
     def freed(self) -> "Slots":

@@ -24,7 +24,7 @@ def is_address(text: str) -> bool:
 
 
 def port_of(text: str) -> int | None:
-    """A port that can be connected to; None where the text is none."""
+    """Return a port that can be connected to; None where the text is none."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(HIGHEST_PORT))
     return int(text) if is_number and 0 < int(text) <= HIGHEST_PORT else None
 
@@ -128,7 +128,7 @@ class LoggedInUser:
     tty: str
 
     def __str__(self) -> str:
-        """The user and where."""
+        """Return the user and where."""
         return f"{self.name} ({self.tty})"
 
 

@@ -28,7 +28,7 @@ def json_document(value: object, enc_hook: _Hook = None) -> bytes:
 
 
 def _safe(written: bytes) -> bytes:
-    """What is beyond ASCII stands within strings only, where it can be escaped."""
+    """Escape what is beyond ASCII: it stands within strings only, where it can be."""
     if written.isascii() and b"\x7f" not in written:
         return written
     return _BEYOND_ASCII.sub(_escaped, written.decode()).encode()

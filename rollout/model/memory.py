@@ -22,7 +22,7 @@ _LONGEST_PAUSE = 400
 
 
 def moment(stamp: str) -> datetime | None:
-    """A written time; None for none, and for what is not one."""
+    """Return a written time; None for none, and for what is not one."""
     try:
         read = datetime.fromisoformat(stamp)
     except ValueError:

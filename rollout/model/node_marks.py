@@ -59,7 +59,7 @@ def misunderstanding(node: Node) -> str:
 
 
 def last_result(node: Node) -> Mapping[str, str]:
-    """What the last rollout wrote of the node's end; empty where nothing legible stands there."""
+    """Return what the last rollout wrote of the node's end; empty where nothing legible stands there."""
     return _fields_of(node, marks.LAST_RESULT)
 
 
@@ -70,7 +70,7 @@ def unmoved_reboots(node: Node) -> int:
 
 
 def unmoved_before(node: Node, version: str, now: datetime | None) -> int:
-    """The same of a node that ran this version before its reboot; 0 where the last was days ago.
+    """Return the same of a node that ran this version before its reboot; 0 where the last was days ago.
 
     A host may be rebooted now and then for other reasons than an update.
     """
@@ -100,7 +100,7 @@ def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
 
 
 def _stranger_on(node: Node) -> str:
-    """An annotation under our prefix that this version neither writes nor reads; empty where there is none."""
+    """Return an annotation under our prefix that this version neither writes nor reads; empty where there is none."""
     ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
     return min((name for name in ours if name not in marks.ON_NODE), default="")
 
@@ -158,7 +158,7 @@ _LONGEST = 2000
 
 
 def pause_on(node: Node) -> Pause | None:
-    """The pause that our annotation on a Node is, over or not; None where there is none."""
+    """Return the pause that our annotation on a Node is, over or not; None where there is none."""
     if node.annotations.get(marks.PAUSED) != "true":
         return None
     written = node.annotations.get(marks.PAUSED_DETAILS, "{}")

@@ -43,12 +43,12 @@ def ready_text(ready: Mapping[str, str]) -> str:
 
 
 def ready_before(node: Node) -> Mapping[str, str]:
-    """What is written on it: of one that failed in an earlier rollout, what was ready then."""
+    """Return what is written on it: of one that failed in an earlier rollout, what was ready then."""
     return read_ready(node.annotations.get(marks.READY_BEFORE, "{}")) or {}
 
 
 def read_ready(text: str) -> Mapping[str, str] | None:
-    """What a mark says; None for what no rollout writes."""
+    """Return what a mark says; None for what no rollout writes."""
     try:
         read = msgspec.json.decode(text, type=dict[str, str]) if len(text) <= _LONGEST else None
     except (msgspec.MsgspecError, RecursionError):

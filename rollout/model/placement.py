@@ -81,7 +81,7 @@ class PodTerm:
     mismatch_keys: tuple[str, ...] = ()
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """What it selects when a pod with these labels says it."""
+        """Return what it selects when a pod with these labels says it."""
         return narrowed(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
@@ -102,7 +102,7 @@ class Spread:
     heeds_taints: bool = False
 
     def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
-        """What it selects when a pod with these labels says it."""
+        """Return what it selects when a pod with these labels says it."""
         return narrowed(self.selector, labels, self.match_keys)
 
 
@@ -151,7 +151,7 @@ def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> boo
 def narrowed(
     selector: LabelSelector, labels: Mapping[str, str], same: Iterable[str], different: Iterable[str] = ()
 ) -> LabelSelector:
-    """The selector with what the values of a pod's own labels add to it; a label that it lacks adds nothing."""
+    """Return the selector with what the values of a pod's own labels add to it; a label that it lacks adds nothing."""
     more = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
     more += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in different if key in labels]
     return LabelSelector((*selector.requirements, *more)) if more else selector

@@ -46,7 +46,7 @@ class ExclusionKind(StrEnum):
 
 
 def kind_of(reason: ExclusionReason) -> ExclusionKind:
-    """The one place that says which reasons an ending names and answers with exit code 4.
+    """Say which reasons an ending names and answers with exit code 4: the one place for it.
 
     Left out is a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon or a pause),
     one that failed, which was told then, and rests until a later pass, and one whose version another cluster is still

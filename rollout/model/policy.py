@@ -77,7 +77,7 @@ class DrainPolicy:
     skip_wait_for_delete_timeout: int = 0
 
     def grace_of(self, pods_own: int) -> int:
-        """The seconds that a pod is given to end."""
+        """Return the seconds that a pod is given to end."""
         return pods_own if self.grace_period is None else self.grace_period
 
 

@@ -309,7 +309,7 @@ class NodeFinished(Struct, frozen=True, tag_field="type", tag="node_finished"):
 
     @classmethod
     def of(cls, at: datetime, result: NodeResult) -> "NodeFinished":
-        """The end of a node as it is told."""
+        """Return the end of a node as it is told."""
         seen = None if result.succeeded else result.findings
         return cls(
             at=at,

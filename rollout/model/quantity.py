@@ -52,7 +52,7 @@ class Duration(float):
         return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        """What `parse` reads as the same: nothing is rounded away, but what is finer than a nanosecond."""
+        """Return what `parse` reads as the same: nothing is rounded away, but what is finer than a nanosecond."""
         if not self.is_integer():
             return self._fraction()
         hours, remainder = divmod(int(self), 3600)
@@ -91,7 +91,7 @@ class Count:
         return cls(int(match[1]), percent=bool(match[2]))
 
     def of(self, total: int) -> int:
-        """The number meant among `total` nodes: percentages round down, to at least 1 unless 0%."""
+        """Return the number meant among `total` nodes: percentages round down, to at least 1 unless 0%."""
         if not self._value.percent:
             return self._value.number
         return max(1, total * self._value.number // 100) if self._value.number else 0

@@ -12,7 +12,7 @@ from rollout.model.host import HostFacts
 
 
 def annotation_sign(node: Node) -> Sign:
-    """What the annotations say, whoever wrote them; only our own has to be one of its two words."""
+    """Return what the annotations say, whoever wrote them; only our own has to be one of its two words."""
     source, own = Source.ANNOTATION, node.annotations.get(marks.REBOOT_NEEDED, "false")
     if own not in {"true", "false"}:
         return Sign(source, Answer.NONE, f"its annotation {marks.REBOOT_NEEDED} is neither true nor false")
@@ -37,7 +37,7 @@ def unasked(node: Node, facts: HostFacts) -> tuple[Source, ...]:
 
 
 def detect_flag(asked: Sequence[Source], shown: Iterable[Source]) -> str:
-    """The flag that asks by all of them: `--set detect.sources=update-engine,rpm-ostree`."""
+    """Return the flag that asks by all of them: `--set detect.sources=update-engine,rpm-ostree`."""
     return f"--set detect.sources={','.join(dict.fromkeys((*asked, *shown)))}"
 
 

@@ -65,12 +65,12 @@ def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> b
 
 
 def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | None:
-    """The first requirement that names values: what has none of them is not chosen, so it may serve as an index."""
+    """Return the first requirement that names values: what has none is not chosen, so it may serve as an index."""
     return next((requirement for requirement in requirements if requirement.operator is SelectorOperator.IN), None)
 
 
 def compared(left: str, right: str) -> int:
-    """The order of two whole numbers; 0 where either is none."""
+    """Return the order of two whole numbers; 0 where either is none."""
     first, second = whole_number(left), whole_number(right)
     if first is None or second is None:
         return 0
@@ -78,7 +78,7 @@ def compared(left: str, right: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that Kubernetes reads in a label (Go's ParseInt, 64 bits); None where it reads none."""
+    """Return the number that Kubernetes reads in a label (Go's ParseInt, 64 bits); None where it reads none."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

@@ -42,7 +42,7 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """A name as a shell takes it, for a command that is to be copied: quoted where it must be.
+    """Return a name as a shell takes it, for a command that is to be copied: quoted where it must be.
 
     What no terminal shows stands as in bash's `$'…'`, octet by octet.
     """
@@ -58,7 +58,7 @@ def _in_dollar_quotes(character: str) -> str:
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """What a host or a tool said, as part of a message: one line of at most `limit` characters.
+    """Return what a host or a tool said, as part of a message: one line of at most `limit` characters.
 
     It may be cut off, binary, or full of terminal escapes: these are left out, and so is whatever has no shape:
     more than `printable` makes visible, for here nobody wants to see each octet of junk.
@@ -86,12 +86,12 @@ def _rest(parts: Sequence[str], most: int) -> str:
 
 
 def or_nothing(text: str) -> str:
-    """The text made safe, or a dash where there is none."""
+    """Return the text made safe, or a dash where there is none."""
     return printable(text) or NOTHING
 
 
 def elapsed(seconds: float) -> str:
-    """A stretch of time as `45s`, `3m05s`, `1h02m`."""
+    """Return a stretch of time as `45s`, `3m05s`, `1h02m`."""
     whole = max(0, round(seconds))
     minutes, rest = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
@@ -138,14 +138,14 @@ _SPLIT_AT = frozenset(" \t\"'\\")
 
 
 def ssh_path(path: str, *, tokens: bool = True) -> str:
-    """A path as an option takes it: quoted where it has to be. `tokens` is whether the option knows `%h` and such."""
+    """Return a path as an option takes it: quoted where need be. `tokens` is whether the option knows `%h` and such."""
     if not _SPLIT_AT.intersection(path):
         return path.replace("%", "%%") if tokens else path
     return f'"{escaped(path, tokens=tokens)}"'
 
 
 def escaped(path: str, *, tokens: bool = True) -> str:
-    """The same as it stands between quotes."""
+    """Return the same as it stands between quotes."""
     plain = path.replace("%", "%%") if tokens else path
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 

@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.stored import StoredRecord, read_record
 from rollout.execution.record.unfinished import assess
@@ -127,7 +126,7 @@ def taken(slots: Slots, slot: Slot, rules: GroupRules, limits: Limits) -> Slots:
 class SlotAdmission:
     """What admits a slot's node, asked once more in the step that cordons it."""
 
-    gates: Gates
+    gates: PolicyGates
     settings: ServerSettings
 
     def refusal(self, planned: PlannedNode) -> str:

@@ -13,12 +13,10 @@ from datetime import datetime
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.execution.base.deadline import is_passing
-from rollout.execution.base.live_view import LiveView, Source
+from rollout.execution.base.live_view import LiveView, watch_nodes
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
-from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import WatchEvent, decode_watch_line, read_list
-from rollout.gather.cluster.snapshot import NODES, read_node
+from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
@@ -194,7 +192,7 @@ class Machines:
         """List and watch until `stop`; an API server that is away, or refuses, is asked again."""
         with ExitStack() as stack:
             while self._view is None and not stop.requested:
-                view = LiveView(self._cluster, self._source(), self._cluster.deadline(_FOREVER))
+                view = watch_nodes(self._cluster, self._cluster.deadline(_FOREVER))
                 try:
                     self._view = stack.enter_context(view)
                 except ApiError as error:
@@ -225,10 +223,3 @@ class Machines:
         """Return the node whose host asks by this id; `Denied` where there is none, or more than one."""
         nodes = self.nodes
         return the_one(name for name in self._names.get(asked_as, ()) if name in nodes)
-
-    def _source(self) -> Source[Node]:
-        return Source(lambda: read_list(self._cluster.api, NODES, wire.WireNode, decode.node), NODES, {}, _line)
-
-
-def _line(line: bytes) -> WatchEvent[Node]:
-    return decode_watch_line(line, Node)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rollout.errors import ApiError, FencedError
-from rollout.execution.gates.gates import GatePorts
+from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.lease import Holder, LeaseState, LeaseWatch, await_sign, read_lease
 from rollout.execution.lock import LeaseLock
 from rollout.execution.record.memory import change_slots
-from rollout.gather.cluster.slots import read_slots
+from rollout.gather.cluster.memory import read_slots
 from rollout.model.fleetlock import NO_SLOTS, Groups, Slots, is_fleetlock_run
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -89,7 +89,7 @@ class SlotBook:
         """As they stand now."""
         began = self._clock.monotonic()
         try:
-            slots = read_slots(self._api, self._namespace).slots
+            slots = read_slots(self._api, self._namespace)
         except ApiError as error:
             self._problem = error.message
             raise

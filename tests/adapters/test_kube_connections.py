@@ -66,7 +66,7 @@ def test_a_body_that_trickles_for_ever_ends_all_the_same(
             exchange.wfile.flush()
 
     with scripted(script) as server, pytest.raises(ApiUnavailableError, match=text):
-        client(tmp_path, server.url, Timeouts(connect=2, read=0.1)).get("/x")
+        client(tmp_path, server.url, Timeouts(connect=2, read=0.3)).get("/x")
 
 
 def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
-from rollout.report.metrics.families import FAMILIES
+from rollout.report.metrics.families import Families
 from rollout.server.protocol import Answer, Kind
 
 _ANSWERS = {
@@ -277,8 +277,14 @@ def _key(setting: Setting, key: str) -> Sequence[str]:
 def metrics() -> str:
     """Every metric with its labels."""
     rows = [
-        (f"`{family.name}`", family.kind.value, ", ".join(f"`{label}`" for label in family.labels), family.help)
-        for family in FAMILIES
+        (
+            f"`{metric.name}{'_total' if metric.type == 'counter' else ''}`",
+            metric.type,
+            ", ".join(f"`{label}`" for label in family.labels),
+            metric.documentation,
+        )
+        for family in Families("").all
+        for metric in family.instrument.describe()
     ]
     return _table(("metric", "kind", "labels", "means"), rows)
 

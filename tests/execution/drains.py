@@ -200,7 +200,7 @@ def statuses(server: StandaloneApi, name: str = "") -> list[int]:
 
 
 def requests(server: StandaloneApi) -> int:
-    return server.call(lambda: sum(server.server.requests.counts.values()))
+    return server.call(lambda: len(server.server.requests))
 
 
 def kubectl(server: StandaloneApi, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.policy_gates import OPEN
 from rollout.execution.node.context import NodeContext
 from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Ledger
@@ -29,19 +29,7 @@ LONGEST = 10_000_000.0
 
 
 class NoGates:
-    """Nothing is held up."""
-
-    def before_rollout(self) -> None:
-        pass
-
-    def before_wave(self, wave: Wave) -> str:
-        return ""
-
-    def hold(self, node: PlannedNode) -> Hold:
-        return OPEN
-
-    def refusal(self, node: PlannedNode) -> str:
-        return ""
+    """No node is held up between its steps."""
 
     def before_node(self, context: NodeContext) -> None:
         pass
@@ -49,7 +37,7 @@ class NoGates:
     def before_drain(self, context: NodeContext) -> None:
         pass
 
-    def after_waiting(self, context: NodeContext, when: str) -> None:
+    def after_waiting(self, when: str) -> None:
         pass
 
     def before_reboot(self, context: NodeContext) -> None:
@@ -57,9 +45,6 @@ class NoGates:
 
     def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
         pass
-
-    def soak(self, wave: Wave) -> bool:
-        return False
 
 
 class SimulatedClock(SystemClock):
@@ -121,7 +106,7 @@ class World(AbstractContextManager["World"]):
         self.idle(self)
         self.clock.seconds += seconds
 
-    # Lanes
+    # The threads of nodes
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -182,7 +167,7 @@ class World(AbstractContextManager["World"]):
             limit=AwayLimit(limit),
             ledger=self.ledger,
             notice=self.notices.append,
-            gates=NoGates(),
-            lanes=lambda _run_one, _most: self,
+            hold=lambda _node: OPEN,
+            threads=lambda _run_one, _notice: self,  # type: ignore[arg-type, return-value]
         )
         runner.run(wave, rolling)

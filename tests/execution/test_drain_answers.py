@@ -184,7 +184,7 @@ def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(
     """Nor is one that is back on the very node: its drain has not looked at it yet."""
     add_pod(server, NODE, "db-0", owned=STATEFUL)
     add_budget(server, "db-0", allowed=1)
-    (pod,) = read_node_pods(api, NODE).pods
+    (pod,) = read_node_pods(api, NODE)
     server.call(lambda: server.store.remove(PODS, "db-0", "default"))
     add_node(server, "n2")
     add_pod(server, where, "db-0", owned=STATEFUL)
@@ -202,7 +202,7 @@ def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
 ) -> None:
     """It is another pod than the one that was read, and no read has told so yet: the server does."""
     add_pod(server, NODE, "db-0", owned=STATEFUL)
-    (pod,) = read_node_pods(api, NODE).pods
+    (pod,) = read_node_pods(api, NODE)
     remove_pod(server, "db-0")
     add_node(server, "n2")
     add_pod(server, "n2", "db-0", owned=STATEFUL)
@@ -410,7 +410,7 @@ def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: ClusterA
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "one", allowed=1, app="p")
     add_budget(server, "two", allowed=1, app="p")
-    (pod,) = read_node_pods(api, NODE).pods
+    (pod,) = read_node_pods(api, NODE)
     assert request_removal(api, pod, PATIENT).answer is Answer.REFUSED
     assert statuses(server) == [500]
 

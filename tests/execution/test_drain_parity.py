@@ -148,7 +148,7 @@ def test_every_shape_is_judged_as_by_kubectl_whatever_the_flags(quick: Standalon
         if shape is not None:
             place(quick, "n1", name, shape)
     api = connect(quick.kubeconfig, None)
-    pods, daemon_sets, now = read_node_pods(api, "n1").pods, read_daemon_sets(api), SystemClock().now()
+    pods, daemon_sets, now = read_node_pods(api, "n1"), read_daemon_sets(api), SystemClock().now()
     words = {Action.EVICT: REMOVED, Action.LEAVE: KEPT, Action.REFUSE: REFUSED}
     reasons = set()
     for flags in EVERY:

@@ -14,8 +14,7 @@ from rollout.execution.base.patience import PatientApi, Silence
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates import policy_gates
-from rollout.execution.gates.gates import GatePorts, Later
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -134,11 +133,10 @@ def test_a_wait_that_outlasts_the_window_ends_without_a_reboot() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
     gates, _notes = gates_of(plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)))), clock, GatePorts())
-    context = cast("NodeContext", SimpleNamespace())
-    gates.after_waiting(context, "while users were waited for")
+    gates.after_waiting("while users were waited for")
     clock.forward(minutes=60)
     with pytest.raises(NodeFailure, match="given back: the window closed while users were waited for") as failed:
-        gates.after_waiting(context, "while users were waited for")
+        gates.after_waiting("while users were waited for")
     assert failed.value.outcome is Outcome.ABORTED
 
 

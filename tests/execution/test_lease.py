@@ -45,6 +45,8 @@ def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
         wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
         assert lease(api)["acquireTime"] == first["acquireTime"]
     assert lease(api)["holderIdentity"] == ""
+    with pytest.raises(FencedError, match="the lock was given up"):
+        held.check()
 
 
 def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:

@@ -14,13 +14,12 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.policy_gates import OPEN, Hold
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
 from rollout.planning.eligibility.away import AwayLimit
-from tests.execution.simulated import NoGates
 
 FOREIGN = ("u", "v", "w", "x", "y", "z")
 # So often a stage's answer is given once all has come of it that should: something more may still come.
@@ -43,7 +42,7 @@ class Stage:
 
 
 @dataclass
-class Played(NoGates):
+class Played:
     """A wave, and the cluster as its runner meets it, stage by stage; `most` is how many had begun by each's end."""
 
     stages: Sequence[Stage]
@@ -106,7 +105,7 @@ class Played(NoGates):
             allowance=Allowance(failures=9, settle_timeout=patience),
             ledger=self.ledger,
             notice=lambda _message: None,
-            gates=self,
+            hold=self.hold,
             limit=replace(self.pools, most=limit),
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
@@ -202,7 +201,7 @@ class Ended:
             allowance=Allowance(failures=failures, settle_timeout=1),
             ledger=ledger,
             notice=lambda _message: None,
-            gates=NoGates(),
+            hold=lambda _node: OPEN,
             limit=AwayLimit(1),
         )
         names = [f"node-{number}" for number in range(1, 4)]
@@ -223,3 +222,59 @@ def test_one_under_way_that_is_away_is_not_counted_twice() -> None:
     played = Played([Stage({"x", "y"}, 1), Stage({"x", "node-1"}, 2), Stage({"node-1", "node-2"}, 3)], 3)
     played.run(limit=3)
     played.assert_as_expected()
+
+
+@dataclass
+class Hanging:
+    """A wave of two nodes, one after the other; the first hangs, and its runner is told to end by this `error`."""
+
+    error: BaseException
+    notices: list[str] = field(default_factory=list)
+    has_begun: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    has_ended: bool = False
+
+    def run_one(self, node: PlannedNode) -> NodeResult:
+        self.has_begun.set()
+        assert self.goes_on.wait(30)
+        self.has_ended = True
+        return NodeResult(node.name, Outcome.SUCCEEDED, Phase.DONE, 1.0)
+
+    def unavailable(self) -> frozenset[str]:
+        if self.has_begun.is_set():
+            raise self.error
+        return frozenset()
+
+    def notice(self, message: str) -> None:
+        self.notices.append(message)
+        self.goes_on.set()
+
+    def run(self) -> None:
+        runner = WaveRunner(
+            run_one=self.run_one,
+            unavailable=self.unavailable,
+            clock=SystemClock(),
+            stop=StopRequest(),
+            allowance=Allowance(failures=1, settle_timeout=1),
+            ledger=Ledger(),
+            notice=self.notice,
+            hold=lambda _node: OPEN,
+            limit=AwayLimit(1),
+        )
+        runner.run(Wave(1, tuple(PlannedNode(f"node-{number}", "b", "u", "1", "2", 0, 0) for number in (1, 2)), ""))
+
+
+def test_an_interruption_does_not_wait_for_a_node_whose_host_hangs() -> None:
+    hanging = Hanging(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        hanging.run()
+    assert (hanging.has_ended, hanging.notices) == (False, [])
+    hanging.goes_on.set()
+
+
+def test_an_error_lets_the_nodes_in_flight_finish_and_says_so() -> None:
+    hanging = Hanging(RuntimeError("can't start new thread"))
+    with pytest.raises(RuntimeError):
+        hanging.run()
+    assert hanging.has_ended
+    assert hanging.notices == ["internal error: no further node is started, those in flight are finished: node-1"]

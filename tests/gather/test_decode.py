@@ -8,7 +8,7 @@ import pytest
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
+from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
     LabelSelector,
@@ -305,26 +305,33 @@ def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
         decode.one(body, wire.WirePod, project, "/api/v1/pods")
 
 
+PODS = "/api/v1/pods"
+
+
+def read(line: bytes) -> WatchEvent[Pod]:
+    return decode_watch_line(line, wire.WirePod, partial(decode.pod, shared=decode.Shared()), PODS)
+
+
 def line(kind: str, /, **body: Any) -> bytes:
     return json.dumps({"type": kind, "object": body}).encode()
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
 def test_a_line_about_a_pod(kind: str) -> None:
-    event = decode_watch_line(line(kind, metadata={"name": "p", "resourceVersion": "8"}), Pod)
+    event = read(line(kind, metadata={"name": "p", "resourceVersion": "8"}))
     assert event.type is WatchEventType(kind)
     assert event.object is not None
     assert (event.object.name, event.resource_version, event.error) == ("p", "8", None)
 
 
 def test_a_bookmark_only_moves_the_version_on() -> None:
-    event = decode_watch_line(line("BOOKMARK", metadata={"resourceVersion": "99", "creationTimestamp": None}), Pod)
+    event = read(line("BOOKMARK", metadata={"resourceVersion": "99", "creationTimestamp": None}))
     assert (event.type, event.object, event.resource_version) == (WatchEventType.BOOKMARK, None, "99")
 
 
 def test_an_expired_version_inside_a_watch_is_gone() -> None:
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (9)"}
-    event = decode_watch_line(line("ERROR", **status), Node)
+    event = read(line("ERROR", **status))
     assert event.type is WatchEventType.ERROR
     assert isinstance(event.error, ApiGoneError)
     assert event.error.message == "too old resource version: 1 (9)"
@@ -332,8 +339,8 @@ def test_an_expired_version_inside_a_watch_is_gone() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"type": "NEW", "object": {}}', b'{"type": "ADDED"}', b"x"])
 def test_a_garbled_line_is_an_error(body: bytes) -> None:
-    with pytest.raises(ApiError, match="a watch of pods"):
-        decode_watch_line(body, Pod)
+    with pytest.raises(ApiError, match=f"the answer to {PODS} is not what an API server gives"):
+        read(body)
 
 
 # Many threads that meet the same structs for the first time, in a process of their own: the failure is a crash.

@@ -10,11 +10,11 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
-from rollout.gather.cluster import snapshot
+from rollout.gather.cluster import decode, snapshot, wire
 from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from rollout.model.cluster import ClusterIdentity, DaemonSet, Node, VolumeAttachment
+from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
 
 Json = dict[str, Any]
@@ -128,12 +128,11 @@ def test_names_never_leave_their_place_in_the_path() -> None:
     assert snapshot.pod_path("a", "b?c") == "/api/v1/namespaces/a/pods/b%3Fc"
 
 
-def test_pods_of_a_node_come_with_the_version_to_watch_from(tmp_path: Path) -> None:
+def test_pods_of_a_node_are_selected_by_the_server(tmp_path: Path) -> None:
     with scripted(serving(CLUSTER)) as server:
         pods = snapshot.read_node_pods(client(tmp_path, server), "n1")
         assert server.exchanges[0].query["fieldSelector"] == "spec.nodeName=n1"
-    assert pods.resource_version == "5"
-    assert [pod.name for pod in pods.pods] == ["p1"]
+    assert [pod.name for pod in pods] == ["p1"]
 
 
 def expiring(times: int) -> tuple[Script, list[tuple[str, str]]]:
@@ -167,7 +166,7 @@ def test_a_list_that_expires_between_pages_is_begun_afresh_and_holds_nothing_twi
 ) -> None:
     script, seen = expiring(times)
     with scripted(script) as server:
-        pods = snapshot.read_node_pods(client(tmp_path, server), "n1").pods
+        pods = snapshot.read_node_pods(client(tmp_path, server), "n1")
     assert [pod.name for pod in pods] == ["p1", "p2"]
     assert seen == asked
 
@@ -254,7 +253,7 @@ def test_a_watch_sees_a_cordon_and_ends_when_left(api: KubeApi) -> None:
     with api.watch(snapshot.NODES, query, seconds=30) as lines:
         api.patch(snapshot.node_path(name), {"spec": {"unschedulable": True}})
         for line in lines:
-            event = decode_watch_line(line, Node)
+            event = decode_watch_line(line, wire.WireNode, decode.node, snapshot.NODES)
             assert event.type in (WatchEventType.MODIFIED, WatchEventType.BOOKMARK)
             if event.object is not None and event.object.unschedulable:
                 break

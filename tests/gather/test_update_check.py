@@ -15,9 +15,8 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.gather.hosts.polling import observe, poll
+from rollout.gather.hosts.polling import observe, poll, side_by_side
 from rollout.gather.hosts.probe import PROBE_COMMAND
-from rollout.gather.hosts.side_by_side import side_by_side
 from rollout.gather.updates import CheckOutcome, CheckResult, begun_check, concluded, heard
 from rollout.model.host import (
     Host,

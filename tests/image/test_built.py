@@ -6,6 +6,7 @@ It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -19,6 +20,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
@@ -139,22 +141,55 @@ def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variabl
     assert "worker-1" not in cordoned(lab)
 
 
-def test_a_release(tmp_path: Path) -> None:
-    """Wheel, sdist, what an installation of the wheel holds, and the sums of these."""
-    subprocess.run([ROOT / ".ci" / "dist", tmp_path], check=True, capture_output=True)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {name.split("-0.1.0")[0] for name in names} == {"node_rollout", "node-rollout.cdx.json", "SHA256SUMS"}
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
-    contents = json.loads((tmp_path / "node-rollout.cdx.json").read_text())
+def test_a_release(lab: Lab, tmp_path: Path) -> None:
+    """Wheel, sdist, what an installation of the wheel holds, what Krew installs, and the sums of these."""
+    variables = {**os.environ, "GITHUB_REPOSITORY": "owner/name"}
+    made = tmp_path / "dist"
+    subprocess.run([ROOT / ".ci" / "dist", made], env=variables, check=True, capture_output=True)
+    names = {path.name for path in made.iterdir()}
+    archives = {f"kubectl-node_rollout-v0.1.0-linux-{arch}.tar.gz" for arch in ("amd64", "arm64")}
+    assert {name.split("-0.1.0")[0] for name in names - archives} == {
+        "node_rollout",
+        "node-rollout.cdx.json",
+        "node-rollout.yaml",
+        "SHA256SUMS",
+    }
+    assert archives <= names
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=made, check=True, capture_output=True)
+    contents = json.loads((made / "node-rollout.cdx.json").read_text())
     assert contents["metadata"]["component"]["name"] == "node-rollout"
     installed = {(part["name"].lower(), part["version"]) for part in contents["components"]}
     lock = (ROOT / ".ci" / "requirements.lock").read_text()
     assert {("paramiko", version) for version in re.findall(r"^paramiko==(\S+)", lock, re.MULTILINE)} <= installed
     assert not {name for name, _ in installed} & {"asyncssh", "pip"}
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
+    with tarfile.open(next(made.glob("node_rollout-*.tar.gz"))) as source:
         held = {name.partition("/")[2] for name in source.getnames()}
     assert {"Dockerfile", ".dockerignore", ".ci/requirements.lock", ".ci/build.lock", "rollout/__init__.py"} <= held
-    installs_from_an_index(next(tmp_path.glob("*.whl")), tmp_path)
+    installs_from_an_index(next(made.glob("*.whl")), made)
+    installs_as_krew_does(made, lab)
+
+
+def installs_as_krew_does(released: Path, lab: Lab) -> None:
+    """By the manifest: the archive of this platform, its sum, its files, a link in PATH; then without any index."""
+    manifest = yaml.safe_load((released / "node-rollout.yaml").read_text())
+    arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    (mine,) = (one for one in manifest["spec"]["platforms"] if one["selector"]["matchLabels"]["arch"] == arch)
+    archive = released / mine["uri"].rpartition("/")[2]
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == mine["sha256"]
+    store, programs = released / "store" / "v0.1.0", released / "programs"
+    with tarfile.open(archive) as packed:
+        packed.extractall(store, filter="data")
+    assert (store / "LICENSE").is_file()
+    programs.mkdir()
+    (programs / "kubectl-node_rollout").symlink_to(os.path.relpath(store / mine["bin"], programs))
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = {**os.environ, **lab.environment, "PATH": path, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    for arguments, first in ((("--version",), True), (("doctor",), False)):
+        command = ["kubectl", "node-rollout", *arguments]
+        ended = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
+        assert ended.returncode == 0, ended
+        assert ("First start" in ended.stderr) is first
+    assert not [left for left in store.iterdir() if left.is_symlink() and not left.exists()]
 
 
 def installs_from_an_index(wheel: Path, folder: Path) -> None:

@@ -1,6 +1,8 @@
 """The container image is built of what the package needs, of what is locked, and of nothing else."""
 
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -174,3 +176,40 @@ def test_a_tag_that_is_not_the_version_ends_it(tag: str, code: int) -> None:
     (check,) = (step["run"] for step in steps() if step.get("name") == "The tag is the version")
     ended = subprocess.run(["bash", "-ec", check], cwd=ROOT, env={"GITHUB_REF_NAME": tag, "PATH": "/bin"}, check=False)
     assert ended.returncode == code
+
+
+# What Krew installs: its manifest, filled with a version and sums, and what it starts.
+
+
+def test_krew_takes_the_manifest() -> None:
+    """The rules are those that Krew checks before it installs, and its index before it lists."""
+    krew = runpy.run_path(str(ROOT / ".ci" / "krew"))
+    sums = {name: letter * 64 for name, letter in zip(krew["PLATFORMS"], "ab", strict=True)}
+    document = yaml.safe_load(krew["manifest"]("0.1.0", "owner/name", sums))
+    assert (document["apiVersion"], document["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    # it links the executable under the name that kubectl looks for, made of the plugin's
+    name, spec = document["metadata"]["name"], document["spec"]
+    assert f"kubectl-{name.replace('-', '_')}" in PROJECT["project"]["scripts"]
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"])
+    assert 0 < len(spec["shortDescription"]) <= 50
+    made = {one["selector"]["matchLabels"]["arch"]: one for one in spec["platforms"]}
+    assert {arch: one["sha256"] for arch, one in made.items()} == sums
+    for arch, one in made.items():
+        file = f"kubectl-node_rollout-v0.1.0-linux-{arch}.tar.gz"
+        assert one["uri"] == f"https://github.com/owner/name/releases/download/v0.1.0/{file}"
+        assert one["selector"]["matchLabels"]["os"] == "linux"
+    for python in krew["PYTHONS"]:
+        assert len(re.findall("^ansible-core==", krew["locked"](python), re.MULTILINE)) == 1
+
+
+def test_the_plugin_says_which_python_it_needs(tmp_path: Path) -> None:
+    for command in ("readlink", "dirname"):
+        (tmp_path / command).symlink_to(str(shutil.which(command)))
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\necho 3.9\nexit 1\n")
+    old.chmod(0o755)
+    launcher = [str(shutil.which("sh")), str(ROOT / ".ci" / "krew-launcher"), "status"]
+    ended = subprocess.run(launcher, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("Error: kubectl node-rollout needs Python 3.11 or newer")
+    assert "hint:" in ended.stderr

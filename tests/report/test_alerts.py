@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rollout.model.progress import Outcome
-from rollout.report.metrics.families import FAMILIES, Kind
+from rollout.report.metrics.families import Families
 
 PROMTOOL = shutil.which("promtool")
 
@@ -120,13 +120,14 @@ def alerting(test: dict[str, Any]) -> list[dict[str, Any]]:
 _ALWAYS = frozenset({"cluster", "job", "instance"})
 
 
-_SUFFIXES = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
 SERIES: Mapping[str, frozenset[str]] = {
-    family.name + suffix: _ALWAYS | set(family.labels) | ({"le"} if suffix == "_bucket" else set())
-    for family in FAMILIES
-    for suffix in _SUFFIXES.get(family.kind, ("",))
+    metric.name + suffix: _ALWAYS | set(family.labels) | ({"le"} if suffix == "_bucket" else set())
+    for family in Families("").all
+    for metric in family.instrument.describe()
+    for suffix in _SUFFIXES.get(metric.type, ("",))
 }
 
 

@@ -20,7 +20,7 @@ from rollout.model.progress import (
     RunResult,
 )
 from rollout.report.metrics.delivery import Delivery
-from rollout.report.metrics.families import FAMILIES
+from rollout.report.metrics.families import Families
 from rollout.report.metrics.instruments import Metrics, PassResult
 from tests.report.builders import AT, plan
 
@@ -131,7 +131,9 @@ def test_every_family_is_exposed_and_no_other() -> None:
     metrics = begun()
     metrics.end_pass(PassResult.OK, AT)
     exposed = {metric.name: metric.documentation for metric in metrics.collect()}
-    assert exposed == {family.name.removesuffix("_total"): family.help for family in FAMILIES}
+    assert exposed == {
+        metric.name: metric.documentation for family in Families("").all for metric in family.instrument.describe()
+    }
 
 
 def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_its_own() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from rollout.errors import BlockedError, InterruptedRunError
-from rollout.execution.gates.gates import Later
+from rollout.execution.gates.policy_gates import Later
 from rollout.model.notification import Level, Note, RolloutState, written
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (

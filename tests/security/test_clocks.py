@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rollout.errors import ExitCode
 from rollout.lab.api.deletion import begin_deletion
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.store import Json, timestamp
@@ -66,8 +67,9 @@ def rollout(tmp_path: Path) -> Callable[..., Ended]:
 
 
 def blockers(ended: Ended) -> list[str]:
-    assert ended.code == 0, ended.stderr
-    return [found["kind"] for found in json.loads(ended.stdout)["blockers"]]
+    kinds = [found["kind"] for found in json.loads(ended.stdout)["blockers"]]
+    assert ended.code == (ExitCode.BLOCKED if kinds else ExitCode.OK), ended.stderr
+    return kinds
 
 
 def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(

@@ -21,7 +21,7 @@ from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
 from rollout.errors import ExitCode, InputError
-from rollout.gather.hosts.side_by_side import Answer
+from rollout.gather.hosts.polling import Answer
 from rollout.model.host import Host
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked

@@ -18,7 +18,7 @@ from rollout.adapters.ssh.attempt import Attempt
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
-from rollout.gather.hosts.side_by_side import side_by_side
+from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyFiles
 
 # In bytes: a million lines are no file of hosts any more.

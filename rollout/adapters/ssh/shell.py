@@ -20,7 +20,7 @@ from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
-from rollout.gather.hosts.side_by_side import side_by_side
+from rollout.gather.hosts.polling import side_by_side
 from rollout.model.host import Host, HostKeyFiles, Identities
 from rollout.ports import CommandResult
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from rollout.adapters.secrets import child_environment
-from rollout.gather.hosts.side_by_side import Answer, side_by_side
+from rollout.gather.hosts.polling import Answer, side_by_side
 from rollout.model.host import Host
 from rollout.ports import HostShell
 

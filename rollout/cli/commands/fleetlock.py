@@ -126,11 +126,11 @@ class _Seen:
 def _look(cluster: Cluster, namespace: str) -> _Seen:
     """How they stand now."""
     from rollout.cli.stages.gather import with_patience
-    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.memory import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
     api = wiring.cluster_api(cluster)
-    slots = with_patience(lambda: read_slots(api, namespace)).slots
+    slots = with_patience(lambda: read_slots(api, namespace))
     nodes = with_patience(lambda: read_nodes(api))
     return _Seen(slots, {node.name: node for node in nodes}, _server(api, namespace))
 
@@ -151,11 +151,11 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     """
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import change_slots
-    from rollout.gather.cluster.slots import read_slots
+    from rollout.gather.cluster.memory import read_slots
     from rollout.gather.cluster.snapshot import read_nodes
 
     api = wiring.cluster_api(cluster)
-    slot = with_patience(lambda: read_slots(api, namespace)).slots.of_node(node)
+    slot = with_patience(lambda: read_slots(api, namespace)).of_node(node)
     if slot is None:
         _refuse_strangers(node, {known.name for known in with_patience(lambda: read_nodes(api))})
         return False
@@ -163,7 +163,7 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     with_patience(lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True)))
     say(f"{node}: waiting for its server to give it back")
     began = time.monotonic()
-    while with_patience(lambda: read_slots(api, namespace)).slots.of_run(run) is not None:
+    while with_patience(lambda: read_slots(api, namespace)).of_run(run) is not None:
         waited = time.monotonic() - began
         if waited > _LONGEST or (waited > _ALONE and not _server(api, namespace)):
             raise BlockedError(

@@ -221,10 +221,10 @@ def _change_memory(settings: Given, change: Callable[[Memory], Memory], *, anew:
     """Return the memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
     from rollout.cli.stages.gather import with_patience
     from rollout.execution.record.memory import change_memory
-    from rollout.gather.cluster.memory import read_standing
+    from rollout.gather.cluster.memory import read_stored_memory
 
     api, namespace = wiring.cluster_api(settings.cluster), settings.lock.namespace
-    before = with_patience(lambda: read_standing(api, namespace)).memory
+    before = with_patience(lambda: read_stored_memory(api, namespace)).content
     if before.problem and not anew:
         raise ApiError(before.problem, hint="Reset it: rollout release --all")
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))

@@ -26,17 +26,19 @@ from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, pass
 from rollout.gather.doctor.cluster import (
     LockState,
     clock_checks,
+    drain_checks,
+    exclusion_checks,
     lock_check,
     memory_checks,
     pause_checks,
     pool_checks,
     right_checks,
+    rival_checks,
     selection_check,
     server_checks,
     unseen_lock_check,
     unwritable_checks,
 )
-from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
 from rollout.gather.doctor.hosts import all_host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node

@@ -17,7 +17,7 @@ from rollout.execution.record.stored import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import memory as memory_reading
 from rollout.gather.cluster import snapshot as snapshot_reading
-from rollout.gather.cluster.slots import read_slots
+from rollout.gather.cluster.memory import read_slots
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.matching import SshDefaults, match_hosts
 from rollout.gather.hosts.polling import poll
@@ -87,7 +87,7 @@ def find_unfinished_among(session: Session, nodes: Sequence[Node]) -> Unfinished
 def has_slots(api: ClusterApi, namespace: str) -> bool:
     """Whether a host holds a slot of FleetLock; not where this user may not see it."""
     try:
-        return bool(with_patience(lambda: read_slots(api, namespace)).slots.held)
+        return bool(with_patience(lambda: read_slots(api, namespace)).held)
     except ApiError:
         return False
 

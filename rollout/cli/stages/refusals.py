@@ -19,9 +19,8 @@ from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.stored import has_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
 from rollout.execution.rollout.ledger import Inheritance
-from rollout.gather.cluster.memory import memory_of
+from rollout.gather.cluster.memory import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
-from rollout.gather.cluster.slots import read_slots, slots_of
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.plan import Blocker, BlockerKind, ExclusionReason, RolloutPlan

@@ -23,7 +23,7 @@ from rollout.ports import ClusterApi, HostExecutor, Observer
 
 if TYPE_CHECKING:
     from rollout.cli.stages.notify import News
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.gates.policy_gates import GatePorts
     from rollout.execution.lease import LeaseWatch
     from rollout.execution.rollout.ledger import Inheritance
     from rollout.planning.eligibility.evidence import Proven

@@ -6,20 +6,20 @@ server answers that this cannot be. An object is gone when the server said so, o
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
+from rollout.errors import ApiError, ApiGoneError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
-from rollout.gather.cluster.listing import Listing, WatchEvent, WatchEventType, decode_watch_line
-from rollout.gather.cluster.snapshot import NODES, PODS, read_node, read_node_pods
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line, read_list
+from rollout.gather.cluster.snapshot import NODES, PODS, on_node, pod_projection
 from rollout.model.cluster import Node, Pod
-
-T_co = TypeVar("T_co", covariant=True)
+from rollout.ports import Query
 
 
 class Identified(Protocol):
@@ -31,19 +31,7 @@ class Identified(Protocol):
         ...
 
 
-class Event(Protocol[T_co]):
-    """A line of a watch, as `WatchEvent` has it for Nodes and pods."""
-
-    @property
-    def type(self) -> WatchEventType: ...  # noqa: D102
-    @property
-    def object(self) -> T_co | None: ...  # noqa: D102
-    @property
-    def resource_version(self) -> str: ...  # noqa: D102
-    @property
-    def error(self) -> ApiError | None: ...  # noqa: D102
-
-
+W = TypeVar("W")
 T = TypeVar("T", bound=Identified)
 
 _WATCH_SECONDS = 600.0
@@ -56,13 +44,13 @@ _SHORTEST_WATCH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Generic[T]):
-    """What to look at: how to list it, where to watch it, how to read a line of the watch."""
+class Source(Generic[W, T]):
+    """What to look at: where, as which shape on the wire, and as which values."""
 
-    list_all: Callable[[], Listing[T]]
     path: str
-    query: Mapping[str, str]
-    decode: Callable[[bytes], Event[T]]
+    query: Query
+    shape: type[W]
+    project: Callable[[W], T]
 
 
 class LiveView(Generic[T]):
@@ -74,12 +62,12 @@ class LiveView(Generic[T]):
     def __init__(
         self,
         cluster: PatientApi,
-        source: Source[T],
+        source: Source[Any, T],
         deadline: Deadline,
         changed: Callable[[], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._source: Source[T] = source
+        self._source: Source[Any, T] = source
         self._deadline = deadline
         self._on_change = changed
         self._objects: dict[str, T] = {}
@@ -139,7 +127,8 @@ class LiveView(Generic[T]):
 
     def _list(self) -> None:
         began = time.monotonic()
-        listing = self._source.list_all()
+        source = self._source
+        listing = read_list(self._cluster.api, source.path, source.shape, source.project, source.query)
         with self._changed:
             self._listed_at = began
             self._objects = {item.uid: item for item in listing.items}
@@ -197,9 +186,9 @@ class LiveView(Generic[T]):
             for line in lines:
                 if self._ended.is_set():
                     return
-                self._apply(self._source.decode(line))
+                self._apply(decode_watch_line(line, self._source.shape, self._source.project, self._source.path))
 
-    def _apply(self, event: Event[T]) -> None:
+    def _apply(self, event: WatchEvent[T]) -> None:
         if event.error is not None:
             raise event.error
         with self._changed:
@@ -227,32 +216,14 @@ def watch_node_pods(
     cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
 ) -> LiveView[Pod]:
     """Return the pods bound to a node."""
+    return LiveView(cluster, Source(PODS, on_node(node), wire.WirePod, pod_projection()), deadline, changed)
 
-    def list_all() -> Listing[Pod]:
-        listing = read_node_pods(cluster.api, node)
-        return Listing(listing.pods, listing.resource_version)
 
-    source = Source(list_all, PODS, {"fieldSelector": f"spec.nodeName={node}"}, _decode_pod)
-    return LiveView(cluster, source, deadline, changed)
+def watch_nodes(cluster: PatientApi, deadline: Deadline, query: Query | None = None) -> LiveView[Node]:
+    """Return all Nodes, or those that a query selects."""
+    return LiveView(cluster, Source(NODES, query or {}, wire.WireNode, decode.node), deadline)
 
 
 def watch_node(cluster: PatientApi, node: str, deadline: Deadline) -> LiveView[Node]:
     """One Node, or nothing once it is deleted."""
-
-    def list_all() -> Listing[Node]:
-        try:
-            present = read_node(cluster.api, node)
-        except ApiNotFoundError:
-            return Listing((), "")
-        return Listing((present,), present.resource_version)
-
-    source = Source(list_all, NODES, {"fieldSelector": f"metadata.name={node}"}, _decode_node)
-    return LiveView(cluster, source, deadline)
-
-
-def _decode_pod(line: bytes) -> WatchEvent[Pod]:
-    return decode_watch_line(line, Pod)
-
-
-def _decode_node(line: bytes) -> WatchEvent[Node]:
-    return decode_watch_line(line, Node)
+    return watch_nodes(cluster, deadline, {"fieldSelector": f"metadata.name={node}"})

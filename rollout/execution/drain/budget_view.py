@@ -6,19 +6,14 @@ until the status allows them; what was sent and does not show in the status yet 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import Self
-
-import msgspec
 
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.live_view import LiveView, Source
 from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.failure import Status, status_failure
-from rollout.gather.cluster.listing import WatchEventType, read_list
 from rollout.gather.cluster.snapshot import BUDGETS
 from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.drain.budgets import BudgetIndex, bypasses
@@ -36,19 +31,6 @@ class SeenBudget:
     uid: str
     version: str
     budget: Budget
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    type: WatchEventType
-    object: SeenBudget | None
-    resource_version: str
-    error: ApiError | None = None
-
-
-class _WireLine(msgspec.Struct, frozen=True):
-    type: WatchEventType
-    object: msgspec.Raw
 
 
 @dataclass(slots=True)
@@ -177,19 +159,7 @@ def watch_budgets(
     if not concerned:
         return BudgetView(None)
     place = BUDGETS if len(concerned) > 1 else f"{_POLICY}/namespaces/{concerned[0]}/{_PLURAL}"
-    source = Source(lambda: read_list(cluster.api, place, wire.WireBudget, _seen), place, {}, partial(_line, place))
-    return BudgetView(LiveView(cluster, source, deadline, changed))
-
-
-def _line(place: str, line: bytes) -> _Line:
-    read = decode.decode(line, _WireLine, place)
-    body = bytes(read.object)
-    if read.type is WatchEventType.ERROR:
-        return _Line(read.type, None, "", status_failure(decode.decode(body, Status, place)))
-    version = decode.decode(body, wire.Named, place).metadata.resource_version or ""
-    if read.type is WatchEventType.BOOKMARK:
-        return _Line(read.type, None, version)
-    return _Line(read.type, decode.one(body, wire.WireBudget, _seen, place), version)
+    return BudgetView(LiveView(cluster, Source(place, {}, wire.WireBudget, _seen), deadline, changed))
 
 
 def _seen(read: wire.WireBudget) -> SeenBudget:

@@ -250,7 +250,7 @@ class _Waiting:
 def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
-        fresh = read_node_pods(task.cluster.api, task.node).pods
+        fresh = read_node_pods(task.cluster.api, task.node)
         remaining = returning.without(_left(fresh, owners))
         kubelet = _kubelet(task)
     except ApiError as error:

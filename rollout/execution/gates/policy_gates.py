@@ -1,27 +1,19 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollout.errors import ApiNotFoundError, BlockedError, GateError, InterruptedRunError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.checks import check_after, check_before, run_after_reboot, run_before_reboot
-from rollout.execution.gates.gates import (
-    OPEN,
-    AlertSource,
-    Condition,
-    GatePorts,
-    Hold,
-    Later,
-    Remembered,
-)
+from rollout.execution.gates.checks import NodePlaybooks, check_after, check_before, run_after_reboot, run_before_reboot
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes, read_selected_pods
+from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
@@ -39,6 +31,86 @@ _ASSUMED = Duration(600)
 _NAMED = 3
 # Characters. Linux takes 128 KiB.
 _LONGEST_VARIABLE = 100_000
+
+
+class Later(str):
+    """A reason that passes by itself: a node that is not begun for it is for another time, and no trouble."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a node may not begin, empty where it may; `final` where no waiting will change that.
+
+    `is_general`: it holds any other node as well, so that there is no use in asking about as many as there are.
+    """
+
+    why: str = ""
+    final: bool = False
+    is_general: bool = False
+
+
+OPEN = Hold()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a node has to meet to begin, and to be cordoned; `is_bounded`: it is waited for up to gates.timeout."""
+
+    ask: Callable[[PlannedNode], Hold]
+    is_bounded: bool = False
+
+
+class Remembered(Protocol):
+    """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
+
+    def expire(self) -> None:
+        """Forget what was read until now."""
+        ...
+
+    def why_paused(self) -> str:
+        """Why no node at all may begin; empty where they may."""
+        ...
+
+    def why_held(self, planned: PlannedNode) -> str:
+        """Why nodes with this one's staged version may not; empty where they may."""
+        ...
+
+
+class GateCommand(Protocol):
+    """The operator's own command."""
+
+    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
+        """Run it with this added to its environment; why it does not let pass, empty where it does."""
+        ...
+
+
+class Confirmation(Protocol):
+    """Somebody at a terminal."""
+
+    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
+        """Whether they agree."""
+        ...
+
+
+class AlertSource(Protocol):
+    """What watches over the cluster."""
+
+    def active(self) -> tuple[str, ...]:
+        """Names of alerts that count; `GateError` where it cannot be asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GatePorts:
+    """What the gates of one process ask outside the cluster; `end` is by when its nodes have to be done."""
+
+    command: GateCommand | None = None
+    confirmation: Confirmation | None = None
+    alerts: AlertSource | None = None
+    playbooks: NodePlaybooks | None = None
+    end: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +217,7 @@ class PolicyGates:
         if self._policy.hooks.before and self._is_shut():
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
 
-    def after_waiting(self, context: NodeContext, when: str) -> None:  # noqa: ARG002 - the protocol's
+    def after_waiting(self, when: str) -> None:
         """Ask the windows anew: people may have been waited for until the next day."""
         if self._is_shut():
             raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
@@ -217,7 +289,7 @@ class PolicyGates:
     def _blocking_pods(self, node: PlannedNode) -> Hold:
         for selector in self._policy.blocking_pods:
             pods = self._around.cluster.ask(
-                lambda api: read_selected_pods(api, node.name, selector)  # noqa: B023 - called at once
+                lambda api: read_node_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 names = shortened(running, _NAMED)
@@ -295,6 +367,6 @@ def why_not_away(api: ClusterApi, name: str, policy: Policy, accepted: Collectio
     except ApiNotFoundError:
         return ""
     nodes = [node for node in read_nodes(api) if is_control_plane(node, policy)]
-    pods = [pod for node in nodes for pod in read_node_pods(api, node.name).pods]
+    pods = [pod for node in nodes for pod in read_node_pods(api, node.name)]
     blockers = ControlPlane.of(nodes, pods, policy).blockers(name)
     return next((f"{entry.object} {entry.message}" for entry in blockers if entry.object not in accepted), "")

@@ -86,7 +86,7 @@ def _missing(context: NodeContext, progress: Progress, boot: BootFacts) -> Itera
 
 def _runs_agent(context: NodeContext) -> bool:
     """Whether FLUO's or CLUO's agent runs on the node, as the name of its pod's owner or a label tells."""
-    pods = context.cluster.ask(lambda api: read_node_pods(api, context.name)).pods
+    pods = context.cluster.ask(lambda api: read_node_pods(api, context.name))
     return any(not _AGENTS.isdisjoint({pod.owner.name if pod.owner else "", *pod.labels.values()}) for pod in pods)
 
 
@@ -177,7 +177,7 @@ def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) ->
 
 def ready_now(task: NodeTask) -> Mapping[str, str]:
     """Those that are ready on the node, with since when."""
-    return ready_of(task.cluster.ask(lambda api: read_node_pods(api, task.name)).pods)
+    return ready_of(task.cluster.ask(lambda api: read_node_pods(api, task.name)))
 
 
 def await_own_pods(task: NodeTask, timeout: Duration) -> None:
@@ -201,7 +201,7 @@ def await_own_pods(task: NodeTask, timeout: Duration) -> None:
 def _missing_pods(api: ClusterApi, name: str, before: Mapping[str, str]) -> str:
     if not before:
         return ""
-    ready = ready_of(read_node_pods(api, name).pods)
+    ready = ready_of(read_node_pods(api, name))
     missing = [pod for pod, since in before.items() if pod not in ready or (since and ready[pod] == since)]
     if not missing:
         return ""

@@ -59,9 +59,9 @@ def look_again(task: DrainTask, deadline: Deadline) -> None:
 
 
 def _check_empty(task: DrainTask, deadline: Deadline) -> None:
-    listing = task.cluster.ask(lambda api: read_node_pods(api, task.node), deadline)
+    present = task.cluster.ask(lambda api: read_node_pods(api, task.node), deadline)
     owners = task.cluster.ask(read_daemon_sets, deadline)
-    pods = must_go(listing.pods, DrainRules.of(task.policy, owners, now=task.cluster.api.server_time()))
+    pods = must_go(present, DrainRules.of(task.policy, owners, now=task.cluster.api.server_time()))
     if pods := without_returning(pods, task.returning):
         raise RefilledError(f"{pods[0].key} arrived on {task.node} after it was drained")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -16,9 +16,8 @@ from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, Fenc
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
-from rollout.gather.cluster.documents import Document
-from rollout.gather.cluster.memory import memory_of, read_standing, written_memory
-from rollout.gather.cluster.slots import read_slots, slots_of, written_slots
+from rollout.gather.cluster.documents import Document, Stored
+from rollout.gather.cluster.memory import memory_of, read_stored_memory, read_stored_slots, slots_of
 from rollout.gather.cluster.snapshot import node_path
 from rollout.model import marks
 from rollout.model.fleetlock import Slots
@@ -29,7 +28,6 @@ from rollout.planning.eligibility.memory import Ended, begun_by_hand, noted, why
 from rollout.ports import ClusterApi
 
 T = TypeVar("T")
-Body = dict[str, Any]
 
 _ATTEMPTS = 20
 
@@ -47,9 +45,8 @@ def swapped(attempt: Callable[[], T], origin: str) -> T:
 def rewrite(
     api: ClusterApi,
     document: Document,
-    read: Callable[[], tuple[T, Body | None]],
+    read: Callable[[ClusterApi, str], Stored[T]],
     change: Callable[[T], T],
-    written: Callable[[T, Body | None], Body],
 ) -> T:
     """Read, change, write; again where another wrote in between. What it holds then; `ApiError` else.
 
@@ -57,12 +54,12 @@ def rewrite(
     """
 
     def attempt() -> T:
-        standing, whole = read()
-        changed = change(standing)
-        if changed == standing:
+        before = read(api, document.namespace)
+        changed = change(before.content)
+        if changed == before.content:
             return changed
-        body = written(changed, whole)
-        if whole is None:
+        body = document.written(changed, before.body)
+        if before.body is None:
             api.create(document.collection, body)
         else:
             api.replace(document.path, body)
@@ -73,9 +70,7 @@ def rewrite(
 
 def change_slots(api: ClusterApi, namespace: str, change: Callable[[Slots], Slots]) -> Slots:
     """Change the slots as `rewrite` does; as they stand then, `ApiError` else."""
-    return rewrite(
-        api, slots_of(namespace), lambda: read_slots(api, namespace), change, partial(written_slots, namespace)
-    )
+    return rewrite(api, slots_of(namespace), read_stored_slots, change)
 
 
 Change = Callable[[Memory], Memory]
@@ -96,9 +91,7 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
             raise ApiError(f"{memory.problem}: it is left as it is")
         return change(NO_MEMORY if memory.problem else memory)
 
-    return rewrite(
-        api, memory_of(namespace), lambda: read_standing(api, namespace), changed, partial(written_memory, namespace)
-    )
+    return rewrite(api, memory_of(namespace), read_stored_memory, changed)
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
@@ -107,7 +100,7 @@ def why_unwritable(api: ClusterApi, namespace: str) -> ApiError | None:
     The memory of another version of this program is not written over. `ApiUnavailableError`.
     """
     try:
-        memory = read_standing(api, namespace).memory
+        memory = read_stored_memory(api, namespace).content
     except ApiUnavailableError:
         raise
     except ApiError as error:
@@ -243,7 +236,7 @@ class RunMemory:
             return self._seen
         self._is_expired = False
         try:
-            memory = self._cluster.ask(lambda api: read_standing(api, self._terms.namespace)).memory
+            memory = self._cluster.ask(lambda api: read_stored_memory(api, self._terms.namespace)).content
         except ApiError as error:
             self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
         else:

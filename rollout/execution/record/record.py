@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -46,40 +46,8 @@ _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
 _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
-class Record(Protocol):
-    """What a rollout tells its record: see `RunRecord`."""
-
-    def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """Begin the record of a new rollout."""
-
-    def take_up(self, run: str) -> None:
-        """Take up that of an interrupted one."""
-
-    def keep(self, health: Health) -> None:
-        """Keep what was well before the wave that begins."""
-
-    def end(self, *, complete: bool) -> None:
-        """End it; whether with nothing left over."""
-
-
-class NoRecord:
-    """Where the record is gone or not understood: none is written, and what stands there stays."""
-
-    def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """Write nothing."""
-
-    def take_up(self, run: str) -> None:
-        """Ask for nothing."""
-
-    def keep(self, health: Health) -> None:
-        """Write nothing."""
-
-    def end(self, *, complete: bool) -> None:
-        """Take nothing away."""
-
-
 class RunRecord:
-    """The `Record` on the cluster. `operating`: for an operating process, else for a person.
+    """It is written for a rollout under way. `operating`: for an operating process, else for a person.
 
     `notice` hears of a record that could not be removed.
     """

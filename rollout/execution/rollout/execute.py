@@ -20,7 +20,7 @@ from rollout.execution.drain.task import MovedPods
 from rollout.execution.events import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.memory import RunMemory, Terms
-from rollout.execution.record.record import NoRecord, Record, RunRecord
+from rollout.execution.record.record import RunRecord
 from rollout.execution.record.stored import has_begun
 from rollout.execution.rollout.ledger import Inheritance, Ledger, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
@@ -59,7 +59,8 @@ def run_plan(
         is_over = False
         if not run.ledger.fenced and run.may_act():
             is_over = _is_over(run, is_new=inherited is None)
-            run.record.end(complete=is_over)
+            if run.record is not None:
+                run.record.end(complete=is_over)
         result = replace(_result(run), resumable=not is_over)
     run.report.finished(result)
     return result
@@ -86,7 +87,8 @@ def _begun(
         memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
         gates = PolicyGates(Surroundings(plan, cluster, report, stop, memory), ports.gates)
         gates.before_rollout()
-        record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
+        if record is not None:
+            record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
         if not options.operating:
             memory.begin_by_hand()
         report.plan(plan)
@@ -110,9 +112,11 @@ def _begun(
         )
 
 
-def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None, report: Reporter) -> Record:
+def _record(
+    cluster: PatientApi, options: RunOptions, inherited: Inheritance | None, report: Reporter
+) -> RunRecord | None:
     if inherited is not None and not inherited.is_recorded:
-        return NoRecord()
+        return None
     return RunRecord(cluster, options.lease_namespace, report.notice, operating=options.operating)
 
 
@@ -186,7 +190,7 @@ def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
 def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:
     try:
         api.patch(node_path(node.name), {"spec": {"unschedulable": True}}, _DRY)
-        pods = must_go(read_node_pods(api, node.name).pods, DrainRules.of(policy.drain, owners))
+        pods = must_go(read_node_pods(api, node.name), DrainRules.of(policy.drain, owners))
     except (ApiError, DrainError) as error:
         return Rehearsal(node.name, 0, (error.message,))
     attempts = [request_removal(api, pod, policy.drain, dry_run=True) for pod in pods if not pod.terminating]

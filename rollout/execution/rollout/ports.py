@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import GatePorts
+from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND

@@ -6,7 +6,6 @@ then the next begins.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
@@ -20,53 +19,33 @@ from rollout.planning.layout.rolling import candidates
 _PAUSE = 1.0
 
 
-class Admission(Protocol):
-    """What a wave's runner asks. Reading the cluster may raise `ApiError`."""
+class Admission:
+    """What a wave's runner asks. Side by side any may begin, and none waits for another to settle.
+
+    Reading the cluster may raise `ApiError`.
+    """
 
     @property
     def unsettled(self) -> frozenset[str]:
         """Nodes that have ended, and keep their places until the cluster has settled from them."""
-        ...
-
-    def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
-        """Those of the waiting that may begin beside those in flight, in their order."""
-        ...
-
-    def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """Note that these are about to begin."""
-        ...
-
-    def end(self, result: NodeResult) -> None:
-        """Note that a node has ended."""
-        ...
-
-    def look(self, running: frozenset[str]) -> str:
-        """See who has settled, while these are under way; why no further node may begin, empty where one may."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Any may begin, and none waits for another to settle: that is for the end of the wave."""
-
-    unsettled: frozenset[str] = frozenset()
+        return frozenset()
 
     def candidates(
         self,
         waiting: Sequence[PlannedNode],
-        in_flight: Collection[str],  # noqa: ARG002 - the protocol's
+        in_flight: Collection[str],  # noqa: ARG002 - for those that roll on
     ) -> Iterator[PlannedNode]:
-        """All."""
+        """Those of the waiting that may begin beside those in flight, in their order."""
         return iter(waiting)
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
-        """Measure nothing: that was done before the wave."""
+        """Note that these are about to begin."""
 
     def end(self, result: NodeResult) -> None:
-        """Wait for nothing: that is done after the wave."""
+        """Note that a node has ended."""
 
-    def look(self, running: frozenset[str]) -> str:  # noqa: ARG002 - the protocol's
-        """Nothing is waited for."""
+    def look(self, running: frozenset[str]) -> str:  # noqa: ARG002 - for those that roll on
+        """See who has settled, while these are under way; why no further node may begin, empty where one may."""
         return ""
 
 
@@ -84,8 +63,8 @@ class _Ended:
     missing: str = ""
 
 
-@dataclass(slots=True)
-class RollingAdmission:
+@dataclass
+class RollingAdmission(Admission):
     """The nodes of one wave that follow one another. Asked by one thread.
 
     `keep` is told what was well before the nodes that are in flight.

@@ -9,14 +9,14 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import MovedPods, Precedence
 from rollout.execution.events import EventWriter
-from rollout.execution.gates.gates import Gates
+from rollout.execution.gates.policy_gates import PolicyGates
 from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.record.memory import RunMemory
-from rollout.execution.record.record import Record
+from rollout.execution.record.record import RunRecord
 from rollout.execution.record.stored import Health
 from rollout.execution.rollout.ledger import Inheritance, Ledger
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -71,7 +71,7 @@ class RunAdmission:
 
     plan: RolloutPlan
     selected: int
-    gates: Gates
+    gates: PolicyGates
     reason_to_stop: Callable[[], str]
 
     def refusal(self, planned: PlannedNode) -> str:
@@ -85,7 +85,10 @@ class RunAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far."""
+    """One rollout under way: what is given for it, what stands on the cluster for it, and its results so far.
+
+    `record` is None where it is gone or not understood: none is written, and what stands there stays.
+    """
 
     plan: RolloutPlan
     hosts: Mapping[str, Host]
@@ -96,8 +99,8 @@ class Run:
     guard: Guard
     report: Reporter
     cluster: PatientApi
-    gates: Gates
-    record: Record
+    gates: PolicyGates
+    record: RunRecord | None
     memory: RunMemory
     events: EventWriter
     moved: MovedPods
@@ -182,7 +185,7 @@ class Run:
         return health
 
     def _keep(self, health: Health) -> None:
-        if self.may_act():
+        if self.record is not None and self.may_act():
             self.record.keep(health)
 
     def _settle(self, before: Health, wave: Wave) -> str:
@@ -211,7 +214,7 @@ class Run:
             ledger=self.ledger,
             notice=self.report.notice,
             begun=frozenset(self.inherited.begun),
-            gates=self.gates,
+            hold=self.gates.hold,
         )
         admission = RunAdmission(self.plan, selected, self.gates, runner.reason_to_stop)
         return runner

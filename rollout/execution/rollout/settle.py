@@ -134,10 +134,10 @@ class Settler:
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
     """How many ready pods of each owner, by its UID, are on a node and stay there."""
-    pods = read_node_pods(api, node).pods
+    pods = read_node_pods(api, node)
     return Counter(pod.owner.uid for pod in pods if pod.owner is not None and pod.ready and not pod.terminating)
 
 
 def _owners_on(api: ClusterApi, nodes: Sequence[str]) -> frozenset[str]:
-    pods = (pod for node in nodes for pod in read_node_pods(api, node).pods)
+    pods = (pod for node in nodes for pod in read_node_pods(api, node))
     return frozenset(pod.owner.uid for pod in pods if pod.owner is not None)

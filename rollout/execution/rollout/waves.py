@@ -3,61 +3,42 @@
 Each node under way has a thread of its own. Never are more away than the limit allows.
 """
 
+import threading
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.gates.gates import Gates
+from rollout.execution.gates.policy_gates import Hold
 from rollout.execution.rollout.ledger import Ledger
-from rollout.execution.rollout.rolling import Admission, SideBySide
+from rollout.execution.rollout.rolling import Admission
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
+from rollout.model.text import shortened
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import Clock
 
 _LOOK_AGAIN = 2.0
 _LOOK_AGAIN_AT_HEALTH = 1.0
+_NAMED = 5
 
 
-class Lanes(Protocol):
-    """Takes nodes through their runs. Leaving it waits for those under way."""
+class NodeThreads:
+    """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
 
-    @property
-    def nodes(self) -> frozenset[str]:
-        """Those under way."""
-        ...
+    It does not where it is left by an interruption: the process is to end, or somebody has given up waiting for it, and
+    a host whose connection hangs may take very long. So they are daemons, unlike a pool's: the interpreter would wait
+    for those. What they may still do ends with the lock.
+    """
 
-    def begin(self, node: PlannedNode) -> None:
-        """Begin one."""
-        ...
-
-    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Nothing is under way."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Wait for those that are."""
-        ...
-
-
-class ThreadLanes:
-    """A thread a node."""
-
-    def __init__(self, run_one: Callable[[PlannedNode], NodeResult], most: int) -> None:
+    def __init__(self, run_one: Callable[[PlannedNode], NodeResult], notice: Callable[[str], None]) -> None:
         self._run_one = run_one
-        self._pool = ThreadPoolExecutor(max_workers=most, thread_name_prefix="node")
+        self._notice = notice
         self._running: dict[Future[NodeResult], str] = {}
 
     @property
@@ -67,14 +48,16 @@ class ThreadLanes:
 
     def begin(self, node: PlannedNode) -> None:
         """Begin one."""
-        self._running[self._pool.submit(self._run_one, node)] = node.name
+        end: Future[NodeResult] = Future()
+        threading.Thread(target=self._run, args=(node, end), name=f"node-{node.name}", daemon=True).start()
+        self._running[end] = node.name
 
     def ended(self, seconds: float | None) -> Sequence[NodeResult]:
-        """Those that have ended, as soon as one has."""
+        """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
         done, _ = wait(self._running, timeout=seconds, return_when=FIRST_COMPLETED)
-        for future in done:
-            del self._running[future]
-        return [future.result() for future in done]
+        for end in done:
+            del self._running[end]
+        return [end.result() for end in done]
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +65,17 @@ class ThreadLanes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True)
+        if isinstance(error, Exception) and self._running:
+            nodes = shortened(sorted(self.nodes), _NAMED)
+            self._notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
+        if error is None or isinstance(error, Exception):
+            wait(self._running)
+
+    def _run(self, node: PlannedNode, end: Future[NodeResult]) -> None:
+        try:
+            end.set_result(self._run_one(node))
+        except BaseException as error:  # noqa: BLE001 - raised where its end is asked for
+            end.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +94,7 @@ class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
     `notice` hears why nothing goes on.
+    `hold` says whether a node may begin now; asked again and again, it never waits itself.
     Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One that is
     not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
     """
@@ -113,16 +107,16 @@ class WaveRunner:
     limit: AwayLimit
     ledger: Ledger
     notice: Callable[[str], None]
-    gates: Gates
+    hold: Callable[[PlannedNode], Hold]
     begun: frozenset[str] = frozenset()
-    lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
+    threads: Callable[[Callable[[PlannedNode], NodeResult], Callable[[str], None]], NodeThreads] = NodeThreads
     _refused: set[str] = field(default_factory=set, init=False)
 
     def run(self, wave: Wave, admission: Admission | None = None) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
-        admission, waiting = admission or SideBySide(), list(wave.nodes)
+        admission, waiting = admission or Admission(), list(wave.nodes)
         patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
-        with self.lanes(self.run_one, len(waiting)) as running:
+        with self.threads(self.run_one, self.notice) as running:
             while waiting or running.nodes:
                 for node in self._next(waiting, running.nodes, admission):
                     waiting.remove(node)
@@ -182,7 +176,7 @@ class WaveRunner:
         asked = set[str]()
         while node := self._unasked(waiting, in_flight, admission, asked, away):
             asked.add(node.name)
-            hold = self.gates.hold(node)
+            hold = self.hold(node)
             if not hold.why:
                 admitted.append(node)
                 in_flight |= {node.name}
@@ -211,7 +205,7 @@ class WaveRunner:
         self.ledger.give_up(waiting, why)
         waiting.clear()
 
-    def _collect(self, running: Lanes, admission: Admission, *, more: bool) -> frozenset[str]:
+    def _collect(self, running: NodeThreads, admission: Admission, *, more: bool) -> frozenset[str]:
         """Take the ends of those that have ended; the nodes that were refused at their cordon, and wait again."""
         pause, refused = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN, set[str]()
         for result in running.ended(pause if more else None):

@@ -6,7 +6,7 @@ memory; whatever else stands in the ConfigMap stays.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -39,6 +39,14 @@ class NotUnderstoodError(ApiError):
     def __init__(self, message: str, *, is_newer: bool = False) -> None:
         super().__init__(message)
         self.is_newer = is_newer
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[T]):
+    """What a document says, and the whole ConfigMap that it was read from, to be written back; None for none."""
+
+    content: T
+    body: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,8 @@ class Document:
 
     def written(self, content: object, whole: dict[str, Any] | None) -> dict[str, Any]:
         """Return the ConfigMap with this content, a dataclass, in the version that was read."""
-        document = {"format_version": _FORMAT, **msgspec.to_builtins(content)}
-        return self._with(msgspec.json.encode(document).decode(), whole)
+        said = {name: value for name, value in msgspec.to_builtins(content).items() if value not in (None, "", False)}
+        return self._with(msgspec.json.encode({"format_version": _FORMAT, **said}).decode(), whole)
 
     def why_unwritable(self, api: ClusterApi) -> ApiError | None:
         """Why nothing could be written, by the API server's answer to a dry run; None where something could.

@@ -8,21 +8,18 @@ of it is used, and begun afresh when it breaks.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import wire
-from rollout.gather.cluster.decode import Shared, decode, garbled, node, one, pod
+from rollout.gather.cluster.decode import decode, garbled, one
 from rollout.gather.cluster.failure import Status, status_failure
-from rollout.model.cluster import Node, Pod
 from rollout.ports import ClusterApi, Query
 
 W = TypeVar("W")
 T = TypeVar("T")
-Watched = TypeVar("Watched", Node, Pod)
 
 PAGE_SIZE = 500
 # Twice in pages; then in one piece, which costs the server more and cannot expire.
@@ -79,7 +76,7 @@ class WatchEventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[Watched]):
+class WatchEvent(Generic[T]):
     """One line of a watch.
 
     `object` is None for a bookmark, which only moves `resource_version` on, and for an error. `error` is set
@@ -87,7 +84,7 @@ class WatchEvent(Generic[Watched]):
     """
 
     type: WatchEventType
-    object: Watched | None
+    object: T | None
     resource_version: str
     error: ApiError | None = None
 
@@ -97,21 +94,13 @@ class _Line(msgspec.Struct, frozen=True, gc=False):
     object: msgspec.Raw
 
 
-_DECODERS: dict[type[Any], Callable[[bytes, str], Any]] = {
-    Node: lambda body, origin: one(body, wire.WireNode, node, origin),
-    Pod: lambda body, origin: one(body, wire.WirePod, partial(pod, shared=Shared()), origin),
-}
-
-
-def decode_watch_line(line: bytes, kind: type[Watched]) -> WatchEvent[Watched]:
-    """Read one line of a watch over Nodes or pods; `ApiError` where it is garbled."""
-    origin = f"a watch of {kind.__name__.lower()}s"
+def decode_watch_line(line: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> WatchEvent[T]:
+    """Read one line of a watch over such objects; `ApiError` where it is garbled."""
     read = decode(line, _Line, origin)
     body = bytes(read.object)
     if read.type is WatchEventType.ERROR:
-        error = status_failure(decode(body, Status, origin))
-        return WatchEvent(read.type, None, "", error)
+        return WatchEvent(read.type, None, "", status_failure(decode(body, Status, origin)))
     version = decode(body, wire.Named, origin).metadata.resource_version or ""
     if read.type is WatchEventType.BOOKMARK:
         return WatchEvent(read.type, None, version)
-    return WatchEvent(read.type, cast("Watched", _DECODERS[kind](body, origin)), version)
+    return WatchEvent(read.type, one(body, shape, project, origin), version)

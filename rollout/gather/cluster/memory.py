@@ -1,15 +1,15 @@
-"""What is remembered of earlier rollouts, as it stands on the cluster: a ConfigMap beside the record.
+"""What outlives a rollout, as it stands on the cluster: the memory, and the slots of FleetLock, a ConfigMap each.
 
-It is understood as a whole or counts as nothing.
+A memory is understood as a whole or counts as nothing; slots that are not understood are no free ones.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 from rollout.errors import ApiError
-from rollout.gather.cluster.documents import Document, NotUnderstoodError
+from rollout.gather.cluster.documents import Document, NotUnderstoodError, Stored
 from rollout.model import marks
+from rollout.model.fleetlock import NO_SLOTS, Slots, is_fleetlock_run, is_group
 from rollout.model.memory import (
     MOST_NODES,
     MOST_NODES_OF_VERSION,
@@ -17,36 +17,13 @@ from rollout.model.memory import (
     NO_MEMORY,
     Memory,
     NodeFailures,
-    Pause,
-    Slip,
-    VersionFailures,
     moment,
 )
-from rollout.model.text import is_object_name, is_version
+from rollout.model.text import is_object_name, is_run_id, is_version
 from rollout.ports import ClusterApi
 
-_KEY = "memory.json"
+_KEY, _SLOTS_KEY = "memory.json", "slots.json"
 _FORBIDDEN = 403
-
-
-class StandingMemory(NamedTuple):
-    """The memory, and the whole ConfigMap that it was read from, to be written back; None where there is none."""
-
-    memory: Memory
-    body: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """As it is written."""
-
-    nodes: dict[str, NodeFailures] = field(default_factory=dict)
-    versions: dict[str, VersionFailures] = field(default_factory=dict)
-    pause: Pause | None = None
-    aborted: Pause | None = None
-    waited_for: str = ""
-    evidence: dict[str, str] = field(default_factory=dict)
-    slip: Slip | None = None
 
 
 def memory_of(namespace: str) -> Document:
@@ -57,7 +34,7 @@ def memory_of(namespace: str) -> Document:
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
     """Read the memory; one with a `problem` where it is not understood, or may not be seen; `ApiError` else."""
     try:
-        return read_standing(api, namespace).memory
+        return read_stored_memory(api, namespace).content
     except ApiError as error:
         if error.status != _FORBIDDEN:
             raise
@@ -66,42 +43,33 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
         )
 
 
-def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
+def read_stored_memory(api: ClusterApi, namespace: str) -> Stored[Memory]:
     """Return the memory with what it stands in; `ApiError` where the API server does not give it."""
-    text, whole = memory_of(namespace).read(api)
-    return StandingMemory(NO_MEMORY if text is None else _memory(text, memory_of(namespace)), whole)
-
-
-def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the ConfigMap with this memory, in the version that was read."""
-    standing = (memory.pause, memory.aborted, memory.waited_for, dict(memory.evidence), memory.slip)
-    document = _Document(dict(memory.nodes), dict(memory.versions), *standing)
-    return memory_of(namespace).written(document, whole)
-
-
-def _memory(text: str, document: Document) -> Memory:
+    document = memory_of(namespace)
+    text, body = document.read(api)
     try:
-        content = document.parsed(text, _Document, lambda content: next(_impossible(content), ""))
+        memory = NO_MEMORY if text is None else document.parsed(text, Memory, lambda read: next(_impossible(read), ""))
     except NotUnderstoodError as error:
-        return replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
-    standing = (content.pause, content.aborted, content.waited_for, content.evidence, content.slip)
-    return Memory(content.nodes, content.versions, *standing)
+        memory = replace(NO_MEMORY, problem=error.message, is_newer=error.is_newer)
+    return Stored(memory, body)
 
 
-def _impossible(document: _Document) -> Iterator[str]:
+def _impossible(memory: Memory) -> Iterator[str]:
     """Name what this program writes in no memory."""
-    if len(document.nodes) > MOST_NODES or len(document.versions) > MOST_VERSIONS:
-        yield f"it has {len(document.nodes)} nodes and {len(document.versions)} versions"
-    yield from _impossible_nodes(document.nodes)
-    for version, failed in document.versions.items():
+    if memory.problem or memory.is_newer:
+        yield "it says of itself that it is not understood"
+    if len(memory.nodes) > MOST_NODES or len(memory.versions) > MOST_VERSIONS:
+        yield f"it has {len(memory.nodes)} nodes and {len(memory.versions)} versions"
+    yield from _impossible_nodes(memory.nodes)
+    for version, failed in memory.versions.items():
         if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
         yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
-    if len(document.evidence) > MOST_VERSIONS or not all(map(moment, document.evidence.values())):
-        yield f"it has evidence of {len(document.evidence)} versions, or of no time"
-    if document.pause and document.pause.until and moment(document.pause.until) is None:
-        yield f"its pause ends at {document.pause.until!r}"
-    if (slip := document.slip) and not all(map(moment, (slip.by, slip.finish or slip.by, slip.since))):
+    if len(memory.evidence) > MOST_VERSIONS or not all(map(moment, memory.evidence.values())):
+        yield f"it has evidence of {len(memory.evidence)} versions, or of no time"
+    if memory.pause and memory.pause.until and moment(memory.pause.until) is None:
+        yield f"its pause ends at {memory.pause.until!r}"
+    if (slip := memory.slip) and not all(map(moment, (slip.by, slip.finish or slip.by, slip.since))):
         yield f"it slips from {slip.by!r} to {slip.finish!r}"
 
 
@@ -111,3 +79,29 @@ def _impossible_nodes(nodes: Mapping[str, NodeFailures]) -> Iterator[str]:
             yield f"{name!r} is not a Node name"
         if failures.failures < 1 or moment(failures.at) is None:
             yield f"{name} failed {failures.failures} times, last at {failures.at!r}"
+
+
+def slots_of(namespace: str) -> Document:
+    """Where the slots of FleetLock stand."""
+    return Document(namespace, marks.SLOTS_NAME, _SLOTS_KEY)
+
+
+def read_slots(api: ClusterApi, namespace: str) -> Slots:
+    """Return the slots; `ApiError` where they cannot be read, or are not understood."""
+    return read_stored_slots(api, namespace).content
+
+
+def read_stored_slots(api: ClusterApi, namespace: str) -> Stored[Slots]:
+    """Return the slots with what they stand in; raises the same."""
+    text, body = slots_of(namespace).read(api)
+    return Stored(NO_SLOTS if text is None else slots_of(namespace).parsed(text, Slots, _impossible_slots), body)
+
+
+def _impossible_slots(slots: Slots) -> str:
+    """Return what this program writes in no such document; empty where there is nothing of the kind."""
+    for slot in slots.held:
+        if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
+            return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
+        if not (is_group(slot.group) and slot.node_uid and slot.boot_id):
+            return f"a slot of {slot.node!r} in the group {slot.group!r}"
+    return "one node holds two slots" if len(slots.held) != len({slot.node for slot in slots.held}) else ""

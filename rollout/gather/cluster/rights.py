@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -76,79 +77,70 @@ def missing_rights(
         return tuple(right for right, has in zip(distinct, answers, strict=True) if not has)
 
 
+def _all(
+    verbs: str,
+    group: str,
+    resources: str,
+    purpose: str,
+    *,
+    namespace: str = "",
+    name: str = "",
+    optional: bool = False,
+) -> Iterator[Right]:
+    """Each of the verbs on each of the resources; of those on one object, creating is on none by name."""
+    for resource in resources.split():
+        for verb in verbs.split():
+            yield Right(verb, group, resource, "", namespace, "" if verb == "create" else name, purpose, optional)
+
+
 def status_rights() -> tuple[Right, ...]:
     """Return what showing the nodes takes."""
-    return (
-        Right("get", "", "nodes", purpose="see the nodes"),
-        Right("list", "", "nodes", purpose="see the nodes"),
-    )
+    return tuple(_all("get list", "", "nodes", "see the nodes"))
 
 
 def plan_rights() -> tuple[Right, ...]:
     """Return what planning takes."""
+    cluster, seen = "kube-system", "know which namespaces affinities choose by labels"
     return (
         *status_rights(),
-        Right("list", "", "pods", purpose="see what would have to move"),
-        Right("get", "", "namespaces", "", "kube-system", "kube-system", purpose="tell this cluster from others"),
-        Right("list", "policy", "poddisruptionbudgets", purpose="keep disruption budgets"),
-        Right("list", "apps", "daemonsets", purpose="know which pods stay"),
-        Right("list", "storage.k8s.io", "volumeattachments", purpose="wait for volumes", optional=True),
-        Right("list", "apps", "deployments", purpose="see other reboot coordinators", optional=True),
-        Right("list", "upgrade.cattle.io", "plans", purpose="see what the upgrade controller is to do", optional=True),
-        Right("list", "", "persistentvolumes", purpose="know which nodes volumes attach to", optional=True),
-        Right("list", "", "namespaces", purpose="know which namespaces affinities choose by labels", optional=True),
+        *_all("list", "", "pods", "see what would have to move"),
+        *_all("get", "", "namespaces", "tell this cluster from others", namespace=cluster, name=cluster),
+        *_all("list", "policy", "poddisruptionbudgets", "keep disruption budgets"),
+        *_all("list", "apps", "daemonsets", "know which pods stay"),
+        *_all("list", "storage.k8s.io", "volumeattachments", "wait for volumes", optional=True),
+        *_all("list", "apps", "deployments", "see other reboot coordinators", optional=True),
+        *_all("list", "upgrade.cattle.io", "plans", "see what the upgrade controller is to do", optional=True),
+        *_all("list", "", "persistentvolumes", "know which nodes volumes attach to", optional=True),
+        *_all("list", "", "namespaces", seen, optional=True),
     )
 
 
 def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
     """List what a rollout takes: planning, acting on nodes and pods, its Lease and ConfigMap in that namespace."""
+    one = partial(_all, namespace=lease_namespace, name=marks.LEASE_NAME)
+    other = partial(_all, namespace=lease_namespace, optional=True)
+    memory, slots = marks.MEMORY_NAME, marks.SLOTS_NAME
     return (
         *plan_rights(),
-        Right("watch", "", "nodes", purpose="see nodes come back"),
-        Right("patch", "", "nodes", purpose="cordon, uncordon and annotate"),
-        Right("get", "", "pods", purpose="know a pod by its identity before it is evicted"),
-        Right("watch", "", "pods", purpose="see pods leave"),
+        *_all("watch", "", "nodes", "see nodes come back"),
+        *_all("patch", "", "nodes", "cordon, uncordon and annotate"),
+        *_all("get", "", "pods", "know a pod by its identity before it is evicted"),
+        *_all("watch", "", "pods", "see pods leave"),
         _removal(disable_eviction=disable_eviction),
-        *(
-            Right(verb, "apps", resource, purpose="see that moved pods run again")
-            for resource in ("replicasets", "statefulsets")
-            for verb in ("get", "list")
+        *_all("get list", "apps", "replicasets statefulsets", "see that moved pods run again"),
+        *one("get create update", "coordination.k8s.io", "leases", "one rollout at a time"),
+        *one("get create update delete", "", "configmaps", "be resumable from any machine"),
+        *other(
+            *("get", "", "configmaps", "know which versions are held, and which nodes failed, in earlier rollouts"),
+            name=memory,
         ),
-        *(
-            Right(verb, "coordination.k8s.io", "leases", "", lease_namespace, name, purpose="one rollout at a time")
-            for verb, name in _on_one(("get", "create", "update"))
-        ),
-        *(
-            Right(verb, "", "configmaps", "", lease_namespace, name, purpose="be resumable from any machine")
-            for verb, name in _on_one(("get", "create", "update", "delete"))
-        ),
-        *(
-            Right(verb, "", "configmaps", "", lease_namespace, marks.MEMORY_NAME, purpose=purpose, optional=True)
-            for verb, purpose in (
-                ("get", "know which versions are held, and which nodes failed, in earlier rollouts"),
-                ("update", "remember that for later rollouts"),
-            )
-        ),
-        *(
-            Right(verb, "", "configmaps", "", lease_namespace, marks.SLOTS_NAME, purpose=purpose, optional=True)
-            for verb, purpose in (
-                ("get", "know which hosts hold slots of FleetLock"),
-                ("update", "grant such slots, and take them away"),
-            )
-        ),
-        Right(
-            *("get", "", "configmaps", "", lease_namespace, marks.EVIDENCE_NAME),
-            purpose="know what other clusters have proved",
-            optional=True,
-        ),
-        Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
-        *(
-            Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
-            for verb, purpose in (
-                ("create", "report on the Node what happens to it"),
-                ("patch", "update these reports"),
-            )
-        ),
+        *other("update", "", "configmaps", "remember that for later rollouts", name=memory),
+        *other("get", "", "configmaps", "know which hosts hold slots of FleetLock", name=slots),
+        *other("update", "", "configmaps", "grant such slots, and take them away", name=slots),
+        *other("get", "", "configmaps", "know what other clusters have proved", name=marks.EVIDENCE_NAME),
+        *_all("watch", "policy", "poddisruptionbudgets", "see when a budget allows again", optional=True),
+        *_all("create", "", "events", "report on the Node what happens to it", namespace=_OF_NODES, optional=True),
+        *_all("patch", "", "events", "update these reports", namespace=_OF_NODES, optional=True),
     )
 
 
@@ -169,11 +161,6 @@ def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) ->
 
 def _without(unused: Collection[tuple[str, str, str]], rights: Iterable[Right]) -> tuple[Right, ...]:
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
-
-
-def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each verb with the name of the one Lease, or ConfigMap, that it is for."""
-    return ((verb, "" if verb == "create" else marks.LEASE_NAME) for verb in verbs)
 
 
 def _removal(*, disable_eviction: bool) -> Right:

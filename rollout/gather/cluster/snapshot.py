@@ -5,7 +5,6 @@ Every function raises `ApiError` or one of its subclasses.
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -15,7 +14,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
-from rollout.gather.cluster.listing import Listing, read_list
+from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.rivals import read_coordinators
 from rollout.model import marks
 from rollout.model.cluster import (
@@ -47,14 +46,6 @@ _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes
 
 T = TypeVar("T")
 W = TypeVar("W")
-
-
-@dataclass(frozen=True, slots=True)
-class PodList:
-    """Pods, and the version from which a watch misses nothing."""
-
-    pods: tuple[Pod, ...]
-    resource_version: str
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,7 +84,7 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
         volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
         coordinators = pool.submit(read_coordinators, api)
         pods = pool.submit(_read_pods, api)
-        all_pods = pods.result().items
+        all_pods = pods.result()
         namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods)
         attached, unseen_attachments = attachments.result()
         bound_volumes, unseen_volumes = volumes.result()
@@ -126,12 +117,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    return list_nodes(api, selector).items
-
-
-def list_nodes(api: ClusterApi, selector: str = "") -> Listing[Node]:
-    """Return the same, with the version from which a watch misses nothing."""
-    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None)
+    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -147,15 +133,19 @@ def read_phase_time(api: ClusterApi, name: str) -> datetime | None:
     return wire.written_at(written, marks.PHASE)
 
 
-def read_node_pods(api: ClusterApi, node: str) -> PodList:
-    """Return the pods of one node, in all namespaces."""
-    listing = _read_pods(api, {"fieldSelector": f"spec.nodeName={node}"})
-    return PodList(listing.items, listing.resource_version)
+def read_node_pods(api: ClusterApi, node: str, selector: str = "") -> tuple[Pod, ...]:
+    """Return the pods of one node, in all namespaces, or those of them that a label selector chooses."""
+    return _read_pods(api, {**on_node(node), **({"labelSelector": selector} if selector else {})})
 
 
-def read_selected_pods(api: ClusterApi, node: str, selector: str) -> tuple[Pod, ...]:
-    """Return the pods of one node that a label selector chooses."""
-    return _read_pods(api, {"fieldSelector": f"spec.nodeName={node}", "labelSelector": selector}).items
+def on_node(node: str) -> Query:
+    """Select the pods that are bound to a node."""
+    return {"fieldSelector": f"spec.nodeName={node}"}
+
+
+def pod_projection() -> Callable[[wire.WirePod], Pod]:
+    """Return what makes pods of what one read, or one watch, brings; equal values are kept once."""
+    return partial(decode.pod, shared=decode.Shared())
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
@@ -165,7 +155,7 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    return decode.one(body, wire.WirePod, partial(decode.pod, shared=decode.Shared()), path)
+    return decode.one(body, wire.WirePod, pod_projection(), path)
 
 
 def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
@@ -215,5 +205,5 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
         return (), (f"{unseen}: {error.message}",)
 
 
-def _read_pods(api: ClusterApi, query: Query | None = None) -> Listing[Pod]:
-    return read_list(api, PODS, wire.WirePod, partial(decode.pod, shared=decode.Shared()), query)
+def _read_pods(api: ClusterApi, query: Query | None = None) -> tuple[Pod, ...]:
+    return read_list(api, PODS, wire.WirePod, pod_projection(), query).items

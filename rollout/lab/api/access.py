@@ -69,7 +69,7 @@ class Grant(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def grants_of(roles: Iterable[Json]) -> tuple[Grant, ...]:
-    """The rules of ClusterRoles and Roles, each bound to everybody with a token."""
+    """Return the rules of ClusterRoles and Roles, each bound to everybody with a token."""
     return tuple(
         msgspec.convert({**rule, "namespace": role["metadata"].get("namespace", "")}, Grant)
         for role in roles
@@ -98,7 +98,7 @@ class Access:
         self._tokens = dict(tokens)
 
     def user(self, authorization: str) -> str:
-        """The user of an Authorization header; raises 401 for a token that nobody has."""
+        """Return the user of an Authorization header; raises 401 for a token that nobody has."""
         if not authorization:
             return ANONYMOUS
         if not authorization.lower().startswith(_BEARER):

@@ -47,7 +47,7 @@ def has_generation(resource: Resource) -> bool:
 
 
 def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Json:
-    """The object as a server stores it; `creating` adds what admission adds to new objects only."""
+    """Return the object as a server stores it; `creating` adds what admission adds to new objects only."""
     metadata = {key: value for key, value in obj["metadata"].items() if value not in (None, {}, [])}
     if creating and has_generation(resource):
         metadata["generation"] = 1
@@ -81,7 +81,7 @@ def ensure_namespaces(store: ObjectStore) -> None:
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without the fields that are null: a typed server drops them."""
+    """Return the value without the fields that are null: a typed server drops them."""
     if isinstance(value, dict):
         return {key: without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
@@ -90,7 +90,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def admitted(spec: Json) -> Json:
-    """A new pod's spec with its defaults, and with the tolerations that admission adds."""
+    """Return a new pod's spec with its defaults, and with the tolerations that admission adds."""
     own = spec.get("tolerations") or []
     added = [toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerated(toleration, own)]
     return {**_POD_SPEC, **spec, "tolerations": [*own, *added]}

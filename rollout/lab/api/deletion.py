@@ -49,7 +49,7 @@ def deleted_form(
     *,
     grace_seconds: int | None = None,
 ) -> Json:
-    """The object as the deletion leaves it; changes nothing."""
+    """Return the object as the deletion leaves it; changes nothing."""
     if obj["metadata"].get("deletionTimestamp"):
         return _shortened(obj, grace_seconds)
     grace = pod_grace(obj, grace_seconds) if resource is PODS else 0
@@ -80,7 +80,7 @@ def _marked(obj: Json, now: datetime, grace: int) -> Json:
 
 
 def _shortened(obj: Json, grace_seconds: int | None) -> Json:
-    """A second deletion may only shorten the grace of the first."""
+    """Shorten the grace of the first deletion; a second one may do no more."""
     metadata = obj["metadata"]
     granted = metadata.get("deletionGracePeriodSeconds") or 0
     if grace_seconds is None or grace_seconds >= granted:

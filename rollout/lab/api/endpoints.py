@@ -177,7 +177,7 @@ def _write(call: Call, resource: Resource) -> Write:
 
 
 def _included(call: Call) -> str:
-    """What a table is to have of its objects; empty where objects are wanted, no table."""
+    """Return what a table is to have of its objects; empty where objects are wanted, no table."""
     return call.query.get("includeObject", "Metadata") if wants_table(call.accept) else ""
 
 
@@ -189,7 +189,7 @@ def _decoded(payload: bytes) -> Any:
 
 
 def _body(call: Call, kind: str) -> Json:
-    """The object in the body: 415 for another encoding, 400 for something that is no object."""
+    """Return the object in the body: 415 for another encoding, 400 for something that is no object."""
     if call.content_type == protobuf.MEDIA_TYPE:
         return protobuf.decode_object(call.payload)
     if call.content_type not in {JSON, ""}:

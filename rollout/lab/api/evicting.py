@@ -134,7 +134,7 @@ def _why_exhausted(name: str, status: Json) -> str:
 
 
 def taken(status: Json, pod: str, now: str) -> Json:
-    """A budget's status with one disruption used up for a pod; its controller clears the entry again."""
+    """Return a budget's status with one disruption used up for a pod; its controller clears the entry again."""
     allowed = status["disruptionsAllowed"] - 1
     disrupted = {**(status.get("disruptedPods") or {}), pod: now}
     after = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}

@@ -136,14 +136,14 @@ class FaultPlan:
         return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:
-        """The fault that this request meets, if any."""
+        """Return the fault that this request meets, if any."""
         now = self._now()
         struck = (active for active in self._active if active.strikes(target, now, self._random))
         active = next(struck, None)
         return None if active is None else active.rule
 
     def remaining(self, rule: ApiFault) -> float | None:
-        """Simulated seconds until a rule ends; None where it never does, 0 where it is no longer in force."""
+        """Return simulated seconds until a rule ends; None where it never does, 0 where it is no longer in force."""
         ends = [active.ends for active in self._active if active.rule is rule]
         if not ends:
             return 0.0

@@ -56,13 +56,13 @@ class _Start:
 
 
 def selection_of(query: Mapping[str, str], resource: Resource) -> Selection:
-    """The selectors of a query; 400 for those that cannot be understood."""
+    """Return the selectors of a query; 400 for those that cannot be understood."""
     labels = parse_labels(query.get("labelSelector", ""))
     return Selection(labels, parse_fields(query.get("fieldSelector", ""), resource))
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int:
-    """A number from the query, 0 where it is absent; 400 for anything else."""
+    """Return a number from the query, 0 where it is absent; 400 for anything else."""
     text = query.get(name, "")
     try:
         return int(text) if text else 0

@@ -47,7 +47,7 @@ _REFUSALS: Final[Mapping[FaultAnswer, tuple[int, str, str]]] = {
 
 
 def stand_in(fault: ApiFault) -> Answer | None:
-    """The answer that a fault gives in the server's place; None for faults that are no answer."""
+    """Return the answer that a fault gives in the server's place; None for faults that are no answer."""
     if fault.answer in _REFUSALS:
         refusal, seconds = StatusError(*_REFUSALS[fault.answer]), fault.retry_after
         if fault.answer is FaultAnswer.BUDGET_CONFLICT:
@@ -75,7 +75,7 @@ def is_half(fault: ApiFault) -> bool:
 
 
 def half_answer(fault: ApiFault, answer: Answer | Streaming) -> Answer:
-    """The first half of an answer; of a watch, half of one event."""
+    """Return the first half of an answer; of a watch, half of one event."""
     if isinstance(answer, Streaming):
         half = Answer(HTTPStatus.OK, _HALF_EVENT)
     else:

@@ -85,7 +85,7 @@ _ENVELOPE: Final[_Message] = {1: _nested("type", _texts("apiVersion", "kind")), 
 
 
 def decode_object(payload: bytes) -> Json:
-    """The object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
+    """Return the object in an enveloped body; 415 for kinds that are not in the tables, and for what is none."""
     try:
         envelope = _decoded(payload.removeprefix(_MAGIC), _ENVELOPE)
         message = _KINDS[envelope["type"]["kind"]]
@@ -95,7 +95,7 @@ def decode_object(payload: bytes) -> Json:
 
 
 def _decoded(payload: bytes, message: _Message) -> Json:
-    """The known fields of one message; the others are skipped."""
+    """Return the known fields of one message; the others are skipped."""
     fields: Json = {}
     for number, raw in _fields(payload):
         field = message.get(number)

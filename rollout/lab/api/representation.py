@@ -51,13 +51,13 @@ class Column:
     priority: int = 0
 
     def definition(self) -> Json:
-        """The column as a Table names it."""
+        """Return the column as a Table names it."""
         form = "name" if self.name == "Name" else ""
         kind = _TYPES[type(self.absent)]
         return {"name": self.name, "type": kind, "format": form, "description": "", "priority": self.priority}
 
     def cell(self, obj: Json, now: datetime) -> Value:
-        """What it shows of an object; a map as its size."""
+        """Return what it shows of an object; a map as its size."""
         value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
         value = len(value) if isinstance(value, dict) else value
         if isinstance(self.absent, str):
@@ -66,7 +66,7 @@ class Column:
 
 
 def field_of(obj: Json, path: str) -> object:
-    """A field by its dotted path, None where anything on the way is missing."""
+    """Return a field by its dotted path, None where anything on the way is missing."""
     value: object = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -132,7 +132,7 @@ def _pod_ready(pod: Json, _now: datetime) -> str:
 
 
 def pod_status(pod: Json, _now: datetime | None = None) -> str:
-    """The most telling thing about a pod's containers, not its phase."""
+    """Return the most telling thing about a pod's containers, not its phase."""
     status: Json = pod.get("status") or {}
     phase = str(status.get("phase") or "Unknown")
     if pod["metadata"].get("deletionTimestamp") and phase not in {"Succeeded", "Failed"}:
@@ -206,7 +206,7 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
-    """The columns of a resource's table."""
+    """Return the columns of a resource's table."""
     return _COLUMNS.get(resource, (_NAME, _AGE))
 
 
@@ -237,7 +237,7 @@ def object_body(resource: Resource, obj: Json, now: datetime, include: str, *, h
 
 
 def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Json:
-    """A page of a list in the wanted form."""
+    """Return a page of a list in the wanted form."""
     if include:
         return _table(resource, page.items, page.metadata, now, include)
     # Items of a list do not repeat what the list says about them.
@@ -264,12 +264,12 @@ def _table(
 
 
 def encoded(body: Any) -> bytes:
-    """The body as JSON, ended by a newline as servers do."""
+    """Return the body as JSON, ended by a newline as servers do."""
     return msgspec.json.encode(body) + b"\n"
 
 
 def compressed(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-    """The payload, compressed where the client can read that and it is worth it, and the headers that say so."""
+    """Return the payload, compressed where the client can read that and it is worth it, and the headers that say so."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}
     compressor = zlib.compressobj(_COMPRESSION_LEVEL, wbits=_GZIP_WINDOW)

@@ -1,6 +1,6 @@
 """What a client asks: an address turned into verb, resource, namespace and name, and the log of it all."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -98,15 +98,13 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class RequestLog:
-    """The latest requests, and how many there were in all by verb and resource."""
+    """The latest requests."""
 
     limit: int = 50_000
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _records: deque[RequestRecord] = field(default_factory=deque)
 
     def add(self, record: RequestRecord) -> None:
         """Remember a request; the oldest is forgotten beyond the limit."""
-        self.counts[(record.target.verb, record.target.plural)] += 1
         self._records.append(record)
         while len(self._records) > self.limit:
             self._records.popleft()
@@ -119,11 +117,11 @@ class RequestLog:
         return len(self._records)
 
     def since(self, index: int) -> list[RequestRecord]:
-        """Records from a position on, as `len()` gave it earlier."""
+        """Return records from a position on, as `len()` gave it earlier."""
         return list(islice(self._records, index, None))
 
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
-        """Records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
+        """Return records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
         return [
             record
             for record in self._records
@@ -135,4 +133,3 @@ class RequestLog:
     def clear(self) -> None:
         """Forget everything."""
         self._records.clear()
-        self.counts.clear()

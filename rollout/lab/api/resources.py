@@ -50,7 +50,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def subresource(self, name: str) -> Subresource | None:
-        """The subresource of that name, if this resource has it."""
+        """Return the subresource of that name, if this resource has it."""
         return next((resource for resource in self.subresources if resource.name == name), None)
 
 
@@ -69,7 +69,7 @@ def _resource(
     namespaced: bool = True,
     verbs: tuple[str, ...] = ALL_VERBS,
 ) -> Resource:
-    """The subresource for its status comes last, as in discovery."""
+    """Describe a resource; the subresource for its status comes last, as in discovery."""
     parts = (*subresources, *((Subresource("status", kind),) if status else ()))
     return Resource(group, "v1", plural, kind, namespaced, (short,) if short else (), parts, verbs)
 
@@ -148,7 +148,7 @@ def _group(name: str) -> dict[str, Any]:
 
 
 def resource_list(group: str, version: str) -> dict[str, Any] | None:
-    """What a version of a group has; None where there is no such version."""
+    """Return what a version of a group has; None where there is no such version."""
     served = [resource for resource in SERVED if (resource.group, resource.version) == (group, version)]
     if not served:
         return None

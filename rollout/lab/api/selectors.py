@@ -8,7 +8,8 @@ from typing import Final
 from rollout.lab.api.resources import EVENTS, NAMESPACES, NODES, PODS, SECRETS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
-from rollout.lab.api.validation import key_problem, label_number, value_problem
+from rollout.lab.api.validation import key_problem, value_problem
+from rollout.model.selectors import compared, whole_number
 
 _TERMS: Final = re.compile(r",(?![^(]*\))")
 _TERM: Final = re.compile(
@@ -48,19 +49,13 @@ def holds(term: Json, labels: Mapping[str, str]) -> bool:
     return decide is not None and decide(labels.get(term.get("key", "")), term.get("values") or ())
 
 
-def _compared(value: str | None, values: Sequence[str]) -> int:
-    """The order of two whole numbers; 0 where either is none."""
-    left, right = label_number(value), label_number(next(iter(values), None))
-    return 0 if left is None or right is None else (left > right) - (left < right)
-
-
 _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
     "In": lambda value, values: value is not None and value in values,
     "NotIn": lambda value, values: value is None or value not in values,
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: _compared(value, values) > 0,
-    "Lt": lambda value, values: _compared(value, values) < 0,
+    "Gt": lambda value, values: compared(value or "", values[0] if values else "") > 0,
+    "Lt": lambda value, values: compared(value or "", values[0] if values else "") < 0,
 }
 
 
@@ -77,7 +72,7 @@ def _label_term(text: str) -> Json:
     listed = match["values"].split(",") if match["set"] else [match["value"] or ""]
     values = [value.strip() for value in listed]
     problem = key_problem(key) or next(filter(None, map(value_problem, values)), "")
-    if problem or (sign in {">", "<"} and label_number(values[0]) is None):
+    if problem or (sign in {">", "<"} and whole_number(values[0]) is None):
         raise bad_request(f"unable to parse requirement: {problem or 'for Gt, Lt operators, an integer is needed'}")
     if not sign:
         return {"key": key, "operator": "DoesNotExist" if match["no"] else "Exists"}
@@ -115,7 +110,7 @@ def _field_term(term: str, resource: Resource) -> Json:
 
 
 def field_value(obj: Json, path: str) -> str:
-    """A field as selectors compare it: text, booleans as words, absence as empty."""
+    """Return a field as selectors compare it: text, booleans as words, absence as empty."""
     if path == "source":
         return str((obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "")
     value: object = obj
@@ -150,6 +145,6 @@ class Selection:
         return [obj for obj in objects if self.matches(obj)]
 
     def exact(self, path: str) -> str | None:
-        """The value that a field must have, where the selection fixes it."""
+        """Return the value that a field must have, where the selection fixes it."""
         fixed = (term["values"][0] for term in self.fields if term["key"] == path and term["operator"] == "In")
         return next(fixed, None)

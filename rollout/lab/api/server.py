@@ -173,7 +173,7 @@ class ApiServer:
         return half_answer(fault, answer) if is_half(fault) else answer
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
-        """What comes before the answer, if one is to come at all."""
+        """Do what comes before the answer, if one is to come at all."""
         match fault.answer:
             case FaultAnswer.SLOW:
                 await asyncio.sleep(self._clock.scaled(fault.delay))
@@ -237,7 +237,7 @@ class _Connections(web.Server):
 
 
 def _http_date(moment: datetime) -> str:
-    """The Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
+    """Return the Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
     return format_datetime(moment, usegmt=True)
 
 
@@ -254,7 +254,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
-    """A request that may be as large as a real server takes it."""
+    """Return a request that may be as large as a real server takes it."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MOST_BYTES)
 

@@ -24,7 +24,7 @@ class Cause:
     field: str = ""
 
     def as_json(self) -> Json:
-        """The cause as clients see it."""
+        """Return the cause as clients see it."""
         body = {"reason": self.reason, "message": self.message}
         return {**body, "field": self.field} if self.field else body
 
@@ -47,7 +47,7 @@ class StatusError(Exception):
         self.details, self.headers, self.metadata = details, dict(headers or {}), metadata or {}
 
     def body(self) -> Json:
-        """The Status object."""
+        """Return the Status object."""
         body = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata, "status": "Failure"}
         explained = {"message": self.message, **({"reason": self.reason} if self.reason else {})}
         details = {} if self.details is None else {"details": self.details}
@@ -55,13 +55,13 @@ class StatusError(Exception):
 
 
 def success(code: int, details: Json | None = None) -> Json:
-    """A Status that says it worked; deletions name what went away in `details` and carry no code."""
+    """Return a Status that says it worked; deletions name what went away in `details` and carry no code."""
     body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return {**body, "details": details} if details is not None else {**body, "code": code}
 
 
 def _about(resource: Resource, name: str, causes: Iterable[Cause] = (), *, kind: str = "") -> Json:
-    """The details of a refusal: by the plural as a rule, by the kind where an object's content is refused."""
+    """Return the details of a refusal: by the plural as a rule, by the kind where an object's content is refused."""
     pairs: Json = {"name": name, "group": resource.group, "kind": kind or resource.plural}
     listed = [cause.as_json() for cause in causes]
     return {key: value for key, value in {**pairs, "causes": listed}.items() if value}
@@ -72,7 +72,7 @@ def _full_kind(resource: Resource) -> str:
 
 
 def bad_request(message: str) -> StatusError:
-    """The request is not understood."""
+    """Say that the request is not understood."""
     return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
@@ -113,7 +113,7 @@ def not_found(resource: Resource, name: str) -> StatusError:
 
 
 def method_not_allowed() -> StatusError:
-    """The resource has no such verb."""
+    """Say that the resource has no such verb."""
     message = "the server does not allow this method on the requested resource"
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, {})
 
@@ -125,7 +125,7 @@ def not_acceptable(accepted: Iterable[str]) -> StatusError:
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
-    """The name of a new object is taken."""
+    """Say that the name of a new object is taken."""
     message = f'{resource.qualified} "{name}" already exists'
     return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, _about(resource, name))
 
@@ -136,19 +136,19 @@ def _conflict(subject: str, why: str, details: Json) -> StatusError:
 
 
 def stale_version(resource: Resource, name: str) -> StatusError:
-    """The object was changed since the version that the client read."""
+    """Say that the object was changed since the version that the client read."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
 
 
 def wrong_uid_on_update(resource: Resource, name: str, asked: str, actual: str) -> StatusError:
-    """The update was meant for an earlier object of that name."""
+    """Say that the update was meant for an earlier object of that name."""
     why = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {actual}"
     return _conflict(f'{resource.qualified} "{name}"', why, _about(resource, name))
 
 
 def wrong_precondition(resource: Resource, name: str, field: str, asked: str, actual: str) -> StatusError:
-    """The deletion was meant for an earlier object of that name (`uid`) or version of it (`resourceVersion`)."""
+    """Say that the deletion was meant for an earlier object of that name (`uid`) or version (`resourceVersion`)."""
     word, what = ("UID", "deleted and then recreated") if field == "uid" else ("ResourceVersion", "modified")
     why = (
         f"the {word} in the precondition ({asked}) does not match the {word} in record ({actual}). The object might "
@@ -158,12 +158,12 @@ def wrong_precondition(resource: Resource, name: str, field: str, asked: str, ac
 
 
 def expired(message: str, metadata: Json | None = None) -> StatusError:
-    """The version asked for is forgotten."""
+    """Say that the version asked for is forgotten."""
     return StatusError(HTTPStatus.GONE, "Expired", message, metadata=metadata)
 
 
 def unsupported_media_type() -> StatusError:
-    """The body is in a form that is not read, as a real server's client library words it."""
+    """Say that the body is in a form that is not read, as a real server's client library words it."""
     message = "415: Unsupported Media Type"
     return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, {})
 
@@ -175,7 +175,7 @@ def too_large(most: int) -> StatusError:
 
 
 def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusError:
-    """An object with a cause per broken rule; the message names each rule once."""
+    """Refuse an object, with a cause per broken rule; the message names each rule once."""
     listed = list(causes)
     sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
     text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
@@ -186,7 +186,7 @@ def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusErr
 
 
 def invalid_patch(why: str) -> StatusError:
-    """A patch of which no object comes out."""
+    """Refuse a patch of which no object comes out."""
     cause = Cause("FieldValueInvalid", f"Invalid value: {why}", field="patch")
     message = f' "" is invalid: patch: {cause.message}'
     return StatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, {"causes": [cause.as_json()]})
@@ -200,12 +200,12 @@ def invalid_options(kind: str, cause: Cause) -> StatusError:
 
 
 def server_error(message: str) -> StatusError:
-    """A 500, which has no reason."""
+    """Return a 500, which has no reason."""
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
 def budget_refuses(cause: str, *, retry_seconds: int = 0) -> StatusError:
-    """A disruption budget stands against the eviction; `cause` says how it stands."""
+    """Say that a disruption budget stands against the eviction; `cause` says how it stands."""
     later = {"retryAfterSeconds": retry_seconds} if retry_seconds else {}
     return StatusError(
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -217,7 +217,7 @@ def budget_refuses(cause: str, *, retry_seconds: int = 0) -> StatusError:
 
 
 def future_version(asked: int, current: int) -> StatusError:
-    """A list was asked at a version that does not exist yet."""
+    """Say that a list was asked at a version that does not exist yet."""
     return StatusError(
         HTTPStatus.GATEWAY_TIMEOUT,
         "Timeout",

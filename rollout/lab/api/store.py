@@ -60,18 +60,18 @@ class CompactedError(StoreError):
 
 
 def key_of(name: str, namespace: str = "") -> str:
-    """The ordering key: etcd's, so that lists come in the order of a real server's."""
+    """Return the ordering key: etcd's, so that lists come in the order of a real server's."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def object_key(obj: Json) -> str:
-    """The key of an object as it stands."""
+    """Return the key of an object as it stands."""
     metadata = obj["metadata"]
     return key_of(metadata["name"], metadata.get("namespace", ""))
 
 
 def timestamp(moment: datetime) -> str:
-    """A time, which is in UTC, as object metadata has it: whole seconds."""
+    """Return a time, which is in UTC, as object metadata has it: whole seconds."""
     # `strftime` takes ten times as long, for every change of an object.
     return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
@@ -135,7 +135,7 @@ class ObjectStore:
         self._random = SystemRandom()
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        """The stored object, or None."""
+        """Return the stored object, or None."""
         return self._of(resource).objects.get(key_of(name, namespace))
 
     def items(self, resource: Resource, namespace: str = "") -> Iterable[Json]:
@@ -152,7 +152,7 @@ class ObjectStore:
         after: str = "",
         limit: int | None = None,
     ) -> list[Json]:
-        """The same, as it was at an older revision; raises CompactedError where that is forgotten.
+        """Do the same for an older revision; raises CompactedError where that is forgotten.
 
         Of those behind the key `after` the first `limit`.
         """
@@ -173,14 +173,14 @@ class ObjectStore:
         return self._of(resource).count(namespace, after) + difference
 
     def _undone(self, resource: Resource, revision: int, namespace: str, after: str) -> dict[str, Json | None]:
-        """What the objects changed since a revision were then (None: absent), as far as in range."""
+        """Return what the objects changed since a revision were then (None: absent), as far as in range."""
         prefix = f"{namespace}/" if namespace else ""
         # Oldest change last, so that it is the one that stays.
         changed = ((object_key(change.obj), change) for change in self._changed_since(revision, resource))
         return {key: change.previous for key, change in changed if key > after and key.startswith(prefix)}
 
     def pods_on(self, node: str) -> list[Json]:
-        """The pods bound to a node, in key order."""
+        """Return the pods bound to a node, in key order."""
         pods = self._of(PODS).objects
         return [pods[key] for key in sorted(self._pods_by_node.get(node, ()))]
 
@@ -229,11 +229,11 @@ class ObjectStore:
         self._observers.remove(observer)
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
-        """What happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
+        """Return what happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
         return list(self._changed_since(revision, resource))[::-1]
 
     def _changed_since(self, revision: int, resource: Resource) -> Iterator[Change]:
-        """The same, newest first."""
+        """Yield the same, newest first."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
         for change in reversed(self._history):

@@ -19,7 +19,6 @@ _CONFIG_KEY: Final = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 _LONGEST_NAME, _LONGEST_WORD = 253, 63
 _MOST_ANNOTATIONS: Final = 256 * 1024
 _MOST_CONFIG: Final = 1024 * 1024
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,63}")
 _EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 _BAD_NAME: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -36,7 +35,6 @@ _BAD_LABEL: Final = (
     f"validation is '({_WORD})?')"
 )
 _FROZEN: Final = "Forbidden: field is immutable when `immutable` is set"
-_MUTABLE_POD_FIELDS: Final = frozenset({"activeDeadlineSeconds", "tolerations", "schedulingGates"})
 
 _Texts = dict[str, str | None] | None
 
@@ -107,8 +105,6 @@ def check_update(resource: Resource, obj: Json, current: Json) -> None:
     if resource is NODES:
         # A real server validates a changed node's taints twice, and says so twice.
         causes += _taint_causes(obj)
-    if resource is PODS and _frozen(obj) != _frozen(current):
-        causes.append(Cause("FieldValueForbidden", "Forbidden: pod updates may not change this field", field="spec"))
     if resource is CONFIGMAPS and current.get("immutable"):
         changed = (field for field in ("immutable", "data", "binaryData") if obj.get(field) != current.get(field))
         causes += [Cause("FieldValueForbidden", _FROZEN, field=field) for field in changed]
@@ -135,12 +131,6 @@ def value_problem(value: str) -> str:
     if len(value) > _LONGEST_WORD:
         return f"must be no more than {_LONGEST_WORD} bytes"
     return "" if not value or re.fullmatch(_WORD, value) else _BAD_LABEL
-
-
-def label_number(text: str | None) -> int | None:
-    """The 64-bit number that a server reads in a label's value to compare it; None where it reads none."""
-    number = int(text) if text and _INTEGER.fullmatch(text) else None
-    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _name_causes(metadata: Json) -> Iterator[Cause]:
@@ -185,7 +175,7 @@ def _config_causes(data: Mapping[str, str | None]) -> Iterator[Cause]:
 
 
 def _lies_beside_its_object(event: Json) -> bool:
-    """An Event about an object without a namespace lies in `default`."""
+    """Tell whether an Event lies beside its object; one about an object without a namespace lies in `default`."""
     involved = (event.get("involvedObject") or {}).get("namespace") or "default"
     return bool(event["metadata"].get("namespace", "") == involved)
 
@@ -228,11 +218,3 @@ def _too_long(field: str, most: int) -> Cause:
 
 def _size(texts: Mapping[str, str | None]) -> int:
     return sum(len(key.encode()) + len((value or "").encode()) for key, value in texts.items())
-
-
-def _frozen(pod: Json) -> Json:
-    """The part of a pod's spec that no update may change."""
-    spec = {key: value for key, value in pod["spec"].items() if key not in _MUTABLE_POD_FIELDS}
-    for containers in ("containers", "initContainers"):
-        spec[containers] = [{**container, "image": ""} for container in spec.get(containers) or ()]
-    return spec

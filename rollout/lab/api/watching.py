@@ -126,7 +126,7 @@ class Watch:
         return [event for change in changes if (event := self._event(change)) is not None]
 
     def _event(self, change: Change) -> WatchEvent | None:
-        """What this watch tells about a change, if anything."""
+        """Return what this watch tells about a change, if anything."""
         if self._request.since is not None and change.revision <= self._request.since:
             return None
         before = change.previous is not None and self._concerns(change.previous)

@@ -7,12 +7,11 @@ reading of an object and its replacement. A dry run takes the same way and stops
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import deleted_form, is_due, settle
-from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from rollout.lab.api.statuses import (
@@ -27,6 +26,7 @@ from rollout.lab.api.statuses import (
     server_error,
     stale_version,
     success,
+    unsupported_media_type,
     wrong_precondition,
     wrong_uid_on_update,
 )
@@ -108,7 +108,7 @@ class Writer:
         self._store = store
 
     def current(self, resource: Resource, name: str, namespace: str) -> Json:
-        """The stored object; 404."""
+        """Return the stored object; 404."""
         obj = self._store.get(resource, name, namespace if resource.namespaced else "")
         if obj is None:
             raise not_found(resource, name)
@@ -173,7 +173,7 @@ class Writer:
         return self.replace(write, current, body)
 
     def _made(self, write: Write, body: Json) -> Json:
-        """What an update makes: whatever version it names is not looked at, only whom it means."""
+        """Make what an update means; whatever version it names is not looked at, only whom it means."""
         metadata = {key: value for key, value in (body.get("metadata") or {}).items() if key != "resourceVersion"}
         if metadata.get("uid"):
             raise wrong_uid_on_update(write.resource, write.target.name, metadata["uid"], "")
@@ -248,7 +248,7 @@ def _check_preconditions(resource: Resource, current: Json, request: DeletionReq
 
 
 def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
-    """The wanted object with everything that this write may not change as it was."""
+    """Return the wanted object with everything that this write may not change as it was."""
     before = current["metadata"]
     metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
     metadata.pop("managedFields", None)
@@ -278,7 +278,7 @@ _LEASES = "coordination.k8s.io/v1"
 
 
 def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
-    """The Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote its spec or beside it."""
+    """Return the Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote what."""
     before = current.get("metadata", {})
     earlier = before.get("managedFields") or []
     if lease.get("spec") != current.get("spec"):
@@ -292,7 +292,7 @@ def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
 
 
 def with_node_time(current: Json, node: Json, manager: str, now: str) -> Json:
-    """The Node as `manager` has written it, with who wrote which of its annotations."""
+    """Return the Node as `manager` has written it, with who wrote which of its annotations."""
     before, after = (version["metadata"].get("annotations") or {} for version in (current, node))
     changed = [name for name in after if after[name] != before.get(name)]
     earlier = current["metadata"].get("managedFields") or []
@@ -314,3 +314,62 @@ def _with(obj: Json, entries: list[Json]) -> Json:
 def _entry(version: str, manager: str, now: str, fields: Json) -> Json:
     entry = {"manager": manager or "unknown", "operation": "Update", "apiVersion": version}
     return {**entry, "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+_MERGE_KEYS: Final = {
+    **dict.fromkeys(("conditions", "addresses"), "type"),
+    **dict.fromkeys(("containers", "initContainers", "env", "volumes"), "name"),
+    "ownerReferences": "uid",
+    "volumeMounts": "mountPath",
+}
+_DIRECTIVE: Final = "$patch"
+
+
+# Of a strategic merge only what clients of this cluster patch is known: lists of the fields above are merged by their
+# key, any other list is replaced whole, as a real server does with lists that have no merge key (a node's taints).
+def apply_patch(media_type: str, current: Json, patch: Any) -> Json:
+    """Return the object after the patch; `current` stays as it is. 415 for an unknown media type, 400."""
+    if media_type not in {MERGE, STRATEGIC}:
+        raise unsupported_media_type()
+    if not isinstance(patch, dict):
+        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
+    return merge(current, patch, strategic=media_type == STRATEGIC)
+
+
+def merge(current: Json, patch: Json, *, strategic: bool = False) -> Json:
+    """RFC 7386, or with the lists of a strategic merge."""
+    if strategic and patch.get(_DIRECTIVE) == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    merged = dict(current)
+    for key, value in patch.items():
+        before = merged.get(key)
+        if strategic and key.startswith("$"):
+            # The order of elements is a wish about presentation.
+            continue
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = merge(before if isinstance(before, dict) else {}, value, strategic=strategic)
+        elif strategic and isinstance(value, list) and key in _MERGE_KEYS:
+            merged[key] = _merged_list(before or [], value, _MERGE_KEYS[key])
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
+    elements, fresh = {element.get(key): element for element in current}, dict[Any, Json]()
+    for element in patch:
+        identity = element.get(key)
+        if identity is None:
+            raise bad_request(f"map: {element} does not contain declared merge key: {key}")
+        if element.get(_DIRECTIVE) == "delete":
+            elements.pop(identity, None)
+        elif identity in elements:
+            elements[identity] = merge(elements[identity], element, strategic=True)
+        else:
+            fresh[identity] = merge({}, element, strategic=True)
+    # A real server puts the elements that a patch adds before those that were there.
+    return [*fresh.values(), *elements.values()]

@@ -75,7 +75,7 @@ async def _told_to_all(session: Session, match: re.Match[str]) -> Output:
 
 
 async def _units(session: Session, match: re.Match[str]) -> Output:
-    """The states of units, as the playbook that prepares hosts asks for them."""
+    """Return the states of units, as the playbook that prepares hosts asks for them."""
     lines = []
     for name in match[1].split():
         states = [(await session.run(("systemctl", verb, name))).out.strip() for verb in ("is-enabled", "is-active")]
@@ -159,7 +159,7 @@ async def _command(session: Session, words: tuple[str, ...], redirects: list[str
 
 
 def _expanded(session: Session, word: str) -> str:
-    """A word without its quotes; variables are those of os-release, which a line before may have read."""
+    """Return a word without its quotes; variables are those of os-release, which a line before may have read."""
     if "'" not in word and "$" in word:
         known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', session.machine.release.os_release, re.MULTILINE))
         word = _VARIABLE.sub(lambda match: known.get(match[1], ""), word)

@@ -70,7 +70,7 @@ class UpdateEngine:
 
     @classmethod
     def with_staged(cls, version: str, *, checked: int) -> "UpdateEngine":
-        """An engine that has written this version to the other partition."""
+        """Return an engine that has written this version to the other partition."""
         return cls(
             operation=UpdateOperation.NEED_REBOOT,
             staged=version,
@@ -80,7 +80,7 @@ class UpdateEngine:
         )
 
     def status(self) -> EngineStatus:
-        """What the engine answers now."""
+        """Return what the engine answers now."""
         if self.forgetful:
             return EngineStatus(0, 0.0, self.operation, NO_VERSION, 0)
         version = self._shown_version()
@@ -107,7 +107,7 @@ class UpdateEngine:
                 return self.busy and self._enter_next()
 
     def _hear(self, checked: int, fault: UpdateFault) -> bool:
-        """What the update server says; only where it says something does the time of the check change."""
+        """Hear what the update server says; only where it says something does the time of the check change."""
         if fault is UpdateFault.CHECK_FAILS:
             return self._fail()
         self.last_checked = checked
@@ -149,13 +149,13 @@ class UpdateEngine:
         self.operation, self.progress, self.marked, self.forgetful = UpdateOperation.IDLE, 0.0, False, False
 
     def restart(self) -> None:
-        """The process starts anew within one boot: only the marker file is left of what it knew."""
+        """Start the process anew within one boot: only the marker file is left of what it knew."""
         self.forgetful = self.marked
         self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
         self.progress = 0.0
 
     def boot(self, version: str) -> None:
-        """The host has booted this version: nothing is staged any more, /run is empty."""
+        """Note that the host has booted this version: nothing is staged any more, /run is empty."""
         if version == self.available:
             self.available = None
         self.staged, self.last_checked = None, 0

@@ -63,7 +63,7 @@ class Units:
             self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
 
     def find(self, name: str) -> Unit | None:
-        """The unit of this name; a name without a suffix means a service."""
+        """Return the unit of this name; a name without a suffix means a service."""
         return self._units.get(name if "." in name else f"{name}.service")
 
     def active(self, name: str) -> bool:

@@ -143,7 +143,7 @@ def _rules(session: Session, *, allowed: bool) -> Output:
 
 
 async def _who(session: Session, _words: Words) -> Output:
-    """A line for each login at a terminal."""
+    """Return a line for each login at a terminal."""
     since = session.machine.booted_at
     logins = (user.partition(" ") for user in session.machine.users)
     return Output(out="".join(f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins))

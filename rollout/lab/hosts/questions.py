@@ -45,7 +45,7 @@ class _Report:
 
 
 async def marked(session: Session, script: str, answer: Answer) -> Output:
-    """The answer to a script of sections; `answer` runs what stands behind a section's name."""
+    """Return the answer to a script of sections; `answer` runs what stands behind a section's name."""
     report = _Report()
     lines = script.split("\n")
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -82,14 +82,14 @@ async def _ask(session: Session, report: _Report, name: str, seconds: float, wor
 
 
 async def run_limited(session: Session, seconds: float, words: list[str]) -> Output:
-    """What `timeout` makes of it: another complaint where there is no such program."""
+    """Return what `timeout` makes of it: another complaint where there is no such program."""
     if session.has(words[0]):
         return await session.run(tuple(words), limit=seconds)
     return Output(NOT_FOUND, err=f"timeout: failed to run command '{words[0]}': No such file or directory\n")
 
 
 async def _own(session: Session, line: str, answer: Answer) -> str:
-    """The operator's own command: what it prints, cut to its end, and its status."""
+    """Return the operator's own command: what it prints, cut to its end, and its status."""
     asked = _OWN.search(line)
     said = await answer(session, "".join(shlex.split(asked[2]))) if asked else Output(NOT_FOUND)
     return f"{said.out}{said.err}\n{EXIT_MARKER} {said.status}\n"[-_MOST_SAID:]
@@ -177,7 +177,7 @@ _PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = Ma
 
 
 async def logins(session: Session, heading: str) -> Output:
-    """The answer to the question alone who is logged in, under its heading."""
+    """Return the answer to the question alone who is logged in, under its heading."""
     report = _Report()
     await _users(session, report)
     (marker,) = re.findall(r"'(.*)'", heading)
@@ -185,7 +185,7 @@ async def logins(session: Session, heading: str) -> Output:
 
 
 async def checked(session: Session, script: str) -> Output:
-    """The answer to the script that has a host look for an update: the first tool that obeys ends it."""
+    """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
     err, statuses, status = "", dict[str, int](), 0
     for name, seconds, command in re.findall(r"^ask ([\w-]+) (\d+) ([^;&]*?) *(?:&&.*)?$", script, re.MULTILINE):
         err += f"\n{MARKER} {name}\n"

@@ -74,7 +74,7 @@ class Release:
 
 
 def release_of(version: str, system: System = System.FLATCAR) -> Release:
-    """The release with this version string."""
+    """Return the release with this version string."""
     kernel, build = _PUBLISHED.get(version) or _invented(version)
     pretty, text = _TEXTS[system]
     pretty = pretty.format(version=version)
@@ -83,7 +83,7 @@ def release_of(version: str, system: System = System.FLATCAR) -> Release:
 
 
 def next_version(version: str) -> str:
-    """The one after it: its last number is one higher."""
+    """Return the one after it: its last number is one higher."""
     before, dot, last = version.rpartition(".")
     return f"{before}{dot}{int(last) + 1}"
 

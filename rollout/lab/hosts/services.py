@@ -183,7 +183,7 @@ def _status(machine: Machine, *, denied: bool) -> str:
 
 
 def _logged(session: Session, severity: str, message: str) -> str:
-    """A line as glog writes it, on standard error."""
+    """Return a line as glog writes it, on standard error."""
     stamp = session.machine.clock.now()
     return f"{severity}{stamp:%m%d %H:%M:%S.%f}  4242 update_engine_client.cc:251] {message}\n"
 
@@ -192,7 +192,7 @@ def _logged(session: Session, severity: str, message: str) -> str:
 
 
 def checksum_of(version: str) -> str:
-    """The commit of a release of Fedora CoreOS."""
+    """Return the commit of a release of Fedora CoreOS."""
     return hashlib.sha256(f"fedora-coreos {version}".encode()).hexdigest()
 
 
@@ -211,7 +211,7 @@ async def _rpm_ostree(session: Session, words: Words) -> Output:
 
 
 def _deployments(machine: Machine) -> list[dict[str, Any]]:
-    """What is staged comes first, as it would be booted next."""
+    """List the deployments; what is staged comes first, as it would be booted next."""
     booted = _deployment(machine.os_version, booted=True, staged=False)
     if machine.engine.staged is None:
         return [booted]

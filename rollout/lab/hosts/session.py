@@ -69,7 +69,7 @@ class Session:
         return not absent and machine.system is _ONLY_ON.get(base, machine.system)
 
     def as_root(self) -> "Session":
-        """The same as root."""
+        """Return the same as root."""
         return replace(self, user="root")
 
     async def sleep(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ def _reboot_required(machine: Machine) -> str | None:
 
 
 def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
-    """An update.conf with this line."""
+    """Return an update.conf with this line."""
     return lambda machine: f"GROUP={machine.group}\n{line}\n" if machine.system is System.FLATCAR else None
 
 
@@ -97,7 +97,7 @@ def _coordinator(machine: Machine) -> str | None:
 
 
 def _scheduled(machine: Machine) -> str | None:
-    """What logind writes of a shutdown that somebody has scheduled; times are microseconds."""
+    """Return what logind writes of a shutdown that somebody has scheduled; times are microseconds."""
     delay = machine.faults.shuts_down_after_seconds
     if delay is None:
         return None
@@ -123,7 +123,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyTy
 
 
 def read_file(machine: Machine, path: str) -> str | None:
-    """The text of a file, None where there is none."""
+    """Return the text of a file, None where there is none."""
     path = _canonical(path)
     if path in machine.files:
         return machine.files[path]
@@ -132,7 +132,7 @@ def read_file(machine: Machine, path: str) -> str | None:
 
 
 def files_below(machine: Machine, folder: str) -> list[str]:
-    """The files that lie in a folder or below it, in order."""
+    """Return the files that lie in a folder or below it, in order."""
     known = {*_COMPUTED, *machine.files}
     return sorted(path for path in known if path.startswith(f"{folder}/") and read_file(machine, path) is not None)
 

@@ -25,7 +25,7 @@ _REBIND_SECONDS: Final = 0.2
 
 
 def new_host_key() -> asyncssh.SSHKey:
-    """A key of the kind that is cheap to make and to use."""
+    """Return a key of the kind that is cheap to make and to use."""
     return asyncssh.generate_private_key("ssh-ed25519")
 
 
@@ -139,7 +139,7 @@ class HostServer:
         return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
 
     def _listening_socket(self) -> socket.socket:
-        """The one that was bound beforehand; after a boot another on the same port. Raises OSError."""
+        """Return the one that was bound beforehand; after a boot another on the same port. Raises OSError."""
         bound, self._socket = self._socket, None
         return bound or open_socket(self.address, self.port)
 

@@ -54,7 +54,7 @@ class Settings:
 
 
 def node_id(machine_id: str) -> str:
-    """The app-specific id that systemd makes of a machine's: an HMAC of Zincati's own id by it, marked as a UUID v4."""
+    """Return the app-specific id that systemd makes of a machine's: an HMAC of Zincati's by it, marked as a UUID v4."""
     digest = bytearray(hmac.digest(bytes.fromhex(machine_id.replace("-", "")), _APPLICATION, "sha256")[:16])
     digest[6] = (digest[6] & 0x0F) | 0x40
     digest[8] = (digest[8] & 0x3F) | 0x80
@@ -62,23 +62,23 @@ def node_id(machine_id: str) -> str:
 
 
 def request_body(machine_id: str, group: str) -> bytes:
-    """The body of both requests, as serde writes it for people."""
+    """Return the body of both requests, as serde writes it for people."""
     return json.dumps({"client_params": {"id": node_id(machine_id), "group": group}}, indent=2).encode()
 
 
 def drop_in(base_url: str, group: str) -> str:
-    """A drop-in that has a host ask there."""
+    """Return a drop-in that has a host ask there."""
     lines = ("[updates]", f'strategy = "{_STRATEGY}"', "[updates.fleet_lock]", f"base_url = {json.dumps(base_url)}")
     return "\n".join((*lines, "[identity]", f"group = {json.dumps(group)}", ""))
 
 
 def lengthened(seconds: int, hundredths: int) -> int:
-    """A pause with that many hundredths more, of a second at least: drawn anew, they keep hosts out of step."""
+    """Return a pause with that many hundredths more, of a second at least: drawn anew, they keep hosts out of step."""
     return seconds + max(seconds // 100, 1) * hundredths
 
 
 def settings_of(text: str) -> Settings | None:
-    """What a drop-in says; None where no server is to be asked."""
+    """Return what a drop-in says; None where no server is to be asked."""
     written = tomllib.loads(text)
     updates = written.get("updates", {})
     base_url = updates.get(_STRATEGY, {}).get("base_url", "")
@@ -161,12 +161,12 @@ class Zincati:
             return "client_failed_request", str(error) or type(error).__name__
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
-        """This machine's authorities, and those among the host's anchors."""
+        """Return this machine's authorities, and those among the host's anchors."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
         return ssl.create_default_context(cadata="\n".join(anchors)) if anchors and url.startswith("https:") else True
 
     async def _settings(self) -> Settings:
-        """What counts now; a unit that is stopped, or whose settings are not in order, asks nobody."""
+        """Return what counts now; a unit that is stopped, or whose settings are not in order, asks nobody."""
         while True:
             try:
                 settings = settings_of(self._machine.files.get(DROP_IN, ""))

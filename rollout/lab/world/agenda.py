@@ -72,7 +72,7 @@ class Agenda:
         self._at(due, self._again, due, seconds, work, settles=False)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
-        """The same, but asked for again while it waits it is not done twice."""
+        """Do the same, but asked for again while it waits it is not done twice."""
         if (work, args) not in self._waiting:
             self._waiting.add((work, args))
             self.after(seconds, self._once, work, args)
@@ -156,7 +156,7 @@ class Agenda:
             self._run_ready()
 
     def _run_ready(self) -> None:
-        """The oldest piece of work; one taken out may be asked for again while it runs."""
+        """Do the oldest piece of work; one taken out may be asked for again while it runs."""
         work, _ = self._ready.popitem(last=False)
         self._do(work)
 

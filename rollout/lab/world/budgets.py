@@ -30,7 +30,7 @@ class Expectation:
 
 
 def expectation(budget: Json, pods: int, scales: Sequence[int]) -> Expectation:
-    """What follows from `minAvailable` or `maxUnavailable`.
+    """Return what follows from `minAvailable` or `maxUnavailable`.
 
     `pods` is how many pods the selector picks, `scales` the replicas of each of their controllers. Only a
     plain `minAvailable` number counts the pods themselves; both kinds of percentage round up.
@@ -81,19 +81,19 @@ class DisruptionController:
         self._cluster = cluster
 
     def budget_changed(self, change: Change) -> None:
-        """A budget came or changed."""
+        """Take in a budget that came or changed."""
         if change.type is not ChangeType.DELETED:
             self._ask(change.obj)
 
     def pod_changed(self, change: Change) -> None:
-        """A pod changed: all budgets that pick it are looked at again."""
+        """Take in a pod that changed: all budgets that pick it are looked at again."""
         if change.previous is not None and _counts_alike(change.previous, change.obj, change.type):
             return
         for pod in (change.obj, change.previous or change.obj):
             self._ask_those_picking(pod["metadata"].get("namespace", ""), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
-        """A controller changed: its scale may count in the budgets of its pods."""
+        """Take in a controller that changed: its scale may count in the budgets of its pods."""
         if change.previous is not None and spec_of(change.previous) == spec_of(change.obj):
             return
         template = spec_of(change.obj).get("template") or {}
@@ -156,7 +156,7 @@ class DisruptionController:
         return with_condition(budget, verdict, self._cluster.now())
 
     def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
-        """The evictions granted whose pods are not yet going; after two minutes they are given up."""
+        """Return the evictions granted whose pods are not yet going; after two minutes they are given up."""
         granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
         staying = {pod["metadata"]["name"] for pod in pods if not is_deleting(pod)}
         return {
@@ -167,7 +167,7 @@ class DisruptionController:
         }
 
     def _scales(self, pods: Iterable[Json]) -> list[int]:
-        """The replicas of each controller of the pods; pods without one are passed over."""
+        """Return the replicas of each controller of the pods; pods without one are passed over."""
         scales: dict[str, int] = {}
         for pod in pods:
             owner = controller_of(pod)

@@ -44,15 +44,15 @@ class PodIndex:
             self._file(where, change.obj)
 
     def get(self, where: Key) -> Json | None:
-        """The pod as last seen."""
+        """Return the pod as last seen."""
         return self._pods.get(where)
 
     def owned_by(self, owner_uid: str) -> list[Json]:
-        """The pods with an owner reference to this object."""
+        """Return the pods with an owner reference to this object."""
         return self._read(self._owned.get(owner_uid, ()))
 
     def matching(self, namespace: str, selector: Json | None) -> list[Json]:
-        """The pods of a namespace that a LabelSelector picks."""
+        """Return the pods of a namespace that a LabelSelector picks."""
         if selector is None:
             return []
         labels: Json = selector.get("matchLabels") or {}
@@ -118,7 +118,7 @@ class BudgetIndex:
             self._shelves.setdefault(_shelf(change.obj), {})[where] = change.obj
 
     def picking(self, namespace: str, labels: Mapping[str, str]) -> list[Json]:
-        """The budgets that a pod with these labels falls under."""
+        """Return the budgets that a pod with these labels falls under."""
         return [
             budget
             for label in (("", ""), *labels.items())
@@ -155,11 +155,11 @@ class Cluster:
     own_deletions: set[str] = field(default_factory=set)
 
     def now(self) -> datetime:
-        """The wall clock's time, UTC."""
+        """Return the wall clock's time, UTC."""
         return self.clock.now()
 
     def suffix(self, length: int = 5) -> str:
-        """The random end of a generated name."""
+        """Return the random end of a generated name."""
         return "".join(self.rng.choices(ALPHABET, k=length))
 
     def delete_pod(self, pod: Json, *, grace_seconds: int | None = None) -> None:
@@ -168,7 +168,7 @@ class Cluster:
         begin_deletion(self.store, PODS, pod, grace_seconds=grace_seconds)
 
     def current(self, resource: Resource, obj: Json) -> Json | None:
-        """The object as it stands now, unless it is gone or another one took its name."""
+        """Return the object as it stands now, unless it is gone or another one took its name."""
         metadata = obj["metadata"]
         standing = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
         return standing if standing is not None and uid(standing) == uid(obj) else None

@@ -61,7 +61,7 @@ class Kubelet:
             self._put_node(silenced(self._node(), self._cluster.now()))
 
     def stop(self) -> None:
-        """The host is down: containers die at once, and nobody reports it."""
+        """Stop with the host: containers die at once, and nobody reports it."""
         self.alive = False
         self._life += 1
         self.running.clear()
@@ -69,7 +69,7 @@ class Kubelet:
         self._ending.clear()
 
     def start(self) -> None:
-        """The host has booted: a new kubelet registers, and is ready a little later."""
+        """Start with the host: a new kubelet registers, and is ready a little later."""
         self._life += 1
         self._after(self._cluster.timings.kubelet_start, self._come_up)
 
@@ -110,7 +110,7 @@ class Kubelet:
                 self._sync(pod)
 
     def pod_changed(self, change: Change) -> None:
-        """A pod bound to this node came, changed or went."""
+        """Take in a pod bound to this node that came, changed or went."""
         if not self.alive:
             return
         if change.type is ChangeType.DELETED:
@@ -134,7 +134,7 @@ class Kubelet:
             self._after(_AGENT_SECONDS, self._take_request_back)
 
     def _take_request_back(self) -> None:
-        """What FLUO's agent does when it starts after a reboot."""
+        """Do what FLUO's agent does when it starts after a reboot."""
         node = self._node()
         metadata = node["metadata"]
         annotations = {**(metadata.get("annotations") or {}), _REQUEST: "false"}
@@ -150,7 +150,7 @@ class Kubelet:
         self.renew()
 
     def _node(self) -> Json:
-        """The Node as stored; made where there is none."""
+        """Return the Node as stored; made where there is none."""
         store = self._cluster.store
         return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host, self._setting))
 
@@ -222,7 +222,7 @@ class Kubelet:
         self._after(min(grace, float(wanted) if wanted else usual), self._remove, key(pod), uid(pod))
 
     def _remove(self, where: Key, pod_uid: str) -> None:
-        """The containers have ended: let the pod go, or leave it to its finalizers."""
+        """Let a pod go whose containers have ended, or leave it to its finalizers."""
         pod = self._own(where, pod_uid)
         if pod is None:
             return
@@ -240,7 +240,7 @@ class Kubelet:
             self._after(self._cluster.timings.kubelet_sync, self._mirror_again, pod)
 
     def _mirror_again(self, pod: Json) -> None:
-        """A static pod's mirror comes back when it was deleted."""
+        """Bring back a static pod's mirror that was deleted."""
         store = self._cluster.store
         namespace, name = key(pod)
         if store.get(PODS, name, namespace) is None:
@@ -296,7 +296,7 @@ class Kubelets:
         self._ticks = 0
 
     def add(self, host: HostState, setting: NodeSetting) -> None:
-        """A host joins the cluster."""
+        """Have a host join the cluster."""
         store = self._cluster.store
         if store.get(NAMESPACES, _LEASE_NAMESPACE) is None:
             namespace = {"metadata": {"name": _LEASE_NAMESPACE}, "status": {"phase": "Active"}}
@@ -306,7 +306,7 @@ class Kubelets:
         kubelet.begin()
 
     def get(self, name: str) -> Kubelet | None:
-        """The kubelet of a node; None for Nodes that only clients made."""
+        """Return the kubelet of a node; None for Nodes that only clients made."""
         return self._kubelets.get(name)
 
     def __iter__(self) -> Iterator[Kubelet]:
@@ -319,7 +319,7 @@ class Kubelets:
             kubelet.pod_changed(change)
 
     def node_changed(self, change: Change) -> None:
-        """A Node that was deleted is registered again with the next report."""
+        """Register a Node again that was deleted, with the next report."""
         name = change.obj["metadata"]["name"]
         kubelet = self._kubelets.get(name)
         if change.type is ChangeType.DELETED and kubelet is not None and kubelet.alive:

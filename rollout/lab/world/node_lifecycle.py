@@ -51,7 +51,7 @@ class NodeLifecycle:
                 self._cluster.agenda.soon(self._follow, name)
 
     def node_changed(self, change: Change) -> None:
-        """A Node changed: its taints and its pods follow."""
+        """Take in a Node that changed: its taints and its pods follow."""
         name = change.obj["metadata"]["name"]
         if change.type is ChangeType.DELETED:
             self._heard.pop(name, None)

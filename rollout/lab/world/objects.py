@@ -18,37 +18,37 @@ def key(obj: Json) -> Key:
 
 
 def uid(obj: Json) -> str:
-    """The identity that no second object of the same name shares."""
+    """Return the identity that no second object of the same name shares."""
     return str(obj["metadata"]["uid"])
 
 
 def labels_of(obj: Json) -> dict[str, str]:
-    """The labels; empty where there are none."""
+    """Return the labels; empty where there are none."""
     return obj["metadata"].get("labels") or {}
 
 
 def annotations_of(obj: Json) -> dict[str, str]:
-    """The annotations; empty where there are none."""
+    """Return the annotations; empty where there are none."""
     return obj["metadata"].get("annotations") or {}
 
 
 def spec_of(obj: Json) -> Json:
-    """The spec; empty where there is none."""
+    """Return the spec; empty where there is none."""
     return obj.get("spec") or {}
 
 
 def status_of(obj: Json) -> Json:
-    """The status; empty where there is none."""
+    """Return the status; empty where there is none."""
     return obj.get("status") or {}
 
 
 def setting(pod: Json, name: str) -> str | None:
-    """The value of one of the lab's own annotations."""
+    """Return the value of one of the lab's own annotations."""
     return annotations_of(pod).get(LAB_PREFIX + name)
 
 
 def phase(pod: Json) -> str:
-    """The pod's phase; a new one is Pending."""
+    """Return the pod's phase; a new one is Pending."""
     return str(status_of(pod).get("phase") or "Pending")
 
 
@@ -73,12 +73,12 @@ def is_mirror(pod: Json) -> bool:
 
 
 def node_name(pod: Json) -> str:
-    """The node it is bound to; empty where it is not."""
+    """Return the node it is bound to; empty where it is not."""
     return str(spec_of(pod).get("nodeName") or "")
 
 
 def controller_of(obj: Json) -> Json | None:
-    """The owner reference that says controller=true."""
+    """Return the owner reference that says controller=true."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
 
@@ -106,17 +106,17 @@ def is_ready(obj: Json) -> bool:
 
 
 def with_status(obj: Json, **fields: Any) -> Json:
-    """The object with these fields of its status replaced."""
+    """Return the object with these fields of its status replaced."""
     return {**obj, "status": {**status_of(obj), **fields}}
 
 
 def with_metadata(obj: Json, **fields: Any) -> Json:
-    """The object with these fields of its metadata replaced."""
+    """Return the object with these fields of its metadata replaced."""
     return {**obj, "metadata": {**obj["metadata"], **fields}}
 
 
 def with_spec(obj: Json, **fields: Any) -> Json:
-    """The object with these fields of its spec replaced; its generation counts the change."""
+    """Return the object with these fields of its spec replaced; its generation counts the change."""
     generation = obj["metadata"].get("generation")
     changed = {**obj, "spec": {**spec_of(obj), **fields}}
     if generation is None or changed["spec"] == spec_of(obj):
@@ -125,7 +125,7 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 
 def with_condition(obj: Json, new: Json, now: datetime) -> Json:
-    """The object with a condition set; the transition time moves only with the status.
+    """Return the object with a condition set; the transition time moves only with the status.
 
     One that a client wrote may have no time.
     """

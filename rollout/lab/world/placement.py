@@ -33,7 +33,7 @@ def tolerates(toleration: Json, taint: Taint) -> bool:
 def untolerated(
     pod_spec: Json, taints: Iterable[Taint], effects: tuple[str, ...] = ("NoSchedule", "NoExecute")
 ) -> Taint | None:
-    """The first taint with one of the effects that the pod does not tolerate."""
+    """Return the first taint with one of the effects that the pod does not tolerate."""
     tolerations = pod_spec.get("tolerations") or ()
     for taint in taints:
         if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
@@ -61,14 +61,14 @@ def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
 
 
 def with_taint(taints: list[Json], taint: Json) -> list[Json]:
-    """The taints with this one in them; one that stands already keeps its time."""
+    """Return the taints with this one in them; one that stands already keeps its time."""
     if any(_same(entry, taint) for entry in taints):
         return taints
     return [*taints, taint]
 
 
 def without_taint(taints: list[Json], key: str) -> list[Json]:
-    """The taints without those of a key."""
+    """Return the taints without those of a key."""
     return [taint for taint in taints if taint["key"] != key]
 
 
@@ -130,7 +130,7 @@ UNCONSTRAINED = Constraints()
 
 
 def room_of(node: Json) -> NodeRoom:
-    """The empty room of a node."""
+    """Return the empty room of a node."""
     allocatable: Json = status_of(node).get("allocatable") or {}
     return NodeRoom(
         name=node["metadata"]["name"],
@@ -144,7 +144,7 @@ def room_of(node: Json) -> NodeRoom:
 
 
 def requests_of(pod: Json) -> tuple[int, int]:
-    """The CPU (thousandths) and memory (bytes) that a pod's containers request together."""
+    """Return the CPU (thousandths) and memory (bytes) that a pod's containers request together."""
     cpu = memory = 0
     for container in spec_of(pod).get("containers") or ():
         requests: Json = (container.get("resources") or {}).get("requests") or {}
@@ -215,7 +215,7 @@ def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, s
 
 
 def required_node_terms(spec: Json) -> list[Json] | None:
-    """The alternatives of required node affinity; None where there is none."""
+    """Return the alternatives of required node affinity; None where there is none."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else required.get("nodeSelectorTerms") or []
@@ -230,7 +230,7 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
 
 
 def pinned_node(pod: Json) -> str | None:
-    """The one node that a DaemonSet's pod was made for."""
+    """Return the one node that a DaemonSet's pod was made for."""
     terms = required_node_terms(pod["spec"])
     if not terms or len(terms) != 1:
         return None
@@ -241,19 +241,19 @@ def pinned_node(pod: Json) -> str | None:
 
 
 def anti_affinity_terms(pod: Json) -> list[Json]:
-    """The required terms of pod anti-affinity."""
+    """Return the required terms of pod anti-affinity."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
 def affinity_terms(pod: Json) -> list[Json]:
-    """The required terms of pod affinity."""
+    """Return the required terms of pod affinity."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
 def strict_spreads(pod: Json) -> list[Json]:
-    """The topology spread constraints that must hold."""
+    """Return the topology spread constraints that must hold."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
     return [constraint for constraint in constraints if constraint.get("whenUnsatisfiable") == "DoNotSchedule"]
 
@@ -269,7 +269,7 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
 def crowded_values(
     pod: Json, spread: Json, rooms: Iterable[NodeRoom], placed: Iterable[tuple[Json, NodeRoom]]
 ) -> frozenset[str]:
-    """The values of the topology key where one more pod would exceed the skew.
+    """Return the values of the topology key where one more pod would exceed the skew.
 
     As in a real cluster by default, cordoned and tainted nodes count as places, and pods on their way out do not.
     """
@@ -306,7 +306,7 @@ class Repulsion:
         self._terms.pop(where, None)
 
     def against(self, pod: Json) -> Iterator[tuple[Key, str]]:
-        """The pods that keep this one away, each with the topology key of its term."""
+        """Return the pods that keep this one away, each with the topology key of its term."""
         namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
         for where, terms in self._terms.items():
             for namespaces, term in terms:

@@ -11,7 +11,7 @@ _NOT_READY = "container runtime network not ready: NetworkReady=false reason:Net
 
 
 def new_node(host: HostState, setting: NodeSetting) -> Json:
-    """The Node that a kubelet registers for the first time."""
+    """Return the Node that a kubelet registers for the first time."""
     spec: Json = {"providerID": f"lab://{host.machine_id}"}
     if setting.taints:
         spec["taints"] = [dict(taint) for taint in setting.taints]
@@ -31,7 +31,7 @@ def new_node(host: HostState, setting: NodeSetting) -> Json:
 
 
 def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
-    """The Node with what the kubelet found on its host: identity of the boot, system, addresses, capacity."""
+    """Return the Node with what the kubelet found on its host: identity of the boot, system, addresses, capacity."""
     hostname = labels_of(node).get("kubernetes.io/hostname", host.name)
     return with_status(
         node,
@@ -55,7 +55,7 @@ def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
 
 
 def reported(node: Json, now: datetime, *, ready: bool) -> Json:
-    """The Node with the condition of a kubelet that is alive."""
+    """Return the Node with the condition of a kubelet that is alive."""
     verdict = {
         "type": "Ready",
         "status": "True" if ready else "False",
@@ -67,7 +67,7 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
 
 
 def silenced(node: Json, now: datetime) -> Json:
-    """The Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
+    """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
     known = condition(node, "Ready")
     words = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
     unknown: Json = {"type": "Ready", "status": "Unknown", "reason": words[0]}
@@ -80,7 +80,7 @@ def _heartbeat(ready: Json | None) -> Json:
 
 
 def new_lease(name: str, now: datetime) -> Json:
-    """The Lease whose renewals are a kubelet's heartbeat."""
+    """Return the Lease whose renewals are a kubelet's heartbeat."""
     return {
         "metadata": {"name": name, "namespace": "kube-node-lease"},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time(now)},
@@ -88,7 +88,7 @@ def new_lease(name: str, now: datetime) -> Json:
 
 
 def micro_time(moment: datetime) -> str:
-    """A time as Leases have it."""
+    """Return a time as Leases have it."""
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
@@ -99,7 +99,7 @@ _KILLED = 137
 def started(
     pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int, starting: timedelta
 ) -> Json:
-    """The pod with its containers running, for the first time or again.
+    """Return the pod with its containers running, for the first time or again.
 
     It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
     """
@@ -130,7 +130,7 @@ def started(
 
 
 def _bound_before(pod: Json, latest: str) -> Json:
-    """The pod with a node since then, or longer."""
+    """Return the pod with a node since then, or longer."""
     conditions = [
         {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
         if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
@@ -141,7 +141,7 @@ def _bound_before(pod: Json, latest: str) -> Json:
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
-    """The pod with the conditions of a running one that is ready, or not yet.
+    """Return the pod with the conditions of a running one that is ready, or not yet.
 
     A hurried reboot lasts less than the second that times are told in: each change is later than the one before.
     """
@@ -159,7 +159,7 @@ def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
 
 
 def marked_unready(pod: Json, now: datetime) -> Json:
-    """The pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
+    """Return the pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
     if not is_ready(pod):
         return pod
     ready = condition(pod, "Ready") or {}
@@ -167,14 +167,14 @@ def marked_unready(pod: Json, now: datetime) -> Json:
 
 
 def stopped(pod: Json, now: datetime, *, reason: str, code: int = _KILLED) -> Json:
-    """The pod with its containers terminated; its phase stays."""
+    """Return the pod with its containers terminated; its phase stays."""
     ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": timestamp(now)}}
     containers = _each_container(pod, state=ended, ready=False, started=False)
     return with_readiness(with_status(pod, containerStatuses=containers), now, ready=False)
 
 
 def finished(pod: Json, now: datetime, *, code: int, reason: str) -> Json:
-    """The pod at its end: Succeeded, or Failed where a container did."""
+    """Return the pod at its end: Succeeded, or Failed where a container did."""
     phase = "Failed" if code else "Succeeded"
     ended = with_status(stopped(pod, now, reason=reason, code=code), phase=phase)
     if code:

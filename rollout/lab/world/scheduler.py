@@ -133,7 +133,7 @@ class Scheduler:
         self._bind(pod, self._best(pod, feasible).name)
 
     def _best(self, pod: Json, feasible: Sequence[NodeRoom]) -> NodeRoom:
-        """The node with the fewest soft taints, then of the owner's other pods, then the least allocated one.
+        """Return the node with the fewest soft taints, then of the owner's other pods, then the least allocated one.
 
         A real scheduler adds these up, and its default weights (3, 2 and 1) put them in this order.
         """
@@ -156,7 +156,7 @@ class Scheduler:
                 refusals[reason] += 1
 
     def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
-        """The pinned node, or all of them, beginning behind the one where the last search ended."""
+        """Return the pinned node, or all of them, beginning behind the one where the last search ended."""
         pinned = pinned_node(pod)
         if pinned is not None:
             if pinned in self._rooms:
@@ -190,13 +190,13 @@ class Scheduler:
             yield topology, None if first else values
 
     def _meant(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
-        """The rooms of the placed pods that an affinity term selects, once for each."""
+        """Return the rooms of the placed pods that an affinity term selects, once for each."""
         for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
             for _, room in self._placed_matching(namespace, term.get("labelSelector")):
                 yield room
 
     def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
-        """The topology values that the pod's own terms, or those of placed pods, forbid."""
+        """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
         rooms = [(term["topologyKey"], room) for term in anti_affinity_terms(pod) for room in self._meant(term, pod)]
         for where, topology in self._repulsion.against(pod):
             room = self._rooms.get(self._placed[where].node)

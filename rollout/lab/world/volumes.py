@@ -21,7 +21,7 @@ class AttachController:
         self._cluster = cluster
 
     def pod_changed(self, change: Change) -> None:
-        """A pod came to a node, or left it."""
+        """Take in a pod that came to a node, or left it."""
         node = node_name(change.obj)
         for volume in self._attachable(change.obj) if node else ():
             if change.type is ChangeType.DELETED or is_finished(change.obj):
@@ -74,7 +74,7 @@ def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
 
 
 def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
-    """The volumes that the pod's claims are bound to."""
+    """Return the volumes that the pod's claims are bound to."""
     sources = (volume.get("persistentVolumeClaim") for volume in spec_of(pod).get("volumes") or ())
     claims = {(pod["metadata"].get("namespace", ""), source["claimName"]) for source in sources if source}
     if not claims:
@@ -84,5 +84,5 @@ def _claimed(store: ObjectStore, pod: Json) -> list[Json]:
 
 
 def attachment_name(node: str, volume: str) -> str:
-    """The name that a real attach controller gives: a digest of volume, driver and node."""
+    """Return the name that a real attach controller gives: a digest of volume, driver and node."""
     return "csi-" + hashlib.sha256(f"{volume}{CSI_DRIVER}{node}".encode()).hexdigest()

@@ -81,7 +81,7 @@ class WorkloadController(ABC):
 
     @abstractmethod
     def _status(self, obj: Json) -> Json:
-        """The status that follows from the pods; conditions are kept where it has none."""
+        """Return the status that follows from the pods; conditions are kept where it has none."""
 
     def _pods(self, obj: Json) -> list[Json]:
         return self._cluster.pods.owned_by(obj["metadata"]["uid"])
@@ -108,7 +108,7 @@ class WorkloadController(ABC):
         self._cluster.store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
 
     def _free_name(self, namespace: str, prefix: str) -> str:
-        """A generated name that no pod has."""
+        """Return a generated name that no pod has."""
         while True:
             name = f"{prefix}{self._cluster.suffix()}"
             if self._cluster.pods.get((namespace, name)) is None:
@@ -116,7 +116,7 @@ class WorkloadController(ABC):
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
-    """The reference that makes an object the managing owner of another."""
+    """Return the reference that makes an object the managing owner of another."""
     named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**kind, **named, "controller": True, "blockOwnerDeletion": True}
@@ -129,12 +129,12 @@ def template_hash(template: Json) -> str:
 
 
 def template_spec(obj: Json) -> Json:
-    """The pod spec of a workload's template."""
+    """Return the pod spec of a workload's template."""
     return spec_of(spec_of(obj)["template"])
 
 
 def without_zeros(status: Json) -> Json:
-    """A status as the API writes it: counts of zero are left out."""
+    """Return a status as the API writes it: counts of zero are left out."""
     return {name: value for name, value in status.items() if value != 0}
 
 
@@ -236,7 +236,7 @@ class ReplicaSets(WorkloadController):
 
 
 def _worth(pod: Json) -> tuple[bool, bool, str]:
-    """What scaling down takes first: pods without a node, then unready ones, then by name."""
+    """Return what scaling down takes first: pods without a node, then unready ones, then by name."""
     return bool(node_name(pod)), is_ready(pod), str(pod["metadata"]["name"])
 
 
@@ -337,7 +337,7 @@ class DaemonSets(WorkloadController):
         }
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
-        """The DaemonSet's pods by the node they run on or are meant for."""
+        """Return the DaemonSet's pods by the node they run on or are meant for."""
         pods: dict[str, list[Json]] = {}
         for pod in self._pods(obj):
             pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
@@ -350,14 +350,14 @@ class DaemonSets(WorkloadController):
 
 
 def _daemon_spec(obj: Json) -> Json:
-    """The template's pod spec with the tolerations that the controller adds."""
+    """Return the template's pod spec with the tolerations that the controller adds."""
     spec = template_spec(obj)
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
 def _pinned(spec: Json, node: str) -> Json:
-    """The affinity that binds the pod to one node, as the real controller writes it."""
+    """Return the affinity that binds the pod to one node, as the real controller writes it."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {**(spec.get("affinity") or {}), "nodeAffinity": required}
@@ -383,12 +383,12 @@ class GarbageCollector:
         self._cluster = cluster
 
     def owner_changed(self, change: Change) -> None:
-        """An owner changed: collect what it owned where it is gone."""
+        """Take in an owner that changed: collect what it owned where it is gone."""
         if change.type is ChangeType.DELETED:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
 
     def namespace_changed(self, change: Change) -> None:
-        """A namespace changed: empty it where it is being deleted."""
+        """Take in a namespace that changed: empty it where it is being deleted."""
         if change.type is not ChangeType.DELETED and is_deleting(change.obj):
             self._cluster.agenda.soon(self._empty, change.obj["metadata"]["name"])
 

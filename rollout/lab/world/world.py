@@ -81,14 +81,14 @@ class World:
         self._began = False
 
     def add_host(self, host: HostState, setting: NodeSetting | None = None) -> None:
-        """A host joins: its kubelet registers a Node of the host's name."""
+        """Have a host join: its kubelet registers a Node of the host's name."""
         self.hosts[host.name] = host
         if not host.running:
             self._down.add(host.name)
         self.kubelets.add(host, setting or NodeSetting())
 
     def host_down(self, name: str) -> None:
-        """The host is off: its containers are dead and its kubelet is silent, from now on."""
+        """Note that the host is off: its containers are dead and its kubelet is silent, from now on."""
         kubelet = self.kubelets.get(name)
         if kubelet is None or name in self._down:
             return
@@ -97,7 +97,7 @@ class World:
         kubelet.stop()
 
     def host_up(self, name: str) -> None:
-        """The host has booted: its kubelet comes back by itself."""
+        """Note that the host has booted: its kubelet comes back by itself."""
         kubelet = self.kubelets.get(name)
         if kubelet is None or name not in self._down:
             return

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics, generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -23,7 +24,7 @@ from rollout.model.progress import (
     StepEvent,
     VersionHeld,
 )
-from rollout.report.metrics import families as of
+from rollout.report.metrics.families import Families, Family
 from rollout.report.run_view import NodeView, RunView
 
 
@@ -45,53 +46,6 @@ _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 # Budgets come and go with namespaces; what is above shares one series.
 _MOST_BUDGETS = 100
 OTHER_BUDGETS = "(others)"
-# as the library names families
-_NAMES = frozenset(family.name.removesuffix("_total") for family in of.FAMILIES)
-
-
-class _Instruments:
-    """One of the library's for each family, with the label `cluster` first."""
-
-    def __init__(self, cluster: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._cluster = cluster
-        self._gauges: dict[of.Family, Gauge] = {}
-        self._counters: dict[of.Family, Counter] = {}
-        self._histograms: dict[of.Family, Histogram] = {}
-        for family in of.FAMILIES:
-            labels = ("cluster", *family.labels)
-            if family.kind is of.Kind.GAUGE:
-                self._gauges[family] = Gauge(family.name, family.help, labels, registry=None)
-            elif family.kind is of.Kind.COUNTER:
-                self._counters[family] = Counter(family.name, family.help, labels, registry=None)
-            else:
-                buckets = of.BUCKETS[family.name]
-                self._histograms[family] = Histogram(family.name, family.help, labels, registry=None, buckets=buckets)
-
-    def set(self, family: of.Family, value: float, *labels: str) -> None:
-        self._gauges[family].labels(self._cluster, *labels).set(value)
-
-    def move(self, family: of.Family, by: int, *labels: str) -> None:
-        self._gauges[family].labels(self._cluster, *labels).inc(by)
-
-    def count(self, family: of.Family, by: int, *labels: str) -> None:
-        """What is counted by 0 is exposed from then on."""
-        self._counters[family].labels(self._cluster, *labels).inc(by)
-
-    def observe(self, family: of.Family, seconds: float | None, *labels: str) -> None:
-        """Without a duration the family is exposed from then on."""
-        histogram = self._histograms[family].labels(self._cluster, *labels)
-        if seconds is not None:
-            histogram.observe(seconds)
-
-    def forget(self, *families: of.Family) -> None:
-        for family in families:
-            self._gauges[family].clear()
-
-    def collect(self) -> Iterator[Metric]:
-        for family in of.FAMILIES:
-            instrument = self._gauges.get(family) or self._counters.get(family) or self._histograms[family]
-            yield from instrument.collect()
 
 
 class Metrics(Collector):
@@ -103,7 +57,7 @@ class Metrics(Collector):
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self._lock = threading.Lock()
-        self._shown = _Instruments(cluster)
+        self._shown = Families(cluster)
         self._before: Mapping[str, Metric] = {}
         self._is_skipped = False
         self._last_pass: PassResult | None = None
@@ -114,14 +68,14 @@ class Metrics(Collector):
         self._budgets: set[str] = set()
         self.is_whole = False
         self.generation = 0
-        self._shown.set(of.BUILD, 1, __version__)
-        self._shown.set(of.RUNNING, 0)
-        self._shown.set(of.PASS_START, 0)
+        self._shown.build(__version__).set(1)
+        self._shown.running().set(0)
+        self._shown.pass_start().set(0)
         for result in PassResult:
-            self._shown.count(of.PASSES, 0, result)
+            self._shown.passes(result)
 
     @contextmanager
-    def _changing(self) -> Iterator[_Instruments]:
+    def _changing(self) -> Iterator[Families]:
         with self._lock:
             yield self._shown
             self.generation += 1
@@ -133,27 +87,27 @@ class Metrics(Collector):
         """
         with self._changing() as shown:
             if not among_others:
-                shown.forget(of.REBOOT_REQUIRED)
+                shown.reboot_required.clear()
             for node, required in sorted(reboot_required.items()):
-                shown.set(of.REBOOT_REQUIRED, required, node)
+                shown.reboot_required(node).set(required)
 
     def observe_held(self, versions: Iterable[str]) -> None:
         """The versions that are held now."""
         with self._changing() as shown:
             self._held_is_known = True
-            shown.forget(of.VERSION_HELD)
+            shown.version_held.clear()
             for version in versions:
-                shown.set(of.VERSION_HELD, 1, version)
+                shown.version_held(version).set(1)
 
     def observe_lateness(self, seconds: float) -> None:
         """By how much the forecast is later than the date that was given; infinite for never."""
         with self._changing() as shown:
-            shown.set(of.LATE, seconds)
+            shown.late().set(seconds)
 
     def begin_pass(self, at: datetime) -> None:
         """A pass begins: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
         with self._lock:
-            self._shown.set(of.PASS_START, at.timestamp())
+            self._shown.pass_start().set(at.timestamp())
 
     def skip_pass(self) -> None:
         """The pass that is under way is to do nothing, which is no success of it either."""
@@ -165,14 +119,14 @@ class Metrics(Collector):
             skipped, self._is_skipped = self._is_skipped, False
             self._last_pass = PassResult.SKIPPED if skipped and result is PassResult.OK else result
             self._let_go(at)
-            shown.set(of.RUNNING, 0)
-            shown.set(of.PASS_START, 0)
-            shown.count(of.PASSES, 1, self._last_pass)
-            shown.set(of.LAST_PASS, at.timestamp())
+            shown.running().set(0)
+            shown.pass_start().set(0)
+            shown.passes(self._last_pass).inc()
+            shown.last_pass().set(at.timestamp())
             for word in PassResult:
-                shown.set(of.LAST_RESULT, word is self._last_pass, word)
+                shown.last_result(word).set(word is self._last_pass)
             if self._last_pass is PassResult.OK:
-                shown.set(of.LAST_SUCCESS, at.timestamp())
+                shown.last_success().set(at.timestamp())
 
     def notify(self, event: StepEvent) -> None:
         """Take one event."""
@@ -188,10 +142,10 @@ class Metrics(Collector):
                     self._finished(event)
                 case VersionHeld():
                     self._held_is_known = True
-                    shown.set(of.VERSION_HELD, 1, event.version)
+                    shown.version_held(event.version).set(1)
                 case RunFinished():
                     # plans that stand side by side have nodes under way still
-                    shown.set(of.RUNNING, 0)
+                    shown.running().set(0)
                     self._let_go(event.at)
                 case _:
                     self._view.take(event)
@@ -208,20 +162,21 @@ class Metrics(Collector):
         self._view = RunView(nodes=beside)
         self._view.take(event)
         self._pools = {name: self._pools.get(name, "") for name in beside} | pools
-        shown.forget(of.CLUSTER, of.EXCLUDED)
-        shown.set(of.CLUSTER, 1, plan.cluster.server, plan.cluster.uid, plan.cluster.version)
-        shown.set(of.RUNNING, 1)
+        for family in (shown.cluster, shown.excluded):
+            family.clear()
+        shown.cluster(plan.cluster.server, plan.cluster.uid, plan.cluster.version).set(1)
+        shown.running().set(1)
         for pool in self._all_pools:
             for phase in Phase:
                 if phase is not Phase.DONE:
-                    shown.count(of.FAILURES, 0, phase, pool)
-            shown.observe(of.DRAIN, None, pool)
-            shown.observe(of.REBOOT, None, pool)
+                    shown.failures(phase, pool)
+            shown.drain(pool)
+            shown.reboot(pool)
         for node in plan.nodes:
             if node.staged:
-                shown.set(of.REBOOT_REQUIRED, 1, node.name)
+                shown.reboot_required(node.name).set(1)
         for exclusion in plan.excluded:
-            shown.move(of.EXCLUDED, 1, exclusion.reason, exclusion.pool)
+            shown.excluded(exclusion.reason, exclusion.pool).inc()
 
     @property
     def _all_pools(self) -> Sequence[str]:
@@ -235,17 +190,17 @@ class Metrics(Collector):
             return
         pool, phases = self._pools.get(event.node, ""), self._view.nodes[event.node].phases
         if (before, event.phase) == (Phase.DRAINING, Phase.DRAINED):
-            self._shown.observe(of.DRAIN, _seconds(phases[-1].begin, event.at), pool)
+            self._shown.drain(pool).observe(_seconds(phases[-1].begin, event.at))
         asked = [then.begin for last, then in pairwise(phases) if (last.phase, then.phase) == _REBOOT_BEGINS]
         if event.phase is Phase.READY and asked:
-            self._shown.observe(of.REBOOT, _seconds(asked[-1], event.at), pool)
+            self._shown.reboot(pool).observe(_seconds(asked[-1], event.at))
 
     def _blocked(self, event: PodBlocked) -> None:
         node = self._view.nodes.get(event.node)
         if not (node and event.pod in node.held):
             if len(self._budgets) < _MOST_BUDGETS:
                 self._budgets.add(event.budget)
-            self._shown.count(of.HOLDS, 1, self._series(event.budget))
+            self._shown.holds(self._series(event.budget)).inc()
         self._view.take(event)
 
     def _series(self, budget: str) -> str:
@@ -254,9 +209,9 @@ class Metrics(Collector):
     def _finished(self, event: NodeFinished) -> None:
         self._view.take(event)
         if event.succeeded:
-            self._shown.set(of.REBOOT_REQUIRED, 0, event.node)
+            self._shown.reboot_required(event.node).set(0)
         elif event.outcome.is_failure:
-            self._shown.count(of.FAILURES, 1, event.phase, self._pools.get(event.node, ""))
+            self._shown.failures(event.phase, self._pools.get(event.node, "")).inc()
 
     def _let_go(self, at: datetime) -> None:
         for node in self._view.nodes.values():
@@ -267,26 +222,27 @@ class Metrics(Collector):
         shown, view = self._shown, self._view
         if not view.plans:
             return
-        shown.forget(of.NODES, of.FINISHED, of.PHASE_START, of.HELD_EVICTIONS)
-        shown.set(of.WAVE, view.waves[-1].index if view.waves else 0)
-        shown.set(of.WAVES, view.waves[-1].of if view.waves else len(view.plans[-1].waves))
+        for family in (shown.nodes, shown.finished, shown.phase_start, shown.held_evictions):
+            family.clear()
+        shown.wave().set(view.waves[-1].index if view.waves else 0)
+        shown.waves().set(view.waves[-1].of if view.waves else len(view.plans[-1].waves))
         for pool in self._all_pools:
             for phase in Phase:
-                shown.set(of.NODES, 0, phase, pool)
+                shown.nodes(phase, pool).set(0)
             for outcome in Outcome:
-                shown.set(of.FINISHED, 0, outcome, pool)
+                shown.finished(outcome, pool).set(0)
         for name in {**self._pools, **view.nodes}:
             self._show_node(view.nodes.get(name) or NodeView(name), self._pools.get(name, ""))
 
     def _show_node(self, node: NodeView, pool: str) -> None:
         phase = _phase(node)
-        self._shown.move(of.NODES, 1, phase, pool)
+        self._shown.nodes(phase, pool).inc()
         if node.end:
-            self._shown.move(of.FINISHED, 1, node.end.outcome, pool)
+            self._shown.finished(node.end.outcome, pool).inc()
         elif node.since and phase not in _NOT_IN_FLIGHT:
-            self._shown.set(of.PHASE_START, node.since.timestamp(), node.name, phase)
+            self._shown.phase_start(node.name, phase).set(node.since.timestamp())
         for hold in node.held.values():
-            self._shown.move(of.HELD_EVICTIONS, 1, self._series(hold.event.budget))
+            self._shown.held_evictions(self._series(hold.event.budget)).inc()
 
     @property
     def is_ready(self) -> bool:
@@ -299,7 +255,7 @@ class Metrics(Collector):
         `ValueError`, or another error of the parser, for what is no such text.
         """
         families = text_string_to_metric_families(text)
-        before = {family.name: self._own(family) for family in families if family.name in _NAMES}
+        before = {family.name: self._own(family) for family in families}
         with self._lock:
             self._before = before
 
@@ -314,22 +270,25 @@ class Metrics(Collector):
 
     def last_success(self) -> list[Metric]:
         """The metric that outlives failures, alone; empty where there was no success yet."""
-        return [metric for metric in self.collect() if metric.name == of.LAST_SUCCESS.name and metric.samples]
+        with self._lock:
+            metric = self._or_before(self._shown.last_success)
+        return [metric] if metric.samples else []
 
     def collect(self) -> list[Metric]:
         """What the library asks for at each exposition: one moment's metrics."""
         with self._lock:
             self._show_run()
-            return [self._or_before(metric) for metric in self._shown.collect()]
+            return [self._or_before(family) for family in self._shown.all]
 
     def describe(self) -> list[Metric]:
         """What tells the library their names."""
         return self.collect()
 
-    def _or_before(self, metric: Metric) -> Metric:
+    def _or_before(self, family: Family[Any]) -> Metric:
         """The metric, or where it is not known yet, what an earlier process has exposed."""
-        is_known = metric.name != of.LAST_SUCCESS.name and self.is_whole
-        if metric.name == of.VERSION_HELD.name:
+        metric: Metric = next(iter(family.instrument.collect()))
+        is_known = self.is_whole and family is not self._shown.last_success
+        if family is self._shown.version_held:
             is_known = self._held_is_known
         return metric if metric.samples or is_known else self._before.get(metric.name, metric)
 

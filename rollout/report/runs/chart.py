@@ -4,7 +4,7 @@ A long stretch in which no node is in flight is drawn short: a run that waited a
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -15,7 +15,6 @@ from rollout.report.runs.model import PART_OF, HoldReport, NodeReport, Part, Run
 from rollout.report.runs.tables import said_outcome
 
 MOST_ROWS = 60
-_IN_GROUP = 50
 # Of the whole: from which part on a pause is cut short, and to how much.
 _LONG, _SHORT = 0.2, 0.03
 _LEAST = 0.25
@@ -46,7 +45,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node, or a group of them, on the timeline."""
+    """A node on the timeline."""
 
     label: str
     remark: str
@@ -58,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows that belong together; the title is empty where the chart's says it all."""
+    """The rows of a wave."""
 
     title: str
     rows: tuple[Row, ...]
@@ -109,7 +108,7 @@ class Scale:
     def ticks(self) -> tuple[Tick, ...]:
         """Round times, a few of them; none within a pause that is cut short."""
         seconds = self.whole.seconds - sum(cut.seconds for cut in self.cuts)
-        step = round_step(seconds)
+        step = _round_step(seconds)
         return tuple(
             _apart(Tick(round(self.at(at), 2), f"{at.astimezone():{self._form(step)}}") for at in self._round(step))
         )
@@ -134,7 +133,7 @@ class Scale:
         return ((edges[place], edges[place + 1]) for place in range(0, len(edges), 2))
 
 
-def round_step(seconds: float) -> int:
+def _round_step(seconds: float) -> int:
     """From one tick to the next, where so many seconds are to have a few."""
     return next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1])
 
@@ -148,18 +147,32 @@ def _apart(ticks: Iterable[Tick]) -> Iterator[Tick]:
             yield tick
 
 
-def timeline(report: RunReport) -> Sequence[Chart]:
-    """A row a node: in one chart where they are few, else in one for each wave, or for several small ones."""
+def timeline(report: RunReport) -> Chart:
+    """A row a node, by wave; of many, those that failed and those that took longest."""
     begun = [node for node in report.nodes if node.phases]
+    longest = sorted(begun, key=lambda node: (node.outcome in ("", Outcome.SUCCEEDED), -node.seconds))[:MOST_ROWS]
+    names = {node.node for node in longest}
+    shown = [node for node in begun if node.node in names]
     whole = Stretch(report.begun_at, report.heard_at)
+    scale = Scale(whole, _pauses(whole, begun))
     holds: dict[str, list[HoldReport]] = {}
     for hold in report.holds:
         holds.setdefault(hold.node, []).append(hold)
-    if len(begun) > MOST_ROWS:
-        return [_chart(report, bundle, holds) for bundle in _bundles(_groups(report, begun))]
-    scale = Scale(whole, _pauses(whole, begun))
-    sections = [Section(title, _rows(scale, nodes, holds)) for title, nodes in _by_wave(report, begun)]
-    return [_framed(report, scale, counted(len(begun), "node"), sections)]
+    inside = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in report.openings)
+    number = counted(len(begun), "node")
+    return Chart(
+        title=number if len(shown) == len(begun) else f"{len(shown)} of {number}, failed or longest",
+        span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
+        ticks=scale.ticks(),
+        shades=tuple(scale.bar(item, "window") for item in inside if item.begin < item.end),
+        cuts=tuple(scale.bar(cut, "cut") for cut in scale.cuts),
+        sections=tuple(
+            Section(
+                _wave_title(report, wave), tuple(_node_row(scale, node, holds.get(node.node, ())) for node in nodes)
+            )
+            for wave, nodes in groupby(shown, key=lambda node: node.wave)
+        ),
+    )
 
 
 def _pauses(whole: Stretch, nodes: Iterable[NodeReport]) -> Iterator[Stretch]:
@@ -173,72 +186,12 @@ def _pauses(whole: Stretch, nodes: Iterable[NodeReport]) -> Iterator[Stretch]:
         yield Stretch(idle_since, whole.end)
 
 
-def _span(nodes: Sequence[NodeReport]) -> Stretch:
-    return Stretch(min(node.phases[0].begin for node in nodes), max(node.phases[-1].end for node in nodes))
-
-
-Group = tuple[str, Sequence[NodeReport]]
-
-
-def _by_wave(report: RunReport, nodes: Sequence[NodeReport]) -> list[Group]:
-    return [(_wave_title(report, wave), list(members)) for wave, members in groupby(nodes, key=lambda node: node.wave)]
-
-
 def _wave_title(report: RunReport, wave: int) -> str:
     if not wave:
         return "No wave"
     started = report.waves[wave - 1]
     word = "Part" if started.in_flight is not None else "Wave"
     return f"{word} {started.index} of {started.of}"
-
-
-def _groups(report: RunReport, nodes: Sequence[NodeReport]) -> list[Group]:
-    """Waves, where they are neither too many nor too large; else so many nodes each, as they were begun."""
-    waves = _by_wave(report, nodes)
-    if len(waves) <= MOST_ROWS and max(len(members) for _title, members in waves) <= 2 * _IN_GROUP:
-        return waves
-    ordered = sorted(nodes, key=lambda node: node.phases[0].begin)
-    size = max(_IN_GROUP, -(-len(ordered) // MOST_ROWS))
-    chunks = [ordered[first : first + size] for first in range(0, len(ordered), size)]
-    return [(f"Nodes {place * size + 1} to {place * size + len(nodes)}", nodes) for place, nodes in enumerate(chunks)]
-
-
-def _bundles(groups: Sequence[Group]) -> Iterator[list[Group]]:
-    """Groups that follow one another, as many as a chart has room for: small waves are looked at side by side."""
-    bundle: list[Group] = []
-    for group in groups:
-        if bundle and sum(len(nodes) for _title, nodes in (*bundle, group)) > _IN_GROUP:
-            yield bundle
-            bundle = []
-        bundle.append(group)
-    yield bundle
-
-
-def _chart(report: RunReport, bundle: Sequence[Group], holds: Mapping[str, list[HoldReport]]) -> Chart:
-    nodes = [node for _title, members in bundle for node in members]
-    scale, first, last = Scale(_span(nodes)), bundle[0][0], bundle[-1][0]
-    name = first if first == last else f"{first} to {last}"
-    title = name if name.startswith("Nodes") else f"{name}, {counted(len(nodes), 'node')}"
-    names = [group for group, _members in bundle] if len(bundle) > 1 else [""]
-    rows = [_rows(scale, members, holds) for _title, members in bundle]
-    return _framed(report, scale, title, list(map(Section, names, rows)))
-
-
-def _rows(scale: Scale, nodes: Sequence[NodeReport], holds: Mapping[str, list[HoldReport]]) -> tuple[Row, ...]:
-    return tuple(_node_row(scale, node, holds.get(node.node, ())) for node in nodes)
-
-
-def _framed(report: RunReport, scale: Scale, title: str, sections: Sequence[Section]) -> Chart:
-    whole = scale.whole
-    inside = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in report.openings)
-    return Chart(
-        title=title,
-        span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
-        ticks=scale.ticks(),
-        shades=tuple(scale.bar(item, "window") for item in inside if item.begin < item.end),
-        cuts=tuple(scale.bar(cut, "cut") for cut in scale.cuts),
-        sections=tuple(sections),
-    )
 
 
 def _node_row(scale: Scale, node: NodeReport, holds: Sequence[HoldReport]) -> Row:

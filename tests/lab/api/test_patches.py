@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.patches import MERGE, STRATEGIC, apply_patch
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json
+from rollout.lab.api.writing import MERGE, STRATEGIC, apply_patch
 
 CONTAINERS = [{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]
 READY = {"type": "Ready", "status": "True", "reason": "r"}

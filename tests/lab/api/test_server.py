@@ -86,12 +86,4 @@ def test_requests_are_remembered(api: StandaloneApi, client: Cluster) -> None:
     assert (patched.status, patched.body) == (200, '{"spec": {"unschedulable": true}}')
     (missed,) = api.call(lambda: log.asked("get", "nodes", "none"))
     assert (missed.status, missed.query, missed.path) == (404, {"pretty": "1"}, f"{NODES}/none")
-    assert log.counts["create", "nodes"] == 1
-
-
-def test_most_of_a_pod_cannot_be_changed(client: Cluster) -> None:
-    pod = client.pod("default", client.node())
-    moved = client.patch(pod, {"spec": {"nodeName": "elsewhere"}})
-    assert (moved.status, moved.causes) == (422, ["FieldValueForbidden"])
-    container = {"name": "c", "image": "none.invalid/none:2"}
-    assert client.patch(pod, {"spec": {"containers": [container]}}).status == 200
+    assert len(api.call(lambda: log.asked("create", "nodes"))) == 1
