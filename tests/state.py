@@ -58,6 +58,18 @@ def write_spec(lab: Lab, node: str, **values: Any) -> None:
     lab.call(lambda: lab.store.put(NODES, {**node_of(lab, node), "spec": {**node_of(lab, node)["spec"], **values}}))
 
 
+def replace_machine(lab: Lab, node: str, machine_id: str) -> None:
+    """Its kubelet reports another machine from now on, in the same boot."""
+
+    def put() -> None:
+        lab.machines[node].machine_id = machine_id
+        body = node_of(lab, node)
+        info = {**body["status"]["nodeInfo"], "machineID": machine_id}
+        lab.store.put(NODES, {**body, "status": {**body["status"], "nodeInfo": info}})
+
+    lab.call(put)
+
+
 def inflict(lab: Lab, faults: HostFaults, *nodes: str) -> None:
     """Have these hosts misbehave; all, where none is named."""
 
@@ -66,6 +78,11 @@ def inflict(lab: Lab, faults: HostFaults, *nodes: str) -> None:
             lab.machines[name].inflict(faults)
 
     lab.call(begin)
+
+
+def rebooted(lab: Lab) -> set[str]:
+    """The nodes whose hosts have been rebooted."""
+    return {name for name, times in lab.scoreboard().reboots.items() if times}
 
 
 def record(lab: Lab) -> Json | None:

@@ -172,6 +172,7 @@ def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[
     return lines
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", NEEDS)
 def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
     source: str, started: Started, tmp_path: Path

@@ -62,13 +62,6 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
 
 
-def test_outside_the_window_nothing_begins(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(untouched, *QUICK, "--window", window(timedelta(hours=3), "1h"))
-    assert ended.code == 4
-    assert len(ended.summary["not_started"]) == 4
-    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
-
-
 def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     narrow = window(timedelta(minutes=-1), "2m")

@@ -55,6 +55,7 @@ def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, ro
     assert metadata(lab, NODE, "labels")["maintenance"] == "false"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "revert"])
 def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str

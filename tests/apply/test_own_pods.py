@@ -12,7 +12,7 @@ from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
 from tests.security.hands import at_phase, set_well
-from tests.state import is_cordoned, marks_of, node_of, unlock
+from tests.state import is_cordoned, marks_of, node_of, rebooted, unlock
 
 APPLY = (
     "apply",
@@ -35,10 +35,6 @@ def lab(started: Started) -> Lab:
 
 def node_names(*names: str) -> list[str]:
     return [word for name in names for word in ("--node", name)]
-
-
-def rebooted(lab: Lab) -> set[str]:
-    return {name for name, machine in lab.machines.items() if machine.reboots}
 
 
 def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: Lab, rollout: Rollout) -> None:

@@ -127,7 +127,8 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
     assert_finished(lab)
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
+@pytest.mark.sample
+@pytest.mark.parametrize("signals", [(signal.SIGHUP, signal.SIGHUP), (signal.SIGTERM,)])
 def test_a_first_signal_can_give_back_what_is_not_rebooting(
     started: Started, tmp_path: Path, signals: tuple[signal.Signals, ...]
 ) -> None:

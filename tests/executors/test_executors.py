@@ -15,7 +15,7 @@ from rollout.lab.hosts.faults import (
 )
 from tests.conftest import StartLab
 from tests.executors.conftest import Program, ansible_processes
-from tests.state import unlock
+from tests.state import rebooted, unlock
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.sample
@@ -140,7 +140,7 @@ def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: 
     lab = with_faults(6)
     with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
         score = lab.scoreboard()
-        assert {name for name, count in score.reboots.items() if count} == {node}
+        assert rebooted(lab) == {node}
         assert (score.cordons_left, score.annotations_left) == ((), {})
         assert ansible_processes(program.home) == []
 

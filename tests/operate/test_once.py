@@ -1,6 +1,5 @@
 """One pass of `rollout operate --once`: the real program, judged by what the cluster saw."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from tests.apply.conftest import Rollout, Started, command, killed_at
 from tests.operate.conftest import ONCE, ORIGIN, assert_all_done, assert_untouched, open_now
-from tests.state import record
+from tests.state import rebooted, record
 from tests.waiting import received, wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
@@ -39,26 +38,6 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started,
     as_json = rollout(lab, *ONCE, *window)
     assert [line["type"] for line in as_json.lines] == ["version", "notice", "summary"]
     assert_untouched(lab)
-
-
-@pytest.mark.exhaustive
-def test_what_a_person_stopped_is_left_to_persons(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    """The old way, `resume --yes` before `apply`, finishes it, control plane included."""
-    lab = started("default", 5)
-    stopped = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    stopped.send_signal(signal.SIGINT)
-    stopped.communicate(timeout=60)
-    assert stopped.returncode == 130
-    before = lab.scoreboard().reboots
-    ended = rollout(lab, "operate", "--once")
-    assert ended.code == 0, ended.stderr
-    assert "what a person started is left to people" in ended.stdout
-    assert "rollout resume" in ended.stdout
-    assert lab.scoreboard().reboots == before
-    old = rollout(lab, "resume", "--yes")
-    assert old.code == 0, old.stderr
-    assert lab.scoreboard().reboots["cp-1"] == 1
 
 
 def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
@@ -138,10 +117,10 @@ def test_it_goes_on_under_todays_rules_where_they_are_stricter(
     plan = ended.plan
     assert plan["policy"]["max_unavailable"] == "1"
     assert plan["policy"]["control_plane"] == "exclude"
-    rebooted = {name for name, count in lab.scoreboard().reboots.items() if count}
-    assert begun <= rebooted
-    assert "cp-1" not in rebooted
-    assert "worker-1" not in rebooted - begun
+    done = rebooted(lab)
+    assert begun <= done
+    assert "cp-1" not in done
+    assert "worker-1" not in done - begun
     assert record(lab) is None
 
 
@@ -153,7 +132,7 @@ def test_begun_nodes_are_finished_outside_the_window_and_no_others(
     ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
     assert ended.code == 0, ended.stderr
     score = lab.scoreboard()
-    assert {name for name, count in score.reboots.items() if count} == {node}
+    assert rebooted(lab) == {node}
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
     inside = rollout(lab, *ONCE, "--window", open_now())
     assert inside.code == 0, inside.stderr

@@ -19,8 +19,7 @@ from tests.apply.conftest import Rollout, Started, killed_at
 from tests.apply.test_gates import deployment
 from tests.security.hands import put_record, sealed
 from tests.security.test_saved_plans import serving
-from tests.security.test_settings_input import put_on_node
-from tests.state import record, unlock
+from tests.state import rebooted, record, unlock, write
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
@@ -42,10 +41,6 @@ def forge(lab: Lab, change: Change) -> None:
 def labels(lab: Lab) -> set[str]:
     """The names of all Nodes' labels."""
     return {name for node in lab.call(lambda: list(lab.store.items(NODES))) for name in node["metadata"]["labels"]}
-
-
-def rebooted(lab: Lab) -> set[str]:
-    return {name for name, reboots in lab.scoreboard().reboots.items() if reboots}
 
 
 @pytest.mark.sample
@@ -73,7 +68,7 @@ def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     network = {"network.example/address": "10.1.2.3"}
     everyone = list(lab.scoreboard().reboots)
     for name in everyone:
-        put_on_node(lab, name, "annotations", network)
+        write(lab, name, "annotations", **network)
     checks = {"before": list(network), "after": list(network), "prefix": "evil.example/", "timeout": "2s"}
     seen: set[str] = set()
     node = killed_at(lab, tmp_path, "drained", *ONCE)
@@ -147,6 +142,7 @@ def set_rule(plan: dict[str, Any], path: str, value: object) -> None:
     rules[name] = value
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_no_record_spares_a_begun_node_its_proof(
     started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
@@ -167,6 +163,7 @@ def test_no_record_spares_a_begun_node_its_proof(
     assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_no_record_makes_a_rival_accepted(
     started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
@@ -185,6 +182,7 @@ def test_no_record_makes_a_rival_accepted(
     assert rebooted(lab) == set()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_a_record_of_another_cluster_is_not_gone_on_with(
     started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]

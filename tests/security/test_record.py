@@ -22,7 +22,7 @@ from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import APPLY, stopped_at
 from tests.ended import end_of
 from tests.security.hands import PACKED, PLAIN, mark, put_record
-from tests.state import marks_of, record, run_of
+from tests.state import marks_of, rebooted, record, run_of
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
@@ -132,7 +132,7 @@ def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
         assert record(lab) == standing
         assert is_gone or "stays as it is: rollout abort removes it" in ended.stderr
         score = lab.scoreboard()
-        assert {name for name, reboots in score.reboots.items() if reboots} == set(ended.summary["succeeded"])
+        assert rebooted(lab) == set(ended.summary["succeeded"])
         assert (score.cordons_left, score.annotations_left) == ((), {})
 
 

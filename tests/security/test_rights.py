@@ -69,18 +69,6 @@ def rights(ended: Ended, verdict: str) -> list[str]:
     return [check["subject"] for check in checks if check["check"] == "right" and check["verdict"] == verdict]
 
 
-def test_a_rollout_works_with_the_printed_roles_alone(lab: Lab, run: Run) -> None:
-    doctor = run("doctor", "-o", "json")
-    assert doctor.code == ExitCode.OK, doctor.stdout
-    assert rights(doctor, "pass") == [str(right) for right in apply_rights("kube-system")]
-    applied = run("apply", "--yes", "-o", "json")
-    assert applied.code == ExitCode.OK, applied.stderr
-    assert len(applied.summary["succeeded"]) == 3
-    asked = lab.call(lambda: list(lab.requests))
-    assert not [record.path for record in asked if record.status == 403]
-    assert any(record.target.plural == "events" for record in asked)
-
-
 def test_no_rule_of_them_writes_everywhere() -> None:
     (cluster_role,) = (role for role in printed() if role["kind"] == "ClusterRole")
     writing = {"create", "update", "patch", "delete"}

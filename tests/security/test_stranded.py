@@ -72,6 +72,7 @@ def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_pat
     assert (lab.scoreboard().cordons_left, record(lab)) == ((), None)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

@@ -12,7 +12,7 @@ from tests.apply.conftest import Started
 from tests.ended import Ended
 from tests.server.conftest import Client, Serve, slots_of, workers
 from tests.server.serving import left_on
-from tests.state import holder_of, is_cordoned, marks_of, node_of
+from tests.state import holder_of, is_cordoned, marks_of, node_of, replace_machine
 from tests.waiting import wait_until
 
 Rollout = Callable[..., Ended]
@@ -121,23 +121,11 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     assert body["data"]["slots.json"] == text
 
 
-def with_machine_id(lab: Lab, node: str, machine_id: str) -> None:
-    """What its kubelet reports, from now on; its boot is the same."""
-
-    def change() -> None:
-        lab.machines[node].machine_id = machine_id
-        body = node_of(lab, node)
-        info = {**body["status"]["nodeInfo"], "machineID": machine_id}
-        lab.store.put(NODES, {**body, "status": {**body["status"], "nodeInfo": info}})
-
-    lab.call(change)
-
-
 def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
     server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
-    with_machine_id(lab, clone.node, lab.machines[client.node].machine_id)
+    replace_machine(lab, clone.node, lab.machines[client.node].machine_id)
     assert client.ask(server).kind == "doubled_id"
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)
@@ -151,9 +139,9 @@ def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(st
     first, second = [Client(lab, name) for name in workers(lab)[:2]]
     first.await_grant(one)
     ids = lab.machines[first.node].machine_id, lab.machines[second.node].machine_id
-    with_machine_id(lab, first.node, "0" * 32)
-    with_machine_id(lab, second.node, ids[0])
-    with_machine_id(lab, first.node, ids[1])
+    replace_machine(lab, first.node, "0" * 32)
+    replace_machine(lab, second.node, ids[0])
+    replace_machine(lab, first.node, ids[1])
     for server in (one, two):
         for client in (first, second):
             answer = client.ask(server)

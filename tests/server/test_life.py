@@ -6,13 +6,12 @@ from collections.abc import Callable
 import yaml
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from rollout.lab.lab import Lab
 from tests.apply.conftest import Started
 from tests.ended import Ended
 from tests.security.hands import set_well
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
-from tests.state import holder_of, is_cordoned, marks_of, node_of
+from tests.state import holder_of, is_cordoned, marks_of, replace_machine, write_spec
 from tests.waiting import wait_until
 
 Rollout = Callable[..., Ended]
@@ -71,15 +70,7 @@ def test_two_nodes_of_one_machine_id_are_never_granted(started: Started, serve: 
     lab = started("default", 4)
     one, two = [Client(lab, name) for name in workers(lab)[:2]]
     server = serve(lab)
-
-    def clone() -> None:
-        lab.machines[two.node].machine_id = lab.machines[one.node].machine_id
-        body = node_of(lab, two.node)
-        status, info = body["status"], body["status"]["nodeInfo"]
-        cloned = {**info, "machineID": lab.machines[one.node].machine_id}
-        lab.store.put(NODES, {**body, "status": {**status, "nodeInfo": cloned}})
-
-    lab.call(clone)
+    replace_machine(lab, two.node, lab.machines[one.node].machine_id)
     wait_until(lambda: one.ask(server).kind == "doubled_id")
     assert one.ask(server).status == 403
     assert not slots_of(lab)
@@ -88,7 +79,7 @@ def test_two_nodes_of_one_machine_id_are_never_granted(started: Started, serve: 
 def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    cordon(lab, client.node)
+    write_spec(lab, client.node, unschedulable=True)
     server = serve(lab)
     denied = client.ask(server)
     assert (denied.kind, "cordoned by an operator" in denied.value) == ("node_excluded", True)
@@ -187,14 +178,6 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Started, ser
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
     wait_until(lambda: not slots_of(lab))
-
-
-def cordon(lab: Lab, node: str) -> None:
-    def change() -> None:
-        body = node_of(lab, node)
-        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": True}})
-
-    lab.call(change)
 
 
 # Static and DaemonSets' pods count for hosts that ask, as they do in a rollout.

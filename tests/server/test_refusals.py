@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
 from tests.apply.conftest import Started
 from tests.ended import Ended
 from tests.server.conftest import Client, Serve, Serving, slots_of, workers
-from tests.state import is_cordoned, marks_of, node_of
+from tests.state import is_cordoned, marks_of, rebooted, write
 from tests.waiting import wait_until
 
 Rollout = Callable[..., Ended]
@@ -58,7 +58,7 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
     assert free.await_grant(server).kind == "granted"
     free.reboot()
     free.await_release(server)
-    assert {node for node, count in lab.scoreboard().reboots.items() if count} == {"worker-6"}
+    assert rebooted(lab) == {"worker-6"}
 
 
 def remember(lab: Lab, **versions: dict[str, Any]) -> None:
@@ -71,13 +71,7 @@ def remember(lab: Lab, **versions: dict[str, Any]) -> None:
 
 def annotate(lab: Lab, node: str, **words: str) -> None:
     names = {f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name] for name in words}
-
-    def change() -> None:
-        body = node_of(lab, node)
-        annotations = {**(body["metadata"].get("annotations") or {}), **names}
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
-
-    lab.call(change)
+    write(lab, node, "annotations", **names)
 
 
 def failed_on(*nodes: str, held: bool = True) -> dict[str, Any]:
@@ -157,7 +151,7 @@ def test_a_version_that_does_not_move_is_told_to_the_host(started: Started, serv
 # Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on.
 
 
-def rebooted(server: Serving, client: Client) -> dict[str, str]:
+def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
     """Once through, and what is left on the Node of it."""
     client.await_grant(server)
     client.reboot()
@@ -172,11 +166,11 @@ def rebooted(server: Serving, client: Client) -> dict[str, str]:
 def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
-    assert (result := rebooted(server, client))["unmoved"] == "1"
+    assert (result := left_by_a_reboot(server, client))["unmoved"] == "1"
     # the count stands on the Node: another server goes on with it
     server.end()
     server = serve(lab)
-    result = rebooted(server, client)
+    result = left_by_a_reboot(server, client)
     assert (result["outcome"], result["unmoved"]) == ("succeeded", "2")
     assert server.has_said("as before, after 2 reboots in a row: it rests before the next")
     assert not is_cordoned(lab, client.node)

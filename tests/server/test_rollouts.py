@@ -8,13 +8,13 @@ from pathlib import Path
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Started, command
 from tests.ended import Ended
 from tests.operate.conftest import open_now
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
-from tests.state import holder_of, is_cordoned, marks_of, node_of
+from tests.state import annotations, holder_of, is_cordoned, marks_of, write
 from tests.waiting import wait_until
 
 Rollout = Callable[..., Ended]
@@ -145,12 +145,7 @@ def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Started, serve:
     server = serve(lab)
     client.await_grant(server)
     server.end(signal.SIGKILL)
-
-    def remove_marks() -> None:
-        body = node_of(lab, client.node)
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": {}}})
-
-    lab.call(remove_marks)
+    write(lab, client.node, "annotations", **dict.fromkeys(annotations(lab, client.node)))
     aborted = aborted_once_it_is_late(lab, rollout)
     assert "Slots of FleetLock that no node has marks of are freed" in aborted.stdout
     assert not slots_of(lab)

@@ -11,7 +11,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
 from tests.apply.conftest import Started, is_ending
@@ -19,7 +19,7 @@ from tests.ended import Ended
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
 from tests.server.test_replicas import end_stubborn
-from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write
+from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write, write_spec
 from tests.waiting import wait_until
 
 Rollout = Callable[..., Ended]
@@ -240,11 +240,6 @@ def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Started, serv
     lab = started("default", 5)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
-
-    def uncordon() -> None:
-        body = node_of(lab, client.node)
-        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": False}})
-
-    lab.call(uncordon)
+    write_spec(lab, client.node, unschedulable=False)
     for _ in range(3):
         assert client.ask(server).status != 200
