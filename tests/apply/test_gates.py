@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout, Started
 from tests.ended import assert_well_said, start_on_terminal
+from tests.scripted_api import Exchange, scripted
 
 QUICK = (
     *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
@@ -193,28 +193,13 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(starte
 def prometheus(answers: list[tuple[int, object]]) -> Iterator[str]:
     """A Prometheus that gives one answer after another, the last for ever."""
 
-    class Query(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path == "/api/v1/query?query=ALERTS"
-            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(exchange: Exchange) -> None:
+        assert exchange.path == "/api/v1/query?query=ALERTS"
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        exchange.answer(status, json.dumps(body).encode())
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Query)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with scripted(answer) as server:
+        yield server.url
 
 
 def alerts(*names: str) -> dict[str, object]:
