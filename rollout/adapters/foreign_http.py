@@ -41,14 +41,9 @@ class Bounds:
     largest: int = 0
 
 
-def exchange(
-    request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False, deadline: float | None = None
-) -> Answer:
-    """What is answered, whatever its status is; `ExchangeError`. `by_proxy`: through those of the environment.
-
-    `deadline` is one of `time.monotonic`, for what shares it with other exchanges.
-    """
-    line = _Line(time.monotonic() + bounds.seconds if deadline is None else deadline)
+def exchange(request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False) -> Answer:
+    """What is answered, whatever its status is; `ExchangeError`. `by_proxy`: through those of the environment."""
+    line = _Line(time.monotonic() + bounds.seconds)
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
         opener.add_handler(handler)

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 from rollout.adapters.local_files import scratch_for
@@ -62,18 +63,12 @@ class LocalCommand:
             if time.monotonic() >= end:
                 _end(process)
                 return f"gate command {self._words[0]!r} did not end within gates.timeout {seconds:g}s"
-            _wait(process)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK)
         if process.returncode == 0:
             return ""
         last = _last_line(output)
         return f"gate command {self._words[0]!r} exited with {process.returncode}{': ' + last if last else ''}"
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(_TICK)
-    except subprocess.TimeoutExpired:
-        return
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,14 +1,13 @@
 """Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state."""
 
 import re
-import time
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 import msgspec
 import urllib3
 
-from rollout.adapters.foreign_http import Answer, Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
@@ -16,8 +15,6 @@ from rollout.gather.cluster.wire import decoder_of
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 # Thousands of alerts are a few megabytes.
 _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
-# Seconds before each further attempt.
-_PAUSES = (0.2, 0.4)
 _OK = 200
 _SHOWN = 200
 _PORTS = {"http": 80, "https": 443}
@@ -69,7 +66,8 @@ class PrometheusAlerts:
 
     def _query(self) -> Iterable[_Sample]:
         try:
-            answer = self._ask()
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+            answer = exchange(request_to(f"{self._url}?{self._parameters}", headers), _BOUNDS)
         except ExchangeError as error:
             raise self._failure(f"does not answer: {error}") from error
         if answer.status != _OK:
@@ -83,20 +81,6 @@ class PrometheusAlerts:
         if answer_body.status != "success" or answer_body.data is None or answer_body.data.result_type != "vector":
             raise self._failure(f"has no answer: {answer_body.error or 'not a vector'}")
         return answer_body.data.result
-
-    def _ask(self) -> Answer:
-        """In a few attempts, with one deadline for all of them."""
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        request, deadline = (
-            request_to(f"{self._url}?{self._parameters}", headers),
-            time.monotonic() + _BOUNDS.seconds,
-        )
-        for pause in _PAUSES:
-            try:
-                return exchange(request, _BOUNDS, deadline=deadline)
-            except ExchangeError:
-                time.sleep(pause)
-        return exchange(request, _BOUNDS, deadline=deadline)
 
     def _failure(self, what: str) -> GateError:
         return GateError(masked(f"{self._url} {what}", [self._token]))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
-from rollout.gather.updates import CheckOutcome
+from rollout.gather.updates import CheckResult
 from rollout.model.progress import Phase
 from rollout.planning.eligibility.status import NodeStatus
 
@@ -95,20 +95,8 @@ class ReleaseReport(TypedDict):
     unknown: Annotated[Sequence[str], Meta(description="versions and names that nothing was held against")]
 
 
-class CheckedHost(TypedDict):
-    """The end of one host's check."""
-
-    node: str
-    outcome: Annotated[CheckOutcome, Meta(description="how it ended; `asked`: it took the question, without `--wait`")]
-    version: Annotated[str, Meta(description="that is staged; empty where that is not known")]
-    message: Annotated[str, Meta(description="what went wrong; else empty")]
-    last_checked: Annotated[
-        int, Meta(description="when its server last answered, in seconds since 1970 by the host's clock; 0: not known")
-    ]
-
-
 class CheckReport(TypedDict):
     """What became of the checks for updates."""
 
     format_version: str
-    hosts: Sequence[CheckedHost]
+    hosts: Sequence[CheckResult]

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
+from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState, UnaskedReboot
 from rollout.model.node_marks import last_result, unmoved_reboots
 from rollout.model.text import or_nothing, printable
 from rollout.report.columns import Column, table_text
@@ -97,31 +97,6 @@ def _awaited(slot: Slot) -> str:
     return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 
-class SlotFields(TypedDict):
-    """A slot that is held."""
-
-    group: Annotated[str, Meta(description="of the hosts that share slots")]
-    node: Annotated[str, Meta(description="the Node's name")]
-    state: Annotated[SlotState, Meta(description="how it stands")]
-    phase: Annotated[str, Meta(description="how far its node has come; empty where its Node is gone")]
-    since: Annotated[str, Meta(description="RFC 3339, UTC")]
-    run: Annotated[str, Meta(description="the id of the rollout that the node's marks name")]
-    id: Annotated[str, Meta(description="what the host calls itself")]
-    boot_id_before: Annotated[str, Meta(description="that the host had when it asked")]
-    version_before: Annotated[str, Meta(description="of the operating system; empty where it is not known")]
-    released: Annotated[bool, Meta(description="an operator takes it away")]
-    awaited: Annotated[Awaited, Meta(description="what is waited for; `calm`: that a host which was granted stays up")]
-    awaited_since: Annotated[str, Meta(description="RFC 3339, UTC; empty where nothing is waited for")]
-
-
-class UnaskedFields(TypedDict):
-    """A reboot that nobody had asked for."""
-
-    node: Annotated[str, Meta(description="the Node's name")]
-    at: Annotated[str, Meta(description="when it was seen, RFC 3339")]
-    boot_id: Annotated[str, Meta(description="that the host has since")]
-
-
 class UnmovedFields(TypedDict):
     """A node on the same version after a reboot that its host had asked for as before it."""
 
@@ -135,8 +110,9 @@ class SlotsReport(TypedDict):
     """Who holds slots, and who works on them."""
 
     server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
-    held: Annotated[Sequence[SlotFields], Meta(description="the slots that are held, of all groups")]
-    unasked: Annotated[Sequence[UnaskedFields], Meta(description="reboots that nobody had asked for, the latest last")]
+    held: Annotated[Sequence[Slot], Meta(description="the slots that are held, of all groups")]
+    phases: Annotated[Mapping[str, str], Meta(description="of these by node, how far it has come; empty: it is gone")]
+    unasked: Annotated[Sequence[UnaskedReboot], Meta(description="reboots that nobody had asked for, the latest last")]
     unmoved: Annotated[Sequence[UnmovedFields], Meta(description="nodes that their last reboot has left as they were")]
 
 
@@ -149,25 +125,14 @@ class SlotReleaseReport(TypedDict):
 
 def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
     """The same as one object."""
-    held: list[SlotFields] = [
-        {
-            "group": slot.group,
-            "node": slot.node,
-            "state": slot.state,
-            "phase": phase_of(slot, nodes.get(slot.node)),
-            "since": slot.since,
-            "run": slot.run,
-            "id": slot.id,
-            "boot_id_before": slot.boot_id,
-            "version_before": slot.version,
-            "released": slot.released,
-            "awaited": slot.awaited,
-            "awaited_since": slot.awaited_since if slot.awaited else "",
-        }
-        for slot in slots.held
-    ]
-    unasked = [UnaskedFields(node=seen.node, at=seen.at, boot_id=seen.boot_id) for seen in slots.unasked]
-    return {"server": server, "held": held, "unasked": unasked, "unmoved": _unmoved(nodes)}
+    phases = {slot.node: phase_of(slot, nodes.get(slot.node)) for slot in slots.held}
+    return {
+        "server": server,
+        "held": slots.held,
+        "phases": phases,
+        "unasked": slots.unasked,
+        "unmoved": _unmoved(nodes),
+    }
 
 
 def _unmoved(nodes: Mapping[str, Node]) -> list[UnmovedFields]:

@@ -6,15 +6,13 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 from types import TracebackType
 from typing import Self
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.measure import Measurement
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -25,7 +23,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked, blocked_briefly, briefly, phases, sentence, wave_title
+from rollout.report.sentences import blocked_briefly, briefly, phases, sentence, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -39,16 +37,8 @@ _SILENT = ("the connection was refused", "no answer within")
 _HELD = "yellow"
 _WIDEST = 100
 _LEAST = 60
-_STOPPING = (
-    "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
-    "stopping after the nodes in flight · Ctrl-C again: quit now",
-    "Ctrl-C again: quit now",
-)
-_REVERTING = (
-    "stopping: no further node is started, those not yet rebooting are given back · Ctrl-C again: quit now",
-    "stopping, giving nodes back · Ctrl-C again: quit now",
-    "Ctrl-C again: quit now",
-)
+_STOPPING = "stopping · Ctrl-C again: quit now · no further node is started, those in flight are finished"
+_REVERTING = "stopping · Ctrl-C again: quit now · no further node is started, those not yet rebooting are given back"
 _STYLES = {
     Phase.PENDING: "dim",
     Phase.CORDONED: "cyan",
@@ -60,22 +50,6 @@ _STYLES = {
     Phase.DONE: "green",
     Phase.FAILED: "red",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """A line that is said at whatever length there is room for: the longest first, the last of them in any case."""
-
-    lines: Sequence[str]
-    style: str
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        line = next((line for line in self.lines if cell_len(line) <= options.max_width), self.lines[-1])
-        yield Text(line, style=self.style, no_wrap=True, overflow="ellipsis")
-
-    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
-        widths = [cell_len(line) for line in self.lines]
-        return Measurement(min(*widths, options.max_width), min(max(widths), options.max_width))
 
 
 class LiveProgress:
@@ -147,8 +121,8 @@ class LiveProgress:
 
     def _render(self) -> RenderableType:
         with self._lock:
-            lines = _REVERTING if self._stop.revert else _STOPPING
-            stopping = [Fitting(lines, "bold yellow")] if self._stop.requested else []
+            text = _REVERTING if self._stop.revert else _STOPPING
+            stopping = [_in_a_line(text, "bold yellow")] if self._stop.requested else []
             return Group(self._total(), self._table(), *stopping)
 
     def _table(self) -> Table:
@@ -224,7 +198,7 @@ class LiveProgress:
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
             waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - hold.heard
-            yield Fitting((blocked(hold.event, waited), *blocked_briefly(hold.event, waited)), _HELD)
+            yield _in_a_line(blocked_briefly(hold.event, waited), _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 

@@ -1,7 +1,7 @@
 """Each event as one sentence: the same words on a terminal and in a CI log."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
@@ -108,17 +108,10 @@ def blocked(event: PodBlocked, waited: float) -> str:
     return f"{owned_pod(event)} is held back by {budget}: {why_held(event)}; {times}"
 
 
-def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
-    """The same for lines that may be too short for it, the longest first; none loses how much time is left."""
-    pod, budget, left = printable(event.pod), printable(event.budget) or "the API server", _time_left(event, waited)
-    name = pod.rpartition("/")[2]
-    return (
-        f"{pod} is held back by {budget} · {left}",
-        f"{name} held by {budget} · {left}",
-        f"held by {budget} · {left}",
-        f"{budget} · {left}",
-        left,
-    )
+def blocked_briefly(event: PodBlocked, waited: float) -> str:
+    """The same for a line that may be too short for it: what matters most comes first."""
+    budget = printable(event.budget) or "the API server"
+    return f"held by {budget} · {_time_left(event, waited)} · {printable(event.pod)}: {why_held(event)}"
 
 
 def _time_left(event: PodBlocked, waited: float) -> str:

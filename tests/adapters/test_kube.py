@@ -16,7 +16,6 @@ from rollout.errors import (
     TooManyRequestsError,
 )
 from rollout.execution.base.deadline import is_passing
-from rollout.gather.cluster.rights import REVIEWS
 from tests.scripted_api import QUICK, Exchange, Kubeconfig, client, scripted
 
 
@@ -138,66 +137,6 @@ def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> N
             api.get("/x")
     assert (is_passing(first.value), is_passing(later.value)) == (False, True)
     assert (later.value.status, later.value.hint) == (401, first.value.hint)
-
-
-def test_rights_that_were_there_before_may_be_again_and_for_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    granted = True
-
-    def script(exchange: Exchange) -> None:
-        message = 'pods is forbidden: User "ann" cannot list resource "pods" in API group "" at the cluster scope'
-        exchange.json({}) if granted else exchange.json(status_body(403, "Forbidden", message), 403)
-
-    def refused(path: str) -> type[ApiError]:
-        with pytest.raises(ApiError, match="cannot list") as caught:
-            api.patch(path, {})
-        return type(caught.value)
-
-    with scripted(script) as server:
-        api = client(tmp_path, server.url)
-        api.patch("/known", {})
-        granted = False
-        assert (refused("/unknown"), refused("/known"), refused("/unknown")) == (
-            ApiError,
-            ApiUnavailableError,
-            ApiUnavailableError,
-        )
-        later = time.monotonic() + 61
-        monkeypatch.setattr("rollout.adapters.kube.access.time.monotonic", lambda: later)
-        assert refused("/known") is ApiError
-        granted = True
-        api.patch("/known", {})
-        granted = False
-        assert refused("/known") is ApiUnavailableError
-
-
-@pytest.mark.parametrize(("granted", "kind"), [(True, ApiUnavailableError), (False, ApiError)])
-def test_a_right_that_a_review_has_granted_counts_as_one_that_was_there(
-    tmp_path: Path, *, granted: bool, kind: type[ApiError]
-) -> None:
-    def script(exchange: Exchange) -> None:
-        if exchange.path == REVIEWS:
-            review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
-            exchange.json({**review, "spec": asked, "status": {"allowed": granted}}, 201)
-        else:
-            exchange.json(status_body(403, "Forbidden", 'leases is forbidden: User "ann" cannot update'), 403)
-
-    asked = {
-        "resourceAttributes": {
-            "verb": "update",
-            "group": "coordination.k8s.io",
-            "resource": "leases",
-            "name": "node-rollout",
-        }
-    }
-    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
-    with scripted(script) as server:
-        api = client(tmp_path, server.url)
-        api.create(REVIEWS, {"spec": asked})
-        with pytest.raises(ApiError) as caught:
-            api.replace(lease, {})
-        assert type(caught.value) is kind
 
 
 def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path) -> None:

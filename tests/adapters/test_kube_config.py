@@ -83,6 +83,9 @@ def user(**values: Any) -> Callable[[Json], None]:
         (lambda document: document["contexts"][0].update(context=None), "names no cluster"),
         (cluster(server=None), "has no server address"),
         (cluster(server="10.0.0.1:6443"), "'10.0.0.1:6443', which is not a URL"),
+        (cluster(server="https://[::1"), "'https://[::1', which is not a URL"),
+        (cluster(server="https://ann:s3cr3t#@10.0.0.1"), "'https://10.0.0.1', which is not a URL"),
+        (cluster(server="https://ann:s3cr3t@10.0.0.1"), "a user and password in its server address"),
         (cluster(**{"certificate-authority": "ca.crt"}), "ca.crt"),
         (cluster(**{"certificate-authority-data": "!!!"}), "cannot be used"),
         (cluster(**{"certificate-authority-data": "bm9uZQ=="}), "certificate authority of the kubeconfig"),
@@ -104,6 +107,7 @@ def test_a_kubeconfig_that_cannot_work(tmp_path: Path, change: Callable[[Json], 
     error = refused(path)
     assert message in error.message
     assert error.hint
+    assert "s3cr3t" not in error.message
 
 
 def test_an_unknown_context_lists_the_known_ones(tmp_path: Path) -> None:

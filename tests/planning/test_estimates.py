@@ -57,6 +57,21 @@ def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(strat
     assert build_plan(replace(given, policy=alone)).estimate.seconds == 2 * 32
 
 
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_drain_without_a_deadline_that_waits_in_vain_is_reckoned_until_nothing_else_happens(
+    strategy: Strategy,
+) -> None:
+    """Its blocker may be allowed, or left out of the plan: there is one to show all the same."""
+    pods = [pod(f"db-{number}", "w-2", app="db", requests=Resources(600, 1 << 20, 1)) for number in (1, 2, 3)]
+    pods.append(pod("web", "w-1", requests=Resources(3000, 1 << 20, 1)))
+    policy = Policy(strategy=strategy, drain=DrainPolicy(timeout=Duration(0)))
+    given = inputs(NODES, pods=pods, budgets=[budget("db", allowed=1, expected=3)], policy=policy)
+    policies = (policy, replace(policy, drain=DrainPolicy(timeout=Duration(600))))
+    endless, bounded = (build_plan(replace(given, past=PAST, policy=one)) for one in policies)
+    assert {blocker.object for blocker in endless.blockers} == {"pdb/shop/db"}
+    assert 0 < endless.estimate.seconds <= bounded.estimate.seconds
+
+
 @pytest.mark.parametrize("past", [Past(), PAST])
 def test_a_soak_is_part_of_each_wave(past: Past) -> None:
     plain = planned(past)

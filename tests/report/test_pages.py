@@ -18,6 +18,7 @@ from rollout.model.json_text import json_document
 from rollout.model.text import printable
 from rollout.report.lines import Record
 from rollout.report.markdown import run_markdown
+from rollout.report.runs.chart import timeline
 from rollout.report.runs.pages import run_page
 from rollout.report.runs.report import report_of
 from tests.report.journals import Night, fleet, held, policy, record
@@ -145,6 +146,13 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         "15 pods had to move: 7 evictions, 2 of them",
     ):
         assert text in words, text
+
+
+def test_of_many_nodes_the_timeline_has_those_that_failed() -> None:
+    report = report_of(fleet(200, 10).records(), origin="run.jsonl")
+    rows = {row.label for section in timeline(report).sections for row in section.rows}
+    assert len(rows) == 60
+    assert rows > {node.node for node in report.nodes if node.outcome == "drain-failed"}
 
 
 def hostile(value: Any, text: str) -> Any:

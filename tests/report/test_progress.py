@@ -115,7 +115,7 @@ def test_every_event_is_one_printable_line(event: StepEvent) -> None:
 
 def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     shown = screen(*EVENTS[:4])
-    assert "shop/cart-1 is held back by shop/cart" in shown
+    assert "held by shop/cart · 9m00s left · shop/cart-1: needs 2 healthy pods" in shown
     assert "draining" in shown
     assert re.search(r"Wave 1 of 2 +0 of 3 done, ", shown)
 
@@ -137,7 +137,7 @@ def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
     assert "and 23 more" in shown[-1]
     assert "18 draining, 5 rebooting" in shown[-1]
     assert any("node-29" in line and "draining" in line for line in shown)
-    assert any("shop/cart-1 is held back" in line for line in shown)
+    assert any("held by shop/cart · 9m00s left" in line for line in shown)
     assert any("node-0" in line and "rebooting" in line for line in shown)
 
 

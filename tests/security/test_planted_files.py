@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
+from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_path
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
@@ -53,8 +53,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 def judge(path: Path) -> None:
-    with output_place(path) as place:
-        place.state()
+    output_path(path)
 
 
 def planted(place: Path, target: Path) -> Path:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rollout.adapters.ansible import end_with_parent
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs, require_ansible
 from rollout.adapters.local_files import new_folder
@@ -35,6 +34,17 @@ _TELLING = ("[ERROR]", "ERROR!", "fatal:")
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
+# Becomes another program that ends when its starter does: STARTER PROGRAM [ARGUMENTS]. ansible-runner has Ansible
+# ignore that its terminal is gone, and a killed rollout can end nothing any more. Where the system offers no such tie
+# (only Linux does) Ansible finds no further turn, and that has to do. A starter may be process 1, in a container.
+_TIED: Final = """
+import ctypes, os, signal, sys
+if sys.platform.startswith("linux"):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 _FAILED: Final = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 
 
@@ -131,8 +141,7 @@ class PlaybookRun:
         """Return a folder with an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
-        tie = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
-        command = [*tie, str(programs() / "ansible-playbook")]
+        command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(programs() / "ansible-playbook")]
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)

@@ -21,8 +21,6 @@ from rollout.gather.cluster.wire import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
-_BY_NAME = frozenset({"leases", "configmaps"})
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
@@ -66,27 +64,6 @@ class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     api_version: str = ""
     metadata: _Meta | None = None
     status: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Attributes(msgspec.Struct, frozen=True):
-    verb: str = ""
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    resource_attributes: _Attributes = _Attributes()
-
-
-class _Verdict(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-    status: _Verdict = _Verdict()
 
 
 def continue_token(body: bytes, method: str, path: str) -> str:
@@ -133,35 +110,6 @@ class _Address:
                 return cls(version, resource, *rest[:2])
             case _:
                 return cls(version, *parts[:3])
-
-
-def right_for(method: str, path: str, *, watches: bool = False) -> str:
-    """Name the right that a request takes, as far as it can be told apart: on which kind, and on which object.
-
-    Rights to Leases and ConfigMaps go by the object; to others, by the kind.
-    """
-    address = _Address.of(path)
-    if address is None:
-        return f"{method} {path}"
-    reading = "watch" if watches else "get" if address.name else "list"
-    verb = reading if method == "GET" else _VERBS[method]
-    return _named(verb, address.version.rpartition("/")[0], address.resource, address.subresource, address.name)
-
-
-def reviewed_right(body: bytes) -> str:
-    """Name, in the same way, the right that the answer to a SelfSubjectAccessReview grants; empty for none."""
-    try:
-        review = decoder_of(_Review).decode(body)
-    except msgspec.ValidationError:
-        return ""
-    asked = review.spec.resource_attributes
-    granted = review.status.allowed and asked.verb
-    return _named(asked.verb, asked.group, asked.resource, asked.subresource, asked.name) if granted else ""
-
-
-def _named(verb: str, group: str, resource: str, subresource: str, name: str) -> str:
-    kind = "/".join(filter(None, (group, resource, subresource)))
-    return f"{verb} {kind} {name}" if resource in _BY_NAME else f"{verb} {kind}"
 
 
 def _is_answer(read: _Body, method: str, address: _Address) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,11 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import ServerTime, SystemClock
 from rollout.adapters.kube.access import Access, Recovery
-from rollout.adapters.kube.answers import continue_token, exchange_error, reviewed_right, right_for
+from rollout.adapters.kube.answers import continue_token, exchange_error
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.failure import failure
-from rollout.gather.cluster.rights import REVIEWS
 from rollout.ports import Query
 
 USER_AGENT = f"rollout/{__version__}"
@@ -72,11 +71,6 @@ class _Request:
         """Return the request for the log: a page's token is long, and says nothing."""
         query = {**self.query, **({"continue": "more"} if "continue" in self.query else {})}
         return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
-
-    @property
-    def right(self) -> str:
-        """The right that it takes."""
-        return right_for(self.method, self.path, watches="watch" in self.query)
 
     def url(self, server: str) -> str:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
@@ -137,7 +131,7 @@ class KubeApi:
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Body of a GET."""
-        return self._fetch(self._request("GET", path, query))
+        return self._fetch("GET", path, query)
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between.
@@ -145,31 +139,29 @@ class KubeApi:
         The next page is fetched while the one before is read.
         """
         parameters = {"limit": DEFAULT_PAGE, **(query or {})}
-        body, token = self._believed(self._request("GET", path, parameters))
+        request = _Request("GET", path, parameters, self._timeouts.read)
+        body, token = self._believed(request)
         while token:
-            following = _ahead(partial(self._believed, self._request("GET", path, {**parameters, "continue": token})))
+            following = _ahead(partial(self._believed, replace(request, query={**parameters, "continue": token})))
             yield body
             body, token = following.result()
         yield body
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a POST of `body` as JSON."""
-        answer = self._fetch(self._request("POST", path, query, body))
-        if path == REVIEWS and (right := reviewed_right(answer)):
-            self._recovery.was_accepted(right)
-        return answer
+        return self._fetch("POST", path, query, body)
 
     def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a PUT."""
-        return self._fetch(self._request("PUT", path, query, body))
+        return self._fetch("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a JSON merge patch."""
-        return self._fetch(self._request("PATCH", path, query, body, "application/merge-patch+json"))
+        return self._fetch("PATCH", path, query, body, "application/merge-patch+json")
 
     def delete(self, path: str, body: object | None = None) -> bytes:
         """Body of the answer to a DELETE with `body` as its DeleteOptions."""
-        return self._fetch(self._request("DELETE", path, None, body))
+        return self._fetch("DELETE", path, None, body)
 
     def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
         """Lines of a watch that the server ends after `seconds`; leaving the context, from any thread, ends it at once.
@@ -193,18 +185,10 @@ class KubeApi:
             lambda error: self._failed(error, request),
         )
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: object = None,
-        content_type: str = "application/json",
-    ) -> _Request:
-        return _Request(method, path, query or {}, self._timeouts.read, body, content_type)
-
-    def _fetch(self, request: _Request) -> bytes:
-        return self._believed(request)[0]
+    def _fetch(
+        self, method: str, path: str, query: Query | None, body: object = None, content_type: str = "application/json"
+    ) -> bytes:
+        return self._believed(_Request(method, path, query or {}, self._timeouts.read, body, content_type))[0]
 
     def _believed(self, request: _Request) -> tuple[bytes, str]:
         """Return the body, and the token of the page that follows, of an answer that an API server may have given."""
@@ -245,24 +229,22 @@ class KubeApi:
             response.close()
             response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
-            self._recovery.was_accepted(request.right)
+            self._recovery.was_accepted()
             return response
         raise self._refusal(response, request)
 
     def _send(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+        """Send it; a read once more where a kept connection turns out to be dead."""
         try:
-            return self._exchange(session, request)
+            try:
+                return self._transmit(session, request)
+            except urllib3.exceptions.ProtocolError:
+                if request.method != "GET":
+                    raise
+                self._recovery.was_away()
+                return self._transmit(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._failed(error, request) from error
-
-    def _exchange(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        try:
-            return self._transmit(session, request)
-        except urllib3.exceptions.ProtocolError:
-            if request.method != "GET":
-                raise
-            self._recovery.was_away()
-            return self._transmit(session, request)
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
         headers, begun = {**request.headers(), **session.credentials()}, time.monotonic()
@@ -290,7 +272,7 @@ class KubeApi:
             body = b""
         retry_after = response.headers.get("Retry-After", "")
         error = failure(response.status, body, request=str(request), retry_after=retry_after)
-        return self._recovery.judge(error, request.right)
+        return self._recovery.judge(error)
 
 
 def _ahead(fetch: Callable[[], T]) -> "Future[T]":

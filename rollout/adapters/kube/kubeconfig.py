@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -118,13 +118,13 @@ class _Files:
             raise KubeconfigError(f"context {context!r} of {self} names no cluster", hint=self._choices)
         path, entry = self._named_by(context, "cluster", chosen.cluster)
         cluster = entry.cluster or Cluster()
-        if not cluster.server or not cluster.server.startswith(("https://", "http://")):
-            what = f"the server address {without_userinfo(cluster.server or '')!r}, which is not a URL"
+        server = cluster.server or ""
+        if problem := _problem(server):
             raise KubeconfigError(
-                f"cluster {chosen.cluster!r} of {path} has {what if cluster.server else 'no server address'}",
-                hint="Write it as `server: https://…`, or choose another context.",
+                f"cluster {chosen.cluster!r} of {path} has {problem}",
+                hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        return cluster, cluster.server
+        return cluster, server
 
     def program(self, context: str, chosen: Context) -> str:
         """Return the program that the context's user logs in with, which is there; empty where none does."""
@@ -162,6 +162,17 @@ class _Files:
         return f"Name one with --context: {shown}."
 
 
+def _problem(server: str) -> str:
+    """What is wrong with a server's address, without its secrets; empty for one that is right."""
+    if not server:
+        return "no server address"
+    with suppress(ValueError):
+        parts = urlsplit(server)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return "a user and password in its server address: they belong to the user" if "@" in parts.netloc else ""
+    return f"the server address {without_userinfo(server)!r}, which is not a URL"
+
+
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
     files = _read_all(kubeconfig, environ)
@@ -181,7 +192,7 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
         return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
     files = _read_all(kubeconfig, environ)
     name, chosen = files.choose(context)
-    return name, without_userinfo(files.cluster(name, chosen)[1]).rstrip("/")
+    return name, files.cluster(name, chosen)[1].rstrip("/")
 
 
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -218,7 +229,7 @@ def _existing(path: Path) -> Path:
 
 def _read(path: Path) -> KubeconfigFile:
     try:
-        content = _loaded(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_QUICK)  # noqa: S506 - the safe one
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -232,13 +243,6 @@ def _read(path: Path) -> KubeconfigFile:
             f"kubeconfig {path} is not a kubeconfig: {error}",
             hint="Check it with: kubectl config view",
         ) from error
-
-
-def _loaded(text: str) -> Any:
-    """Read the document, by libyaml where it is there; of a fault PyYAML's own words stay."""
-    with suppress(yaml.YAMLError):
-        return yaml.load(text, Loader=_QUICK)  # noqa: S506 - the safe one
-    return yaml.safe_load(text)
 
 
 def _place(error: Exception) -> str:

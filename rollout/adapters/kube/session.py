@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import urllib3
 import urllib3.exceptions
@@ -120,7 +119,6 @@ def _configuration(login: Login) -> Any:
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     in_memory = _tls_context(configuration)
-    _take_userinfo(configuration)
     _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
@@ -178,22 +176,6 @@ def _tls_context(configuration: Any) -> ssl.SSLContext | None:
     return context
 
 
-def _take_userinfo(configuration: Any) -> None:
-    """Take user and password out of the server's address; they log in where nothing else does, as with kubectl."""
-    try:
-        parts = urllib3.util.parse_url(configuration.host)
-    except urllib3.exceptions.LocationParseError:
-        # The client's own words would show a part of it.
-        message = "the server's address in the kubeconfig is not a URL"
-        raise KubeconfigError(message, hint="Write it as https://HOST:PORT.") from None
-    if not parts.auth:
-        return
-    if not any(configuration.api_key.values()):
-        header = urllib3.make_headers(basic_auth=unquote(parts.auth))
-        configuration.api_key["authorization"] = header["authorization"]
-    configuration.host = parts._replace(auth=None).url
-
-
 def _check_credentials(configuration: Any) -> None:
     try:
         for value in filter(None, configuration.api_key.values()):
@@ -215,12 +197,9 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
     else:
         configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
         # Chosen by us, though it is the one from the environment: that would be looked through at each request.
-        configuration.proxy = _with_scheme(configuration.proxy)
-
-
-def _with_scheme(proxy: str | None) -> str | None:
-    """Return the environment's proxy, which may be a host and a port alone: HTTP's, as for kubectl and curl."""
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+        # It may be a host and a port alone: HTTP's, as for kubectl and curl.
+        if configuration.proxy and "://" not in configuration.proxy:
+            configuration.proxy = f"http://{configuration.proxy}"
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """One SSH connection of paramiko with one deadline over everything that happens on it.
 
 paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for without
-end), and measures each on its own. Here the deadline is the socket's.
+end), and measures each on its own. Here the deadline is the socket's. How far it has come is kept in mind: the sentence
+of a failure says where it happened.
 """
 
 import contextlib
@@ -9,7 +10,8 @@ import logging
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import paramiko
 from paramiko.auth_handler import AuthOnlyHandler
@@ -18,13 +20,18 @@ from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
 
+from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
+from rollout.adapters.ssh.key_sources import UnsignedError, described
 from rollout.adapters.ssh.known_hosts import Shown
 from rollout.adapters.ssh.known_hosts_file import HostKey, read_certificate
 from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
-from rollout.errors import SshError
+from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
+# What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a jump host.
+_FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
+_FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
 _CHUNK = 65536
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
@@ -40,10 +47,6 @@ _SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
-
-
-class OutputLimitError(SshError):
-    """A command printed more than anything sane does."""
 
 
 class _TimerlessPacketizer(Packetizer):
@@ -117,12 +120,32 @@ class _LoginTransport(ServiceRequestingTransport):
             self._is_answered.set()
 
 
-class Connection:
-    """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
+@contextmanager
+def connected(host: Host, deadline: float) -> Iterator["Connection"]:
+    """Connect, and close in the end; whatever paramiko and the socket raise meanwhile is an `SshError`."""
+    started = time.monotonic()
+    try:
+        connection = Connection(host, deadline)
+    except OSError as error:
+        late = deadline - started if isinstance(error, TimeoutError) or time.monotonic() >= deadline else None
+        raise failure(error, host, "connecting", late=late) from error
+    try:
+        yield connection
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        connection.close()
+        raise connection.failure(error, started) from error
+    finally:
+        connection.close()
 
-    def __init__(self, host: Host, *, deadline: float) -> None:
-        self._relay: Relay | None = None
+
+class Connection:
+    """From TCP to the last byte; see `connected`."""
+
+    def __init__(self, host: Host, deadline: float) -> None:
+        self._host = host
+        self._doing = AGREEING
         self._had_session = False
+        self._relay: Relay | None = None
         if host.proxy:
             self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
         else:
@@ -133,7 +156,10 @@ class Connection:
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
 
     def handshake(self, known_types: tuple[str, ...]) -> Shown:
-        """Agree on keys, asking for host keys and certificates of these types first; what the host proved to have."""
+        """Agree on keys, asking for host keys and certificates of these types first; what the host proved to have.
+
+        It is to be decided upon before anything of ours is sent.
+        """
         options = self._transport.get_security_options()
         options.kex = _first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _first(_FAST_CIPHERS, tuple(options.ciphers))
@@ -147,32 +173,35 @@ class Connection:
             read_certificate(blob.key_type, blob.key_blob) if blob is not None else None,
         )
 
-    def authenticate(self, user: str, key: paramiko.PKey) -> Sequence[str]:
-        """Log in with this key; the methods that the host wants besides, as a rule none."""
-        return self._transport.auth_publickey(user, key)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the host is still there."""
-        return self._transport.is_active()
-
-    @property
-    def is_flooded(self) -> bool:
-        """Whether the host sent more than any sane one does."""
-        return self._socket.is_flooded
-
-    @property
-    def greeting(self) -> bytes:
-        """The first that it sent."""
-        return self._socket.greeting
-
-    @property
-    def complaint(self) -> str:
-        """What the command that it is reached through complained of; known once it is closed."""
-        return self._relay.complaint if self._relay is not None else ""
+    def log_in(self, user: str, keys: tuple[paramiko.PKey, ...]) -> None:
+        """Log in with the first key that the host accepts."""
+        self._doing = "logging in"
+        if not keys:
+            raise SshAuthError(
+                "there is no key to log in with", hint="Name one with --ssh-key, or add one to ssh-agent."
+            )
+        tried = list[str]()
+        for key in keys:
+            try:
+                further = self._transport.auth_publickey(user, key)
+            except paramiko.AuthenticationException as error:
+                if not self._transport.is_active():
+                    raise
+                unsigned = isinstance(error, UnsignedError)
+                tried.append(f"{described(key)}{' (which the agent does not sign with)' if unsigned else ''}")
+                continue
+            if further:
+                message = f"the host requires more than a key: {', '.join(further)}"
+                raise SshAuthError(message, hint="Exempt this user in its sshd_config.")
+            return
+        raise SshAuthError(
+            f"the host refuses user {user} with key {', '.join(tried)}",
+            hint=f"Is that key in ~{user}/.ssh/authorized_keys of the host? Other user: --ssh-user",
+        )
 
     def run(self, command: str, *, deadline: float, limit: int) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
+        self._doing = "running the command"
         # Twice the limit: what has been read of the output, and what the host may be ahead.
         self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
         channel = self._session(limit)
@@ -214,6 +243,30 @@ class Connection:
             self._transport.join(_JOIN_SECONDS)
         if self._relay is not None:
             self._relay.end()
+
+    def failure(self, error: Exception, started: float) -> SshError:
+        """Return what an exception means that came of this connection, which is closed."""
+        complaint = self._relay.complaint if self._relay is not None else ""
+        if self._socket.is_flooded:
+            return OutputLimitError(f"the host sent too much data while {self._doing}")
+        is_late = isinstance(error, TimeoutError) or not self._socket.seconds_left
+        failed = failure(
+            error,
+            self._host,
+            self._doing,
+            greeting=self._socket.greeting,
+            complaint=complaint,
+            late=self._socket.deadline - started if is_late else None,
+        )
+        if is_late or self._doing != AGREEING or not self._was_full(complaint):
+            return failed
+        return TurnedAwayError(failed.message, hint=failed.hint)
+
+    def _was_full(self, complaint: str) -> bool:
+        """Whether the host hung up as one that has too many logins under way."""
+        if self._host.proxy:
+            return any(sign in complaint for sign in _FULL_JUMP)
+        return not self._socket.greeting or self._socket.greeting.startswith(_FULL)
 
     def _output(self, channel: paramiko.Channel, limit: int) -> tuple[bytes, bytes]:
         """Both streams until their end: read together, since a full one would stop the other."""

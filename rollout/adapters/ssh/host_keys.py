@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import paramiko
-
-from rollout.adapters.ssh.attempt import Attempt
+from rollout.adapters.ssh.connection import connected
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
@@ -77,16 +75,8 @@ def scan(
 
 def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
     """Return what the host shows, asked first for what the file can decide on."""
-    started = time.monotonic()
-    attempt = Attempt(host, started + timeout)
-    try:
-        attempt.connect()
-        return attempt.handshake(known.algorithms(host))
-    except (OSError, EOFError, paramiko.SSHException) as error:
-        attempt.close()
-        raise attempt.failure(error, started) from error
-    finally:
-        attempt.close()
+    with connected(host, time.monotonic() + timeout) as connection:
+        return connection.handshake(known.algorithms(host))
 
 
 def _judged(

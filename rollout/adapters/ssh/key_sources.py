@@ -27,7 +27,6 @@ from rollout.adapters.ssh.known_hosts_file import read_certificate
 from rollout.errors import SshAuthError
 
 _OPEN_TO_OTHERS = 0o077
-_MAGIC = b"openssh-key-v1\0"
 
 VARIABLE = "SSH_AUTH_SOCK"
 _CERTIFICATE = "-cert-v01@openssh.com"
@@ -81,29 +80,14 @@ def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def read_public_half(file: Path) -> bytes | None:
-    """Return the blob of the public key of a key file, without its passphrase; None where it cannot be told.
+    """Return the blob of the public key of a key file, as `ssh-keygen` writes it beside; None where there is none.
 
     The file may be the public key itself, as where only an agent has the private one.
     """
-    with suppress(OSError, ValueError, UnicodeDecodeError, paramiko.SSHException):
-        if _MAGIC in (body := _armoured(file.read_text())):
-            return _first_public(body)
     for candidate in (file, Path(f"{file}.pub")):
         with suppress(OSError, ValueError, UnicodeDecodeError, paramiko.SSHException):
             return PublicBlob.from_file(candidate).key_blob
     return None
-
-
-def _armoured(text: str) -> bytes:
-    return base64.b64decode("".join(line for line in text.splitlines() if not line.startswith("-")))
-
-
-def _first_public(body: bytes) -> bytes:
-    message = paramiko.Message(body[len(_MAGIC) :])
-    for _ in ("cipher", "key derivation", "its options"):
-        message.get_binary()
-    message.get_int()
-    return message.get_binary()
 
 
 def read_user_certificate(file: Path) -> PublicBlob:

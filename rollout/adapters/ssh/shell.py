@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import paramiko
-
-from rollout.adapters.ssh.attempt import Attempt
+from rollout.adapters.ssh.connection import Connection, connected
+from rollout.adapters.ssh.failures import TurnedAwayError
 from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
@@ -61,7 +60,12 @@ class ParamikoShell:
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
         if self._key_file is not None:
-            self._check_key(self._key_file)
+            # A file that only the agent has the private key of will do as well.
+            try:
+                with self._keys.candidates(self._key_file, Identities()):
+                    pass
+            except SshAuthError as error:
+                raise InputError(error.message, hint=error.hint) from error
 
     def unlock(self, hosts: Iterable[Host]) -> None:
         """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
@@ -94,9 +98,9 @@ class ParamikoShell:
         Errors are those of `run`, and whatever `agreed` raises.
         """
 
-        def converse(attempt: Attempt, deadline: float) -> CommandResult | None:
-            answer = self._command(question, attempt, deadline)
-            return self._command(command, attempt, deadline) if agreed(answer) else None
+        def converse(connection: Connection, deadline: float) -> CommandResult | None:
+            answer = self._command(question, connection, deadline)
+            return self._command(command, connection, deadline) if agreed(answer) else None
 
         return self._connected(host, converse, timeout)
 
@@ -135,46 +139,32 @@ class ParamikoShell:
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
         return nullcontext()
 
-    def _command(self, command: str, attempt: Attempt, deadline: float) -> CommandResult:
-        return attempt.run(command, deadline, self._output_limit)
+    def _command(self, command: str, connection: Connection, deadline: float) -> CommandResult:
+        return connection.run(command, deadline=deadline, limit=self._output_limit)
 
-    def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
+    def _connected(self, host: Host, talk: Callable[[Connection, float], T], timeout: float) -> T:
         """Return the result of `talk` with a host that is known and has let us in."""
         # Before the clock starts: an operator may have to enter a passphrase.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             return self._talk(host, keys, talk, timeout)
 
-    def _talk(self, host: Host, keys: Keys, talk: Callable[[Attempt, float], T], timeout: float) -> T:
+    def _talk(self, host: Host, keys: Keys, talk: Callable[[Connection, float], T], timeout: float) -> T:
+        """See that it is the host, log in, and talk; again where it hangs up before it has said who it is."""
         started = time.monotonic()
-        deadline = started + timeout
-        soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
-        attempt = Attempt(host, soon)
-        try:
-            self._reach(attempt)
-            attempt.log_in(keys)
-            return talk(attempt, deadline)
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            attempt.close()
-            raise attempt.failure(error, started) from error
-        finally:
-            attempt.close()
-
-    def _reach(self, attempt: Attempt) -> None:
-        """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
-        known_hosts = self._known_hosts_of(attempt.host)
+        soon = started + min(timeout, host.connect_timeout or self._connect_timeout)
+        known_hosts = self._known_hosts_of(host)
         for pause in (*_TURNED_AWAY, None):
             try:
-                attempt.connect()
-                shown = attempt.handshake(known_hosts.algorithms(attempt.host))
-                known_hosts.verify(attempt.host, shown)
-            except (OSError, EOFError, paramiko.SSHException):
-                attempt.close()
-                if pause is None or not attempt.was_turned_away or attempt.seconds_left <= pause:
+                with connected(host, soon) as connection:
+                    known_hosts.verify(host, connection.handshake(known_hosts.algorithms(host)))
+                    connection.log_in(host.user, keys)
+                    return talk(connection, started + timeout)
+            except TurnedAwayError:
+                if pause is None or soon - time.monotonic() <= pause:
                     raise
                 # Not all of those that were turned away at the same moment.
                 time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody has to guess it
-            else:
-                return
+        raise AssertionError("the last attempt returns or raises")
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """Return the file named by flag before those of the host's configuration, as everywhere."""
@@ -184,11 +174,3 @@ class ParamikoShell:
             if host.known_hosts not in self._others:
                 self._others[host.known_hosts] = read_known_hosts(host.known_hosts, self._known_hosts.checking)
             return self._others[host.known_hosts]
-
-    def _check_key(self, file: str) -> None:
-        """Check the named key; a file that only the agent has the private key of will do as well."""
-        try:
-            with self._keys.candidates(file, Identities()):
-                pass
-        except SshAuthError as error:
-            raise InputError(error.message, hint=error.hint) from error

@@ -11,11 +11,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import IO
 
 from rollout.adapters.secrets import child_environment
 from rollout.gather.hosts.polling import Answer, side_by_side
@@ -73,76 +72,54 @@ def in_processes(
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
     tasks = [pickle.dumps(Task(shell, share, command, timeout, at_once)) for share in shares]
-    begun = [_Worker(task, answers) for task in tasks]
-    missing = dict(hosts)
+    missing, at_work = dict(hosts), workers
     _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
-    try:
-        for answer in _until_all_end(answers, workers):
+    with ExitStack() as begun:
+        for task in tasks:
+            begun.enter_context(_worker(task, answers))
+        while at_work:
+            if (answer := answers.get()) is None:
+                at_work -= 1
+                continue
             missing.pop(answer[0])
             yield answer
         if missing:
             _LOG.info("%d hosts are asked again, here: their processes ended before them", len(missing))
             yield from ask_here(missing)
-    finally:
-        for worker in begun:
-            worker.end()
 
 
-def _until_all_end(answers: SimpleQueue[tuple[str, Answer] | None], workers: int) -> Iterator[tuple[str, Answer]]:
-    while workers:
-        answer = answers.get()
-        if answer is None:
-            workers -= 1
-        else:
-            yield answer
-
-
-class _Worker:
-    """A process with its task, as a message; and a thread that passes its answers on, None is its end."""
-
-    def __init__(self, task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
+@contextmanager
+def _worker(task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> Iterator[None]:
+    """Keep a process at its task, and a thread that passes its answers on; it is ended at the end, whatever it does."""
+    with subprocess.Popen(  # noqa: S603 - our own module
+        # -P: no module is taken from the current folder, which may be anybody's.
+        [sys.executable, "-P", "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         # It finds our modules where we found them, and hears of an interrupt from us alone.
-        environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            # -P: no module is taken from the current folder, which may be anybody's.
-            [sys.executable, "-P", "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            process_group=0,
-        )
-        self._answers = answers
-        self._thread = threading.Thread(target=self._pass_on, args=(task,), name="worker", daemon=True)
-        self._thread.start()
-
-    def _pass_on(self, task: bytes) -> None:
+        env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        process_group=0,
+    ) as process:
+        passing = threading.Thread(target=_pass_on, args=(process, task, answers), name="worker", daemon=True)
+        passing.start()
         try:
-            pipe = _pipe(self._process.stdin)
-            pipe.write(task)
-            pipe.flush()
-            while True:
-                self._answers.put(pickle.load(_pipe(self._process.stdout)))  # noqa: S301 - our own process
-        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
-            # It has ended, or been ended: what is missing is asked again, or not wanted.
-            pass
+            yield
         finally:
-            self._answers.put(None)
-
-    def end(self) -> None:
-        """End it, and wait until it has."""
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                _pipe(pipe).close()
+            process.kill()
+            passing.join()
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:
-        raise ValueError("no pipe")
-    return pipe
+def _pass_on(process: "subprocess.Popen[bytes]", task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
+    """Give it its task, and put its answers into the queue; None is its end."""
+    # What is missing where it ends early, or is ended, is asked again, or not wanted.
+    with suppress(EOFError, OSError, ValueError, pickle.UnpicklingError):
+        if process.stdin is not None and process.stdout is not None:
+            process.stdin.write(task)
+            process.stdin.flush()
+            while True:
+                answers.put(pickle.load(process.stdout))  # noqa: S301 - our own process
+    answers.put(None)
 
 
 def work() -> None:

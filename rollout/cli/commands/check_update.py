@@ -72,19 +72,9 @@ def _results(session: "Session", targets: "Targets", timeout: Duration, *, wait:
 
 def _document(results: "list[CheckResult]") -> bytes:
     from rollout.model.json_text import json_line
-    from rollout.report.document_types import CheckedHost, CheckReport
+    from rollout.report.document_types import CheckReport
 
-    hosts = [
-        CheckedHost(
-            node=result.node,
-            outcome=result.outcome,
-            version=result.version,
-            message=result.message,
-            last_checked=result.last_checked,
-        )
-        for result in results
-    ]
-    return json_line(CheckReport(format_version=FORMAT_VERSION, hosts=hosts))
+    return json_line(CheckReport(format_version=FORMAT_VERSION, hosts=results))
 
 
 def _text(results: "list[CheckResult]") -> str:

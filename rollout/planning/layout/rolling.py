@@ -60,6 +60,64 @@ def candidates(
             closed.update(needs)
 
 
+class Following:
+    """The nodes of a part that wait and that are in flight: it begins those that `candidates` would yield first.
+
+    A large rollout asks for each node that is back. So it knows by a bit of each key what is used up, and which of
+    these keys each node needs; whoever is barred stays so whatever begins after it, so that one look is enough.
+    """
+
+    def __init__(self, rules: Rolling, names: Sequence[str]) -> None:
+        self._rules, self._number, self._in_flight = rules, len(names), 0
+        self._bits = {key: 1 << place for place, key in enumerate(rules.capacity)}
+        needs = ((name, rules.holds.get(name, _NOTHING)) for name in names)
+        bits = ((name, sum(self._bits[key] for key in keys)) for name, keys in needs)
+        self._waiting = [(place, mask, name) for place, (name, mask) in enumerate(bits)]
+        self._used, self._used_up = Counter[str](), 0
+
+    def end(self, name: str) -> None:
+        """Free the place of a node."""
+        self._in_flight -= 1
+        self._use(name, -1)
+
+    def begin(self) -> Iterator[str]:
+        """Let all begin that may."""
+        rules, waiting, place = self._rules, self._waiting, 0
+        closed = self._used_up
+        while place < len(waiting) and self._in_flight < rules.in_flight:
+            _, mask, name = waiting[place]
+            if not mask & closed and not _is_barred(rules, self._used, rules.holds.get(name, _NOTHING)):
+                del waiting[place]
+                self._in_flight += 1
+                self._use(name, 1)
+                closed = self._used_up | self._kept(place)
+                yield name
+                continue
+            if self._is_passed(place):
+                closed |= mask
+            place += 1
+
+    def _kept(self, places: int) -> int:
+        """What is kept for those of the first so many that were passed by: the first of all, for it is by order."""
+        kept = 0
+        for _, mask, _ in self._waiting[: bisect_left(range(places), 1, key=lambda place: not self._is_passed(place))]:
+            kept |= mask
+        return kept
+
+    def _is_passed(self, place: int) -> bool:
+        """Whether as many as may be in flight have begun, and should have come later."""
+        begun = self._number - len(self._waiting)
+        return begun - (self._waiting[place][0] - place) >= self._rules.in_flight
+
+    def _use(self, name: str, sign: int) -> None:
+        for key, need in self._rules.holds.get(name, _NOTHING).items():
+            self._used[key] = used = self._used[key] + sign * need
+            if 0 < used >= self._rules.capacity[key]:
+                self._used_up |= self._bits[key]
+            else:
+                self._used_up &= ~self._bits[key]
+
+
 def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
     used: Counter[str] = Counter()
     for node in in_flight:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
@@ -36,10 +37,14 @@ class Agenda:
         """Do it then."""
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
-    def run(self, is_over: Callable[[], bool], until: int = LONGEST) -> None:
-        """Let time pass until it is over, at most until then."""
+    def run(self, is_over: Callable[[], bool], until: float = inf) -> None:
+        """Let time pass until it is over, at most until then.
+
+        What has no time happens once nothing else does: a drain without a deadline that waits in vain is given up.
+        """
         while not is_over() and self._events and self._events[0][0] <= until:
-            self.now, _, action = heappop(self._events)
+            seconds, _, action = heappop(self._events)
+            self.now = seconds if seconds < LONGEST else self.now
             action()
 
     def pass_until(self, seconds: int) -> None:

@@ -17,7 +17,7 @@ from rollout.model.quantity import LONGEST
 from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
-from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.rolling import Following
 from rollout.planning.layout.sharing import Rates
 from rollout.planning.layout.waves import Placed
 from rollout.planning.play.pace import Pace, past_run
@@ -266,8 +266,7 @@ class _Following(_Run):
 
     def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
         super().__init__(simulator, flow, placed)
-        self._order = {name: place for place, name in enumerate(self.names)}
-        self._waiting = list(self.names)
+        self._following = Following(self.rules, self.names)
         self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
         self._befores: dict[str, dict[str, int]] = defaultdict(dict)
         self._away: dict[str, set[str]] = defaultdict(set)
@@ -295,8 +294,7 @@ class _Following(_Run):
         agenda.at(self.now + round(self.simulator.policy.settle_timeout), lambda: self._free(name))
 
     def _admit(self) -> None:
-        while name := next(candidates(self.rules, self._order, self._waiting, self._before), None):
-            self._waiting.remove(name)
+        for name in self._following.begin():
             self._begin_one(name)
 
     def _begin_one(self, name: str) -> None:
@@ -337,4 +335,5 @@ class _Following(_Run):
         if before is not None:
             for owner in before:
                 del self._befores[owner][name]
+            self._following.end(name)
             self._admit()

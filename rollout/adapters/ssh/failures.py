@@ -1,0 +1,83 @@
+"""What an exception of paramiko or of a socket means to an operator. Pure."""
+
+import shlex
+import socket
+
+import paramiko
+
+from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
+from rollout.model.host import Host
+
+AGREEING = "agreeing on keys"
+
+
+class OutputLimitError(SshError):
+    """A command printed more than anything sane does."""
+
+
+class TurnedAwayError(SshUnreachableError):
+    """The host, or the jump host before it, has too many logins under way; nothing of ours was sent."""
+
+
+def failure(
+    error: Exception, host: Host, doing: str, *, greeting: bytes = b"", complaint: str = "", late: float | None
+) -> SshError:
+    """Return what it means.
+
+    `greeting` is the first that the host said, `complaint` what the command said that it is reached through, `late` how
+    many seconds there were, where they are over.
+    """
+    said = complaint.splitlines()
+    complained = f": {said[-1].strip()!a}" if said else ""
+    if late is not None:
+        return SshTimeoutError(
+            f"no answer within {late:.3g} s while {doing}{complained}",
+            hint=f"Is {host.address} the host's address, and does a firewall let port {host.port} pass?",
+        )
+    if host.proxy and doing == AGREEING:
+        ended = f"its jump host or proxy ended the connection{complained}"
+        return SshUnreachableError(ended, hint=f"Try it by hand: {shlex.join(host.proxy)}")
+    sentence, hint = _cause(error, doing, host, greeting)
+    return SshUnreachableError(sentence, hint=hint)
+
+
+def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[str, str]:
+    """Return a sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
+    port = f"Is sshd running at {host.address}, port {host.port}?"
+    ended = f"the host ended the connection while {doing}", "It may be going down; try again."
+    causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
+        (ConnectionRefusedError, ("the connection was refused", port)),
+        (socket.gaierror, (f"the name {host.address} does not resolve", "Give its address in an inventory.")),
+        (paramiko.ssh_exception.IncompatiblePeer, _incompatible(str(error), greeting)),
+        (paramiko.AuthenticationException, ended),
+        (EOFError, ended),
+        (ConnectionError, ended),
+        (paramiko.ChannelException, ("the host opens no session", "Its sshd may forbid commands for this user.")),
+        (OSError, (f"{getattr(error, 'strerror', '') or error} while {doing}", "Is there a route to the host?")),
+    )
+    cause = next((sentences for kind, sentences in causes if isinstance(error, kind)), None)
+    return cause or _ssh_cause(str(error), doing, port, greeting)
+
+
+def _incompatible(text: str, greeting: bytes) -> tuple[str, str]:
+    """Name the software: which side is too old is the question."""
+    what = text.removeprefix("Incompatible ssh peer ").removeprefix("Incompatible ssh server ").strip("()")
+    return (
+        f"no SSH algorithm in common with {_first_line(greeting)}: {what}",
+        "The host's sshd is too old or too strict. Neither SHA-1 signatures (ssh-rsa) nor DSA keys are accepted.",
+    )
+
+
+def _ssh_cause(text: str, doing: str, port: str, greeting: bytes) -> tuple[str, str]:
+    """Do the same for paramiko's one exception for everything else, which only its text tells apart."""
+    if "banner" in text or "protocol version" in text:
+        said = f", but says {_first_line(greeting)}" if greeting else ""
+        return f"what answers there does not speak SSH{said or ', or closed at once'}", port
+    if text == "Channel closed.":
+        return "the host runs no commands over SSH", "Its sshd may forbid commands for this user."
+    return f"{text or 'SSH failed'} while {doing}", ""
+
+
+def _first_line(greeting: bytes) -> str:
+    """Escaped: whatever a stranger says may steer a terminal."""
+    return ascii(greeting.decode(errors="replace").strip().partition("\n")[0].strip()[:80])
