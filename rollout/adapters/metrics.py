@@ -10,9 +10,8 @@ import socket
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from socketserver import TCPServer, ThreadingMixIn
+from socketserver import ThreadingMixIn
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
@@ -71,45 +70,41 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, application: Application) -> None:
-        self.address_family, address = _resolved(host, port)
-        super().__init__(address, _Handler)
-        self.set_app(application)
-
-    def server_bind(self) -> None:
-        """As its bases, but for a name that it would ask the DNS for; for all addresses, those of IPv4 as well."""
-        if self.address_family == socket.AF_INET6:
-            with suppress(OSError):
-                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, self.server_address[0] != "::")
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "rollout", int(self.socket.getsockname()[1])
+    def __init__(self, listener: socket.socket, application: Application) -> None:
+        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        # its base would ask the DNS for a name
+        self.server_name, self.server_port = "rollout", int(listener.getsockname()[1])
         self.setup_environ()
+        self.set_app(application)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever hangs up before the answer is nobody's concern."""
 
 
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """Where that is; for all addresses those of IPv6, which take in those of IPv4, where the machine has any."""
-    flags = socket.AI_PASSIVE | socket.AI_NUMERICSERV
-    places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
-    if not host:
-        places.sort(key=lambda place: place[0] != socket.AF_INET6 or not socket.has_dualstack_ipv6())
-    return places[0][0], places[0][4]
+def _listener(address: str) -> socket.socket:
+    """Listen there; for all addresses on those of IPv6, which take in those of IPv4, where the machine has any."""
+    host, port = parsed_address(address)
+    try:
+        if not host and socket.has_dualstack_ipv6():
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        # the library says what it has tried behind the reason
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        raise InputError(f"cannot listen on {address}: {reason}") from error
 
 
 class MetricsServer:
     """Serves metrics until it is left. Raises `InputError` where the address cannot be listened on."""
 
     def __init__(self, address: str, metrics: Collector, is_ready: Callable[[], bool]) -> None:
-        host, port = parsed_address(address)
         registry = CollectorRegistry()
         registry.register(metrics)
         ProcessCollector(registry=registry)
-        try:
-            self._server = _Server(host, port, _application(make_wsgi_app(registry), is_ready))
-        except OSError as error:
-            raise _unavailable(address, error) from error
+        self._server = _Server(_listener(address), _application(make_wsgi_app(registry), is_ready))
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics-server", daemon=True)
 
     @property
@@ -131,15 +126,7 @@ class MetricsServer:
 
 def try_listening(address: str) -> None:
     """`InputError` where this address cannot be listened on now."""
-    host, port = parsed_address(address)
-    try:
-        _Server(host, port, lambda _environ, _respond: ()).server_close()
-    except OSError as error:
-        raise _unavailable(address, error) from error
-
-
-def _unavailable(address: str, error: OSError) -> InputError:
-    return InputError(f"cannot listen on {address}: {error.strerror or error}")
+    _listener(address).close()
 
 
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:

@@ -190,7 +190,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
 
     `steps` are the command lines that it is tried with, where they are not the usual ones (`steps.py`). `fleetlock` is
-    the base URL that hosts with Zincati ask; while it is empty they ask nobody.
+    the base URL that hosts with Zincati ask; while it is empty they ask nobody. `like` is a file that `plan --snapshot`
+    has written: the lab is that cluster, whatever else stands here of nodes and workloads.
     """
 
     description: str
@@ -206,6 +207,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
     fleetlock: str = ""
+    like: str = ""
     steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

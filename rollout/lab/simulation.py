@@ -25,9 +25,10 @@ from rollout.lab.api.resources import NAMESPACES, NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
+from rollout.lab.copied import ClusterCopy, fill, hosts_of, load_copy, silent_nodes
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
-from rollout.lab.hosts.machine import HostEvent, Machine
+from rollout.lab.hosts.machine import HostEvent, Machine, Power
 from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.listener import bind_hosts
 from rollout.lab.manifests import copies_of, workload_objects
@@ -84,7 +85,8 @@ class Simulation:
 @asynccontextmanager
 async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> AsyncIterator[Simulation]:
     """Run a lab that serves within the context; raises RolloutError where it cannot be set up."""
-    plans = plan_hosts(scenario)
+    copy = load_copy(Path(scenario.like)) if scenario.like else None
+    plans = hosts_of(copy) if copy else plan_hosts(scenario)
     _raise_file_limit(len(plans))
     files = _prepared(directory)
     clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
@@ -104,7 +106,7 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     world = World(store, clock, timings=scenario.timings, rng=rng)
     keeper = ScoreKeeper(world)
     running = Simulation(store, world, api, fleet, keeper, files)
-    _populate(running, scenario, plans)
+    _populate(running, scenario, plans, copy)
     async with _serving(running):
         _write_files(running, authority, token, client_key)
         for rule in scenario.api_faults:
@@ -150,12 +152,16 @@ def _fleet(
     return Fleet(plans, sockets, clock=clock, rng=rng, timings=scenario.host_timings, authorized=client_key)
 
 
-def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]) -> None:
+def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan], copy: ClusterCopy | None) -> None:
     """Fill the cluster and bring it to rest."""
+    for name in silent_nodes(copy) if copy else ():
+        running.fleet.machines[name].power = Power.OFF
     for plan in plans:
         machine = running.fleet.machines[plan.name]
         _keep_told(running.world, machine)
         running.world.add_host(machine, _as_reported(plan, running.fleet))
+    if copy:
+        fill(running.store, copy)
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
         if running.store.get(NAMESPACES, workload.namespace) is None:

@@ -197,7 +197,7 @@ class LiveProgress:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
         held = list(node.held.values())
         for hold in held[:_MOST_HELD]:
-            waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - hold.heard
+            waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - node.heard[hold.event.pod]
             yield _in_a_line(blocked_briefly(hold.event, waited), _HELD)
         if len(held) > _MOST_HELD:
             yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)

@@ -24,20 +24,7 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.report.lines import AbortedRecord, AnyLine, PlanLine, RunRecord, SummaryLine, ToldPlan
-from rollout.report.runs.model import PART_OF, PhaseReport, Stretch, WaveReport
-
-
-@dataclass(slots=True)
-class Hold:
-    """An eviction that was not allowed, as it was last told of: `heard` then, by a monotonic clock.
-
-    `until` is when it was last known to be held; `released` is False where its node went on or ended before.
-    """
-
-    event: PodBlocked
-    heard: float
-    until: datetime
-    released: bool = False
+from rollout.report.runs.model import PART_OF, Hold, PhaseReport, Stretch, WaveReport
 
 
 @dataclass(slots=True, eq=False)
@@ -45,8 +32,9 @@ class NodeView:
     """A node's way so far. `phase` is the one it is in, None where it is not under way.
 
     `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic clock. `wave` is its
-    place among the view's, from 1; `has_moved_pods`: some had to leave it. `end` is None again where it was taken on
-    anew.
+    place among the view's, from 1; `has_moved_pods`: some had to leave it.
+    `held` are evictions by pod, `heard` when they were last told of, by a monotonic clock. `end` is None again where
+    it was taken on anew.
     """
 
     name: str
@@ -58,6 +46,7 @@ class NodeView:
     entered: float = 0.0
     phases: list[PhaseReport] = field(default_factory=list)
     held: dict[str, Hold] = field(default_factory=dict)
+    heard: dict[str, float] = field(default_factory=dict)
     has_moved_pods: bool = False
     end: NodeFinished | None = None
 
@@ -277,7 +266,8 @@ class RunView:
             self._settles = True
 
     def _hold(self, event: PodBlocked | PodReleased, heard: float) -> None:
-        held = self._node(event.node).held
+        node = self._node(event.node)
+        held, node.heard[event.pod] = node.held, heard
         hold = held.get(event.pod)
         if isinstance(event, PodReleased):
             self.releases.append(event)
@@ -285,9 +275,9 @@ class RunView:
                 hold.until, hold.released = event.at, True
                 del held[event.pod]
         elif hold and hold.event.since == event.since:
-            hold.event, hold.heard, hold.until = event, heard, event.at
+            hold.event, hold.until = event, event.at
         else:
-            held[event.pod] = Hold(event, heard, event.at)
+            held[event.pod] = Hold(event, event.at)
             self.holds.append(held[event.pod])
 
 

@@ -24,7 +24,6 @@ from rollout.model.progress import (
 )
 from rollout.model.text import counted, elapsed, printable, shortened
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.runs.model import HoldReport
 
 
 def sentence(event: StepEvent) -> str:
@@ -124,7 +123,7 @@ def owned_pod(event: PodBlocked) -> str:
     return printable(event.pod) + (f" ({printable(event.owner)})" if event.owner else "")
 
 
-def why_held(event: PodBlocked | HoldReport) -> str:
+def why_held(event: PodBlocked) -> str:
     """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
     if event.needs is None or event.has is None:
         return printable(event.message)

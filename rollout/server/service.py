@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from rollout.errors import ApiError, FencedError, RolloutError
@@ -131,6 +132,25 @@ class Service:
         """Whether the host's slot is free."""
         return self._answered(lambda: self._steady_state(ask))
 
+    def why_not_ready(self) -> str:
+        """Why nobody should ask here now, by what is known already; empty where they may."""
+        try:
+            _ = self.machines.nodes
+        except Denied as denied:
+            return denied.answer.value
+        return self.book.why_unread(_READY_SECONDS)
+
+    def slots(self) -> Slots:
+        """Return the slots as they were seen last: for metrics."""
+        return self.book.latest
+
+    def unmoved(self) -> int:
+        """How many nodes their last reboot has left on the version from before: for metrics."""
+        try:
+            return sum(1 for node in self.machines.nodes.values() if unmoved_reboots(node))
+        except Denied:
+            return 0
+
     def _pre_reboot(self, ask: Ask) -> Answer:
         rules = self._rules(ask)
         name = self.machines.name_of(ask.id)
@@ -187,42 +207,8 @@ class Service:
             return Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log")
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server under way, without its wire."""
-
-    service: Service
-    machines: Machines
-    worker: Worker
-    book: SlotBook
-
-    def why_not_ready(self) -> str:
-        """Why nobody should ask here now, by what is known already; empty where they may."""
-        try:
-            _ = self.machines.nodes
-        except Denied as denied:
-            return denied.answer.value
-        return self.book.why_unread(_READY_SECONDS)
-
-    def slots(self) -> Slots:
-        """Return the slots as they were seen last: for metrics."""
-        return self.book.latest
-
-    def unmoved(self) -> int:
-        """How many nodes their last reboot has left on the version from before: for metrics."""
-        try:
-            return sum(1 for node in self.machines.nodes.values() if unmoved_reboots(node))
-        except Denied:
-            return 0
-
-
-def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
-    following = threading.Thread(target=server.machines.follow, args=(stop,), name="machines", daemon=True)
-    return following, threading.Thread(target=server.worker.run, name="worker", daemon=True)
-
-
 @contextmanager
-def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
+def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
     """Run a server until this is left; then the Lease is given back, and every node is left as it stands."""
     stop, troubles = StopRequest(), Troubles(world.notice)
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
@@ -233,7 +219,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         lambda error: troubles.tell("waiting for the API server", str(error)),
         settings.api_patience,
     )
-    machines = Machines(cluster, Unasked(world, book).note)
+    machines = Machines(cluster, partial(_note_unasked, world, book))
     worker = Worker(settings, world, book, leadership, stop)
     service = Service(
         settings,
@@ -246,12 +232,14 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         worker,
         AskLog(world.clock, world.notice, machines.name_of),
     )
-    server = Server(service, machines, worker, book)
-    threads = _threads(server, stop)
+    threads = (
+        threading.Thread(target=machines.follow, args=(stop,), name="machines", daemon=True),
+        threading.Thread(target=worker.run, name="worker", daemon=True),
+    )
     for thread in threads:
         thread.start()
     try:
-        yield server
+        yield service
     finally:
         stop.request()
         worker.wake()
@@ -260,17 +248,10 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
             thread.join(leaving.remaining)
 
 
-@dataclass(frozen=True, slots=True)
-class Unasked:
-    """Has it known that hosts have rebooted without asking."""
-
-    world: World
-    book: SlotBook
-
-    def note(self, nodes: Sequence[Node]) -> None:
-        """Write it down beside the slots, where every replica that saw it finds it written."""
-        at = timestamp(self.world.api.server_time() or self.world.clock.now())
-        reboots = [UnaskedReboot(node.name, at, node.boot_id) for node in nodes]
-        self.world.notice(f"rebooted without having asked: {shortened([node.name for node in nodes])}")
-        with suppress(ApiError):
-            self.book.change(lambda slots: slots.with_unasked(reboots))
+def _note_unasked(world: World, book: SlotBook, nodes: Sequence[Node]) -> None:
+    """Have it known that hosts have rebooted without asking: beside the slots, where every replica finds it written."""
+    at = timestamp(world.api.server_time() or world.clock.now())
+    reboots = [UnaskedReboot(node.name, at, node.boot_id) for node in nodes]
+    world.notice(f"rebooted without having asked: {shortened([node.name for node in nodes])}")
+    with suppress(ApiError):
+        book.change(lambda slots: slots.with_unasked(reboots))

@@ -147,23 +147,6 @@ def test_host_of_an_authority(certified_host: tuple[Sshd, Path], authority: Path
     assert len(known.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("names", ["*", "[127.0.0.*]:*", "other,HOST", "127.0.0.1"])
-def test_hosts_that_an_authority_speaks_for(certified_host: tuple[Sshd, Path], authority: Path, names: str) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"@cert-authority {names} {public(authority)}")
-    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
-
-
-@pytest.mark.parametrize("names", ["[127.0.0.*]:*,!HOST", "127.0.0.2", "other"])
-def test_hosts_that_an_authority_does_not_speak_for(
-    certified_host: tuple[Sshd, Path], authority: Path, names: str
-) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"@cert-authority {names} {public(authority)}")
-    with pytest.raises(HostKeyError, match="its host key is unknown"):
-        ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-
-
 def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], authority: Path) -> None:
     server, key = certified_host
     trusted = f"@cert-authority HOST {public(authority)}"

@@ -56,7 +56,7 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     check("report", told)
     assert (told["run"], told["ending"]) == (ended.plan["plan_id"], "incomplete")
     assert {failure["node"] for failure in told["failures"]} == failed
-    assert any(hold["budget"] == "shop/ledger" and not hold["released"] for hold in told["holds"])
+    assert any(hold["event"]["budget"] == "shop/ledger" and not hold["released"] for hold in told["holds"])
     assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(told["seconds"], abs=0.1)
     assert told["openings"]
 

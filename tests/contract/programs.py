@@ -1,7 +1,6 @@
 """The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and afterwards."""
 
 import json
-import signal
 import subprocess
 import threading
 import time
@@ -18,7 +17,7 @@ from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, Workload
 from tests.contract.cluster import LABEL, Json
 from tests.contract.played import Played
 from tests.ended import start
-from tests.server.serving import HEADERS, free_port
+from tests.server.conftest import Serving
 from tests.waiting import wait_until
 
 SCENARIO = Scenario(
@@ -137,26 +136,18 @@ def watched(played: Played) -> Iterator[Seen]:
 @contextmanager
 def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[str, str], int]]:
     """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
-    server = f"127.0.0.1:{free_port()}"
-    process = started(played, home, "fleetlock", "--listen", server, *selector(played), **variables)
+    words = ("fleetlock", "--listen", "127.0.0.1:0", *selector(played))
+    server = Serving(started(played, home, *words, **variables))
 
     def ask(what: str, name: str) -> int:
         time.sleep(0.5)  # it is asked again and again
-        body = request_body(played.kubelets[name].machine.machine_id, "default")
-        return urllib3.request("POST", f"http://{server}/v1/{what}", body=body, headers=HEADERS, timeout=60).status
-
-    def is_ready() -> bool:
-        with suppress(urllib3.exceptions.HTTPError):
-            return urllib3.request("GET", f"http://{server}/readyz", retries=False, timeout=60).status == 200
-        return False
+        return server.send(what, request_body(played.kubelets[name].machine.machine_id, "default")).status
 
     try:
-        wait_until(is_ready, 60)
         yield ask
     finally:
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
+        code = server.end()
+    assert code == 0, server.said
 
 
 def assert_a_host_that_asks_is_served(played: Played, home: Path, **variables: str) -> None:

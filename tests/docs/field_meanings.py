@@ -363,15 +363,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "message": "what went wrong; empty for a success",
     },
     "PhaseReport": {"phase": "its name", "begin": "RFC 3339", "end": "RFC 3339"},
-    "HoldReport": {
-        "node": _NODE,
-        "pod": "namespace/name",
-        "owner": "Kind/name of the pod's controller; empty where it has none",
-        "budget": "namespace/name; empty where no budget is the reason, all where several are",
-        "message": "the API server's, or what else the reason is",
-        "needs": "healthy pods that the budget demands; null where it does not say",
-        "has": "healthy pods that it counts",
-        "since": "when it was first held back",
+    "Hold": {
+        "event": "as it was last told of",
         "until": "when it could go, or its node ended",
         "released": "it could go",
     },

@@ -29,7 +29,7 @@ from tests.image import container
 from tests.image.container import SETTINGS
 from tests.image.dockerfile import stages_of
 from tests.image.roots import Image, Roots, missing, usual_cache
-from tests.server.serving import Server, cordoned, reboot
+from tests.server.conftest import Client, Serving, is_cordoned
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = "ROLLOUT_IMAGE"
@@ -124,21 +124,20 @@ def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
 
 def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variables: dict[str, str]) -> None:
     """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a calm end."""
-    server = Server(lab, settings, ())
-    words = ("fleetlock", "serve", "--listen", f"127.0.0.1:{server.port}", "--set", "waves.health-checks=1")
-    server.hear(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
-    assert server.life is not None
+    words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", "--set", "waves.health-checks=1")
+    server = Serving(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
+    client = Client(lab, "worker-1")
     try:
-        assert "node_rollout_build_info" in server.request("GET", "/metrics").body.decode()
-        server.await_grant("worker-1")
-        assert "worker-1" in cordoned(lab)
-        reboot(lab, "worker-1")
-        server.await_release("worker-1")
-        assert container.ask_to_end(server.life.process) == 0, server.said
+        assert "node_rollout_build_info" in server.get("/metrics")[1]
+        client.await_grant(server, 90)
+        assert is_cordoned(lab, "worker-1")
+        client.reboot()
+        client.await_release(server, 90)
+        assert container.ask_to_end(server.process) == 0, server.said
     finally:
         server.end(signal.SIGKILL)
     assert lab.scoreboard().reboots["worker-1"] == 1
-    assert "worker-1" not in cordoned(lab)
+    assert not is_cordoned(lab, "worker-1")
 
 
 def test_a_release(lab: Lab, tmp_path: Path) -> None:

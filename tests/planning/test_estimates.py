@@ -9,7 +9,7 @@ from rollout.model.gates import GatePolicy
 from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Strategy
-from rollout.model.quantity import Count, Duration
+from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.plan.build import build_plan
 from rollout.planning.play.pace import Past
 from tests.planning.builders import budget, inputs, node, pod
@@ -58,18 +58,16 @@ def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(strat
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_a_drain_without_a_deadline_that_waits_in_vain_is_reckoned_until_nothing_else_happens(
-    strategy: Strategy,
-) -> None:
-    """Its blocker may be allowed, or left out of the plan: there is one to show all the same."""
+@pytest.mark.parametrize(("timeout", "most"), [(0.4, 600), (LONGEST, 4 * LONGEST)])
+def test_a_drain_that_waits_in_vain_ends_with_any_deadline(strategy: Strategy, timeout: float, most: int) -> None:
+    """Its blocker may be allowed, or only shown."""
     pods = [pod(f"db-{number}", "w-2", app="db", requests=Resources(600, 1 << 20, 1)) for number in (1, 2, 3)]
     pods.append(pod("web", "w-1", requests=Resources(3000, 1 << 20, 1)))
-    policy = Policy(strategy=strategy, drain=DrainPolicy(timeout=Duration(0)))
+    policy = Policy(strategy=strategy, drain=DrainPolicy(timeout=Duration(timeout)))
     given = inputs(NODES, pods=pods, budgets=[budget("db", allowed=1, expected=3)], policy=policy)
-    policies = (policy, replace(policy, drain=DrainPolicy(timeout=Duration(600))))
-    endless, bounded = (build_plan(replace(given, past=PAST, policy=one)) for one in policies)
-    assert {blocker.object for blocker in endless.blockers} == {"pdb/shop/db"}
-    assert 0 < endless.estimate.seconds <= bounded.estimate.seconds
+    plan = build_plan(replace(given, past=PAST))
+    assert {blocker.object for blocker in plan.blockers} == {"pdb/shop/db"}
+    assert 0 < plan.estimate.seconds <= most
 
 
 @pytest.mark.parametrize("past", [Past(), PAST])

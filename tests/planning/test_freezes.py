@@ -8,9 +8,8 @@ import pytest
 
 from rollout.errors import UsageError
 from rollout.model.gates import WindowPolicy
-from rollout.planning.eligibility.days import parse_days
 from rollout.planning.eligibility.schedule import Schedule
-from rollout.planning.eligibility.windows import parse_freeze
+from rollout.planning.eligibility.windows import parse_days, parse_freeze
 
 FOUR_YEARS = [date(2026, 1, 1) + timedelta(days=number) for number in range(4 * 365 + 1)]
 

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import UsageError
-from rollout.planning.eligibility.days import WEEKDAYS as DAYS
 from rollout.planning.eligibility.schedule import Schedule
+from rollout.planning.eligibility.windows import WEEKDAYS as DAYS
 from rollout.planning.eligibility.windows import Window
 
 MINUTE = timedelta(minutes=1)

@@ -77,7 +77,7 @@ def test_a_held_eviction_has_its_budget_and_its_time() -> None:
         *(finished("worker-1", 100, "drain-failed"), ended(101)),
     )
     first, second = told.holds
-    assert (first.seconds, first.released, first.budget, first.has) == (50, True, "shop/ledger", 1)
+    assert (first.seconds, first.released, first.event.budget, first.event.has) == (50, True, "shop/ledger", 1)
     assert (second.seconds, second.released) == (88, False)
     (row,) = hold_table(told).rows
     assert (row[0], row[3], row[-1]) == ("shop/ledger", "1m28s", "1")

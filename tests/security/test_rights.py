@@ -7,7 +7,6 @@ is missing is named before anything is touched. Played by the lab's API server, 
 """
 
 import json
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,10 @@ from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
-from tests.server.serving import Server, await_true, reboot, serving
+from tests.server.conftest import Client
+from tests.server.serving import serving
 from tests.used_rights import single, used
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,15 +136,10 @@ def reasons(lab: Lab, node: str) -> set[str]:
     return {event["reason"] for event in events if event["involvedObject"]["name"] == node}
 
 
-def begin_in_vain(server: Server, node: str) -> None:
-    """Ask until its drain has begun, and wait until its failure is remembered."""
-
-    def is_remembered() -> bool:
-        memory = server.lab.call(lambda: server.lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system"))
-        return memory is not None and node in json.dumps(memory["data"])
-
-    await_true(lambda: server.pre_reboot(node).kind == "waiting_for_drain", f"{node} is begun", every=0.5)
-    await_true(is_remembered, f"{node} is remembered")
+def is_remembered(lab: Lab, node: str) -> bool:
+    """Whether its failure is."""
+    memory = lab.call(lambda: lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system"))
+    return memory is not None and node in json.dumps(memory["data"])
 
 
 @pytest.mark.exhaustive
@@ -155,18 +151,19 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
     lab = start_lab(load_scenario(str(SCENARIO)), speed=30)
     grants = grants_of_fleetlock(tmp_path, lab.environment)
     lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    first, second, third = (Client(lab, f"worker-{number}") for number in (1, 2, 3))
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
-        server.await_grant("worker-1")
-        reboot(lab, "worker-1")
-        server.await_release("worker-1")
+        first.await_grant(server, 90)
+        first.reboot()
+        first.await_release(server, 90)
         lab.inflict(ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction"))
-        await_true(lambda: server.pre_reboot("worker-2").kind == "waiting_for_drain", "worker-2 is begun", every=0.5)
-        await_true(lambda: REASONS[Phase.DRAINING] in reasons(lab, "worker-2"), "its drain is told of")
-        server.end(signal.SIGKILL)
-        server.begin()
-        await_true(lambda: TOLD_AGAIN in {(act.verb, act.resource) for act in used(lab)}, "it is told of again")
-        for node in ("worker-2", "worker-3"):
-            begin_in_vain(server, node)
+        second.await_drain(server)
+        wait_until(lambda: REASONS[Phase.DRAINING] in reasons(lab, "worker-2"), 90)
+    with serving(lab, tmp_path, *QUICK, *GATES) as server:
+        wait_until(lambda: TOLD_AGAIN in {(act.verb, act.resource) for act in used(lab)}, 90)
+        for client in (second, third):
+            client.await_drain(server)
+            wait_until(lambda client=client: is_remembered(lab, client.node), 90)  # type: ignore[misc]
         assert server.end() == 0
     acts = used(lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []

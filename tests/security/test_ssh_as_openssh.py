@@ -284,6 +284,8 @@ AUTHORITIES = {
     "another for no port": (["@cert-authority PLAIN {wrong}"], False),
     "another, and the key for no port": (["@cert-authority PLAIN {wrong}", "PLAIN {right}"], True),
     "for another address": (["@cert-authority 127.0.0.2 {ca}"], False),
+    "for a pattern": (["@cert-authority other,[127.0.0.*]:* {ca}"], True),
+    "for a pattern that leaves it out": (["@cert-authority [127.0.0.*]:*,!HOST {ca}"], False),
 }
 
 

@@ -108,9 +108,18 @@ class Client:
     def await_release(self, server: Serving, seconds: float = 60) -> Said:
         return self._await(lambda: self.report(server), seconds)
 
-    def _await(self, request: Callable[[], Said], seconds: float) -> Said:
+    def await_drain(self, server: Serving, seconds: float = 90) -> Said:
+        """Ask until its drain has begun."""
+        return self._await(lambda: self.ask(server), seconds, lambda said: said.kind == "waiting_for_drain")
+
+    def _await(
+        self,
+        request: Callable[[], Said],
+        seconds: float,
+        meant: Callable[[Said], bool] = lambda said: said.status == 200,
+    ) -> Said:
         deadline = time.monotonic() + seconds
-        while (said := request()).status != 200:
+        while not meant(said := request()):
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
         return said

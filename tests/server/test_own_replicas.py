@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -19,7 +20,9 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from tests.conftest import StartLab
 from tests.ended import invoked, start
-from tests.server.serving import Server, await_true, free_port, new_certificate, reboot, serving
+from tests.server.conftest import Client, Serving
+from tests.server.serving import new_certificate, serving
+from tests.waiting import wait_until
 
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 NAME = "node-rollout-fleetlock"
@@ -53,29 +56,30 @@ def test_each_node_is_drained_whoever_runs_there(workers: int, start_lab: StartL
     words = [KUBECTL, "--kubeconfig", str(lab.kubeconfig), "apply", "--validate=false", "-f", "-"]
     applied = subprocess.run(words, input=text, text=True, check=False, capture_output=True)
     assert applied.returncode == 0, applied.stderr
-    await_true(lambda: len(places(lab)) == 2, "both replicas run")
+    wait_until(lambda: len(places(lab)) == 2)
     with serving(lab, tmp_path, "--set", "lock.duration=3s", "--set", "waves.health-checks=1") as server:
         for node in sorted(lab.machines):
+            client = Client(lab, node)
             assert len(set(places(lab))) == len(places(lab)), "no two of them on one node"
-            server.await_grant(node)
+            client.await_grant(server, 90)
             assert node not in places(lab)
             assert places(lab), "one of them goes on"
-            reboot(lab, node)
-            server.await_release(node)
-            await_true(lambda: len(places(lab)) == 2, "both replicas run again")
+            client.reboot()
+            client.await_release(server, 90)
+            wait_until(lambda: len(places(lab)) == 2)
     score = lab.scoreboard()
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
     assert set(score.reboots.values()) == {1}
 
 
-def renew(certificate: Path, server: Server) -> None:
+def renew(certificate: Path, server: Serving) -> None:
     """As a Secret's files are replaced; one that cannot be used is not served with."""
-    address, before = ("127.0.0.1", server.port), certificate.read_text()
+    address, before = ("127.0.0.1", urlsplit(server.url).port or 0), certificate.read_text()
     certificate.write_text("no certificate")
-    await_true(lambda: any("the old certificate stays in use" in line for line in server.said), "it is told")
+    server.await_words("the old certificate stays in use")
     assert ssl.get_server_certificate(address).split() == before.split()
     new_certificate(certificate.parent)
-    await_true(lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split(), "it is renewed")
+    wait_until(lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split())
 
 
 @pytest.mark.exhaustive
@@ -94,13 +98,11 @@ def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) 
     variables = {entry["name"]: mounted(entry["value"]) for entry in container["env"] if "value" in entry}
     own = {"ROLLOUT_NODE_NAME": "worker-1", "ROLLOUT_POD_NAME": "x", "ROLLOUT_POD_NAMESPACE": "node-rollout"}
     environment = {"KUBECONFIG": str(lab.kubeconfig), **variables, **own}
-    port = free_port()
-    words = [mounted(word).replace(":8080", f"127.0.0.1:{port}") for word in container["args"]]
-    process = start(tmp_path, environment, words)
-    server = Server(lab, tmp_path, (), port, ssl.create_default_context(cafile=str(certificate)))
+    words = [mounted(word).replace(":8080", "127.0.0.1:0") for word in container["args"]]
+    context = ssl.create_default_context(cafile=str(certificate))
+    server = Serving(start(tmp_path, environment, words), context=context)
     try:
-        server.hear(process)
-        assert server.pre_reboot("worker-1", "default").kind == "unknown_group"
+        assert Client(lab, "worker-1").ask(server).kind == "unknown_group"
         renew(certificate, server)
     finally:
         code = server.end()

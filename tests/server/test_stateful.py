@@ -32,7 +32,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count, Duration
 from rollout.server import admission, holders, state, steps, worker
 from rollout.server.protocol import Answer, Ask
-from rollout.server.service import Server, under_way
+from rollout.server.service import Service, under_way
 from rollout.server.slot_run import NoShell
 from rollout.server.state import ServerSettings, World
 from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
@@ -76,9 +76,9 @@ class Severed(FakeCluster):
 class Replica:
     """A server under way, and the way to kill it."""
 
-    server: Server
+    server: Service
     api: Severed
-    ending: AbstractContextManager[Server]
+    ending: AbstractContextManager[Service]
 
     def kill(self) -> None:
         self.api.dead = True
@@ -253,8 +253,7 @@ class Asking(RuleBasedStateMachine):
         )
         ending = under_way(rules, world)
         server = ending.__enter__()
-        hurried = replace(server.service, releases=replace(server.service.releases, wait=0.3))
-        server = replace(server, service=hurried)
+        server = replace(server, releases=replace(server.releases, wait=0.3))
         wait_until(lambda: not server.why_not_ready())
         self.replicas.append(Replica(server, api, ending))
 
@@ -262,7 +261,7 @@ class Asking(RuleBasedStateMachine):
         """By the host that reports as this Node now."""
         return Ask(zincati_id(machine_id(self.cluster.machines[name])), GROUP)
 
-    def server(self, number: int) -> Server:
+    def server(self, number: int) -> Service:
         return self.replicas[number % len(self.replicas)].server
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
@@ -270,7 +269,7 @@ class Asking(RuleBasedStateMachine):
         if name in self.restarted:
             self.report(name, number)
             return
-        answer = self.server(number).service.pre_reboot(self.asked(name, number))
+        answer = self.server(number).pre_reboot(self.asked(name, number))
         if answer.status == 200:
             self.judge(name, answer)
 
@@ -316,7 +315,7 @@ class Asking(RuleBasedStateMachine):
         """A host that was granted has given its reboot up, as after a restart of its daemon: it follows no grant."""
         before, was_granted = self.cluster.node(name)["status"]["nodeInfo"]["bootID"], name in self.granted
         self.granted.discard(name)
-        answer = self.server(number).service.steady_state(self.asked(name, number))
+        answer = self.server(number).steady_state(self.asked(name, number))
         if answer.status == 200 and was_granted:
             assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
         # whoever reports has been started, and has forgotten what it was granted; it asks for nothing before a yes
@@ -398,7 +397,7 @@ class Asking(RuleBasedStateMachine):
             behind, seen = FakeCluster(self.cluster.behind), LeaseWatch(SystemClock())
             with LeaseLock(behind, SystemClock(), terms, watch=seen):
                 for name in NAMES:
-                    answer = self.server(number).service.pre_reboot(self.asked(name, number))
+                    answer = self.server(number).pre_reboot(self.asked(name, number))
                     assert answer.status != 200, answer
         except RolloutError:
             return
@@ -423,7 +422,7 @@ class Asking(RuleBasedStateMachine):
         deadline = time.monotonic() + 100
         while self.left():
             for name in NAMES:
-                self.server(0).service.steady_state(self.asked(name, 0))
+                self.server(0).steady_state(self.asked(name, 0))
             assert time.monotonic() < deadline, (self.left(), self.cluster.slots(), self.notices)
 
     def left(self) -> list[str]:

@@ -13,7 +13,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
 from tests.ended import invoked
-from tests.server.serving import Server, await_true, new_certificate, serving
+from tests.server.serving import new_certificate, serving
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
 
@@ -38,16 +39,16 @@ def way(lab: Lab, node: str) -> list[tuple[str, bool]]:
     return [answer for answer, _ in groupby(answers)]
 
 
-def give_drop_in(server: Server, *, authority: str) -> None:
+def give_drop_in(lab: Lab, home: Path, url: str, *, authority: str) -> None:
     """What the program prints for hosts becomes a file of each, with the authority of the server's certificate."""
-    ended = invoked(server.home, server.lab.environment, ("fleetlock", "zincati", "--url", server.url))
+    ended = invoked(home, lab.environment, ("fleetlock", "zincati", "--url", url.removesuffix("v1/")))
     assert ended.code == ExitCode.OK, ended.stderr
 
     def write() -> None:
-        for name in server.lab.agents:
-            server.lab.machines[name].files |= {f"{ANCHORS}lab.pem": authority, DROP_IN: ended.stdout}
+        for name in lab.agents:
+            lab.machines[name].files |= {f"{ANCHORS}lab.pem": authority, DROP_IN: ended.stdout}
 
-    server.lab.call(write)
+    lab.call(write)
 
 
 @pytest.mark.timeout(300)
@@ -55,13 +56,12 @@ def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> No
     certificate, key = new_certificate(tmp_path)
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with serving(lab, tmp_path, *tls, context=ssl.create_default_context(cafile=str(certificate))) as server:
-        give_drop_in(server, authority=certificate.read_text())
+        give_drop_in(lab, tmp_path, server.url, authority=certificate.read_text())
 
         def done() -> bool:
             return all(lab.machines[name].reboots and way(lab, name)[-1] == STEADY for name in lab.agents)
 
-        ways = lambda: str({name: way(lab, name) for name in lab.agents})  # noqa: E731
-        await_true(done, "every host is back and steady", seconds=240, said=ways)
+        wait_until(done, 240)
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}
     assert all(version.now == "4152.2.0" for version in score.versions.values())

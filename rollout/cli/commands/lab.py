@@ -11,6 +11,7 @@ from rollout.adapters.local_files import scratch_for
 from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.settings.values import server_url
 from rollout.cli.terminal import is_terminal, say, show, width
+from rollout.errors import UsageError
 from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+_DEFAULT = "default"
 _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
@@ -51,13 +53,17 @@ def lab(call: typer.Context) -> None:
 @lab_app.command()
 def up(
     nodes: NodesOption = None,
-    scenario: ScenarioOption = "default",
+    scenario: ScenarioOption = _DEFAULT,
     directory: Annotated[
         Path,
         typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
     ] = Path("rollout-lab"),
     speed: SpeedOption = 1.0,
     fleetlock: FleetLockOption = "",
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FILE", help="Be the cluster in this file, of: rollout plan --snapshot FILE"),
+    ] = None,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
@@ -67,6 +73,7 @@ def up(
     Examples:
       rollout lab up --nodes 12 --speed 10
       rollout lab up --scenario never-returns
+      rollout lab up --like cluster.json --speed 20
     """
     from rollout.cli.simulated import own_path, scoreboard_text
 
@@ -77,7 +84,9 @@ def up(
         require_libraries()
         from rollout.lab.lab import serve
         from rollout.lab.scenario import steps_of
-    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "")
+    if like and (nodes or scenario != _DEFAULT):
+        raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
+    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "", like)
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -124,10 +133,11 @@ def scenarios() -> None:
         show(wrapped(line, width() if is_terminal() else None, hang))
 
 
-def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":
+def _scenario(name: str, nodes: int | None, fleetlock: str, like: Path | None) -> "Scenario":
+    from rollout.lab.copied import scenario_like
     from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.scenario import load_scenario
 
-    loaded = load_scenario(name)
+    loaded = scenario_like(like) if like else load_scenario(name)
     scaled = loaded if nodes is None else scale(loaded, nodes)
     return with_fleetlock(scaled, fleetlock) if fleetlock else scaled

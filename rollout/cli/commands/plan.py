@@ -25,6 +25,7 @@ from rollout.model.text import shell_word
 
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Gathered, Session
+    from rollout.gather.cluster.snapshot import Kept
 
 FileArgument = Annotated[
     Path | None,
@@ -37,6 +38,11 @@ MarkdownOption = Annotated[
 ExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit with 2 when nodes wait for a reboot, 4: unjudged")
 ]
+SnapshotOption = Annotated[
+    Path | None,
+    typer.Option("--snapshot", metavar="FILE", help="Save what the plan was made of, for rollout lab up --like FILE"),
+]
+AnonymousOption = Annotated[bool, typer.Option("--anonymous", help="Hide names and labels in the snapshot")]
 FinishByOption = Annotated[
     str,
     typer.Option(
@@ -56,11 +62,14 @@ ExplainOption = Annotated[
 def plan(
     settings: Given,
     file: FileArgument = None,
+    *,
     out: OutOption = None,
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
     finish_by: FinishByOption = "",
+    snapshot: SnapshotOption = None,
+    anonymous: AnonymousOption = False,
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -76,14 +85,14 @@ def plan(
       rollout plan web.plan
     """
     from rollout.cli.files import check_target
-    from rollout.cli.stages import gather, refusals
+    from rollout.cli.stages import refusals
     from rollout.cli.stages.plan import decide, where_of, zones
     from rollout.cli.stages.session import connect
     from rollout.report.plan_parts import blocked_line
 
     output = settings.output
     if file is not None:
-        if out or markdown or detailed_exitcode or explain or finish_by:
+        if out or markdown or detailed_exitcode or explain or finish_by or snapshot:
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
         _show_saved(file, output)
@@ -95,8 +104,11 @@ def plan(
     date = _date(finish_by, settings)
     check_target(out)
     check_target(markdown)
+    check_target(snapshot)
+    if anonymous and not snapshot:
+        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
     session = connect(settings, selection, policy)
-    gathered = gather.gather(session)
+    gathered = _gathered(session, snapshot, anonymous=anonymous)
     if explain is not None:
         _show_explanation(explain, session, gathered)
         return
@@ -111,6 +123,21 @@ def plan(
         refusals.refuse_excluded(session, planned)
     _write(planned, of_nodes, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
+
+
+def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> "Gathered":
+    """Gather what a plan is made of, and save that where it is asked for."""
+    from rollout.cli.files import write_whole
+    from rollout.cli.stages import gather
+    from rollout.cli.stages.snapshot import cluster_copy
+
+    if snapshot is None:
+        return gather.gather(session)
+    kept: Kept = {}
+    gathered = gather.gather(session, kept)
+    write_whole(snapshot, cluster_copy(gathered, kept, session.policy, anonymous=anonymous))
+    say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
+    return gathered
 
 
 def _date(finish_by: str, settings: Given) -> datetime | None:

@@ -89,8 +89,8 @@ def serve(settings: Settings) -> None:
         with under_way(_server_settings(settings, policy), world) as server:
             tally.slots, tally.unmoved, tally.in_hand = server.slots, server.unmoved, lambda: server.worker.working
             endpoints = http.Endpoints(
-                server.service.pre_reboot,
-                server.service.steady_state,
+                server.pre_reboot,
+                server.steady_state,
                 server.why_not_ready,
                 wiring.exposition(metrics, tally),
                 tally,

@@ -18,6 +18,7 @@ from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.cluster import memory as memory_reading
 from rollout.gather.cluster import snapshot as snapshot_reading
 from rollout.gather.cluster.memory import read_slots
+from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.matching import match_hosts
 from rollout.gather.hosts.polling import poll
@@ -41,16 +42,16 @@ _SUGGESTIONS = 3
 _OF_PATTERNS = frozenset("*?[]")
 
 
-def gather(session: Session) -> Gathered:
-    """Gather everything that a plan is made of, of the selected nodes' hosts."""
-    snapshot = read_cluster(session)
+def gather(session: Session, kept: Kept | None = None) -> Gathered:
+    """Gather everything that a plan is made of, of the selected nodes' hosts; into `kept` goes what the API said."""
+    snapshot = read_cluster(session, kept)
     return Gathered(snapshot, ask_hosts(session, snapshot.nodes))
 
 
-def read_cluster(session: Session) -> ClusterSnapshot:
+def read_cluster(session: Session, kept: Kept | None = None) -> ClusterSnapshot:
     """Read everything that planning needs of the cluster, with what is remembered."""
     with stage("read the cluster") as note, shown_meanwhile("reading the cluster"):
-        snapshot = with_patience(lambda: snapshot_reading.read_snapshot(session.api))
+        snapshot = with_patience(lambda: snapshot_reading.read_snapshot(session.api, kept))
         for warning in snapshot.warnings:
             say(f"warning: {warning}")
         memory = read_memory(session)

@@ -21,8 +21,8 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
+from rollout.planning.eligibility.away import ControlPlane
 from rollout.planning.eligibility.candidates import is_control_plane
-from rollout.planning.eligibility.control_plane import ControlPlane
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.ports import ClusterApi
 

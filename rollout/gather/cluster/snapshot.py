@@ -47,6 +47,11 @@ _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes
 
 T = TypeVar("T")
 W = TypeVar("W")
+K = TypeVar("K", bound=wire.Object)
+
+
+Kept = dict[str, dict[str, bytes]]
+"""What was read of each object, as JSON: by path, then by UID, for a list that breaks is read afresh."""
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,21 +76,22 @@ def pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
 
 
-def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
-    """Read all that planning needs, the kinds side by side.
+def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
+    """Read all that planning needs, the kinds side by side; into `kept` goes what nodes, pods and the like were.
 
     Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
 
-    def begun(read: Callable[[ClusterApi], T]) -> "Future[T]":
-        return in_background(lambda: read(api), "snapshot")
+    def begun(read: Callable[[], T]) -> "Future[T]":
+        return in_background(read, "snapshot")
 
-    identity, nodes, budgets = begun(read_identity), begun(read_nodes), begun(read_budgets)
-    daemon_sets, coordinators, pods = begun(read_daemon_sets), begun(read_coordinators), begun(_read_pods)
-    attachments = begun(lambda api: _optional(lambda: read_attachments(api), _UNSEEN_ATTACHMENTS))
-    volumes = begun(lambda api: _optional(lambda: read_volumes(api), _UNSEEN_VOLUMES))
+    identity, coordinators = begun(lambda: read_identity(api)), begun(lambda: read_coordinators(api))
+    nodes, pods = begun(lambda: read_nodes(api, kept=kept)), begun(lambda: _read_pods(api, kept=kept))
+    budgets, daemon_sets = begun(lambda: read_budgets(api, kept)), begun(lambda: read_daemon_sets(api, kept))
+    attachments = begun(lambda: _optional(lambda: read_attachments(api, kept=kept), _UNSEEN_ATTACHMENTS))
+    volumes = begun(lambda: _optional(lambda: read_volumes(api, kept), _UNSEEN_VOLUMES))
     all_pods = pods.result()
-    namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods)
+    namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
     attached, unseen_attachments = attachments.result()
     bound_volumes, unseen_volumes = volumes.result()
     others, unseen_others = coordinators.result()
@@ -115,9 +121,10 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
     )
 
 
-def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
+def read_nodes(api: ClusterApi, selector: str = "", kept: Kept | None = None) -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None).items
+    query = {"labelSelector": selector} if selector else None
+    return read_list(api, NODES, wire.WireNode, _keeping(kept, NODES, decode.node), query).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -158,35 +165,52 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
     return decode.one(body, wire.WirePod, pod_projection(), path)
 
 
-def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
+def read_budgets(api: ClusterApi, kept: Kept | None = None) -> tuple[Budget, ...]:
     """Every disruption budget."""
-    return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
+    return read_list(api, BUDGETS, wire.WireBudget, _keeping(kept, BUDGETS, decode.budget)).items
 
 
-def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
+def read_daemon_sets(api: ClusterApi, kept: Kept | None = None) -> tuple[DaemonSet, ...]:
     """Every DaemonSet."""
-    return read_list(api, DAEMON_SETS, wire.WireDaemonSet, decode.daemon_set).items
+    return read_list(api, DAEMON_SETS, wire.WireDaemonSet, _keeping(kept, DAEMON_SETS, decode.daemon_set)).items
 
 
-def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAttachment, ...]:
+def read_attachments(
+    api: ClusterApi, node: str | None = None, kept: Kept | None = None
+) -> tuple[VolumeAttachment, ...]:
     """VolumeAttachments, or those of one node: the API has no field selector for them."""
-    attachments = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, decode.attachment)
+    project = _keeping(kept, ATTACHMENTS, decode.attachment)
+    attachments = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, project)
     return tuple(attachment for attachment in attachments if node is None or attachment.node == node)
 
 
-def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
+def read_volumes(api: ClusterApi, kept: Kept | None = None) -> tuple[PersistentVolume, ...]:
     """Return the bound PersistentVolumes that attach to certain nodes only."""
-    bound = _read_if_served(api, VOLUMES, wire.WireVolume, decode.volume)
+    bound = _read_if_served(api, VOLUMES, wire.WireVolume, _keeping(kept, VOLUMES, decode.volume))
     return tuple(volume for volume in bound if volume is not None)
 
 
 def _namespaces_if_meant(
-    api: ClusterApi, pods: tuple[Pod, ...]
+    api: ClusterApi, pods: tuple[Pod, ...], kept: Kept | None
 ) -> tuple[tuple[tuple[str, Mapping[str, str]], ...], tuple[str, ...]]:
     """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
-    return _optional(lambda: read_list(api, NAMESPACES, wire.Named, decode.namespace).items, _UNSEEN_NAMESPACES)
+    project = _keeping(kept, NAMESPACES, decode.namespace)
+    return _optional(lambda: read_list(api, NAMESPACES, wire.Named, project).items, _UNSEEN_NAMESPACES)
+
+
+def _keeping(kept: Kept | None, path: str, project: Callable[[K], T]) -> Callable[[K], T]:
+    """Return what reads an object, and keeps it as the API has it where that is wanted."""
+    if kept is None:
+        return project
+    of_path = kept.setdefault(path, {})
+
+    def keep(read: K) -> T:
+        of_path[read.metadata.uid or read.metadata.name] = msgspec.json.encode(read)
+        return project(read)
+
+    return keep
 
 
 def _read_if_served(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T]) -> tuple[T, ...]:
@@ -205,5 +229,5 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
         return (), (f"{unseen}: {error.message}",)
 
 
-def _read_pods(api: ClusterApi, query: Query | None = None) -> tuple[Pod, ...]:
-    return read_list(api, PODS, wire.WirePod, pod_projection(), query).items
+def _read_pods(api: ClusterApi, query: Query | None = None, kept: Kept | None = None) -> tuple[Pod, ...]:
+    return read_list(api, PODS, wire.WirePod, _keeping(kept, PODS, pod_projection()), query).items

@@ -39,14 +39,14 @@ def _made(shape: Hashable) -> Any:
     return msgspec.json.Decoder(shape)
 
 
-class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ListMeta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A list's metadata; `continue_token` is empty on the last page."""
 
     resource_version: str | None = None
     continue_token: str | None = msgspec.field(name="continue", default=None)
 
 
-class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     controller: bool | None = None
 
 
-class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     name: str = ""
     namespace: str | None = None
     uid: str | None = None
@@ -66,7 +66,13 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class Write(msgspec.Struct, frozen=True, gc=False, rename={"fields": "fieldsV1"}):
+class Object(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Whatever has a name."""
+
+    metadata: Meta
+
+
+class Write(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename={"fields": "fieldsV1"}):
     """When a writer last wrote which fields of an object, by the API server's clock."""
 
     time: str | None = None
@@ -79,7 +85,7 @@ def written_at(writes: Iterable[Write], field: str) -> datetime | None:
     return max((time for time in times if time is not None), default=None)
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Condition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -87,50 +93,49 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class WireTaint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class WireTaint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     key: str = ""
     value: str | None = None
     effect: str | None = None
     time_added: str | None = None
 
 
-class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+class NodeSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     unschedulable: bool | None = None
     taints: tuple[WireTaint, ...] | None = None
 
 
-class WireAddress(msgspec.Struct, frozen=True, gc=False):
+class WireAddress(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     type: str = ""
     address: str = ""
 
 
-class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     boot_id: str | None = msgspec.field(name="bootID", default=None)
     machine_id: str | None = msgspec.field(name="machineID", default=None)
     os_image: str | None = None
     kubelet_version: str | None = None
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     conditions: tuple[Condition, ...] | None = None
     addresses: tuple[WireAddress, ...] | None = None
     allocatable: dict[str, Quantity] | None = None
     node_info: NodeInfo | None = None
 
 
-class WireNode(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WireNode(Object, frozen=True, gc=False, omit_defaults=True):
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 
 
-class Requirements(msgspec.Struct, frozen=True, gc=False):
+class Requirements(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A container's, or a whole pod's, resources."""
 
     requests: dict[str, Quantity] | None = None
 
 
-class Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A container's port; with the host's network each is a port of the host, and the API server says so."""
 
     host_port: int | None = None
@@ -138,7 +143,7 @@ class Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     protocol: str | None = None
 
 
-class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Container(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A container; with `restart_policy` Always an init container is a sidecar. Few `ports` are of interest."""
 
     resources: Requirements | None = None
@@ -146,20 +151,20 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ports: msgspec.Raw = _ABSENT
 
 
-class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ClaimSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     claim_name: str = ""
 
 
-class Present(msgspec.Struct, frozen=True, gc=False):
+class Present(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Something of which only the presence counts."""
 
 
-class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Volume(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     empty_dir: Present | None = None
     persistent_volume_claim: ClaimSource | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class PodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A pod's spec. What constrains its placement stays raw: thousands of pods say the same, which is read once."""
 
     node_name: str | None = None
@@ -175,49 +180,47 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     topology_spread_constraints: msgspec.Raw = _ABSENT
 
 
-class PodStatus(msgspec.Struct, frozen=True, gc=False):
+class PodStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     phase: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
-class WirePod(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WirePod(Object, frozen=True, gc=False, omit_defaults=True):
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
 
-class PodTemplate(msgspec.Struct, frozen=True, gc=False):
+class PodTemplate(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     spec: PodSpec | None = None
 
 
-class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
+class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     template: PodTemplate | None = None
 
 
-class WireDaemonSet(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WireDaemonSet(Object, frozen=True, gc=False, omit_defaults=True):
     spec: DaemonSetSpec | None = None
 
 
-class Expression(msgspec.Struct, frozen=True, gc=False):
+class Expression(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     key: str
     operator: str
     values: tuple[str, ...] | None = None
 
 
-class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class Selector(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     match_labels: Labels | None = None
     match_expressions: tuple[Expression, ...] | None = None
 
 
-class BudgetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class BudgetSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     selector: Selector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
-class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class BudgetStatus(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     disruptions_allowed: int | None = None
     current_healthy: int | None = None
     desired_healthy: int | None = None
@@ -225,51 +228,46 @@ class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     conditions: tuple[Condition, ...] | None = None
 
 
-class WireBudget(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WireBudget(Object, frozen=True, gc=False, omit_defaults=True):
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
 
 
-class ClaimRef(msgspec.Struct, frozen=True, gc=False):
+class ClaimRef(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     namespace: str = ""
     name: str = ""
 
 
-class VolumeAffinity(msgspec.Struct, frozen=True, gc=False):
+class VolumeAffinity(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     required: msgspec.Raw = _ABSENT
 
 
-class VolumeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class VolumeSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeAffinity | None = None
 
 
-class WireVolume(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WireVolume(Object, frozen=True, gc=False, omit_defaults=True):
     spec: VolumeSpec | None = None
 
 
-class Named(msgspec.Struct, frozen=True, gc=False):
+class Named(Object, frozen=True, gc=False, omit_defaults=True):
     """An object of which only the name counts."""
 
-    metadata: Meta
 
-
-class AttachmentSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class AttachmentSource(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     persistent_volume_name: str | None = None
 
 
-class AttachmentSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class AttachmentSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     node_name: str = ""
     source: AttachmentSource | None = None
 
 
-class WireAttachment(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+class WireAttachment(Object, frozen=True, gc=False, omit_defaults=True):
     spec: AttachmentSpec | None = None
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class Page(msgspec.Struct, Generic[T], frozen=True, gc=False, omit_defaults=True):
     metadata: ListMeta
     items: tuple[T, ...] | None = None

@@ -49,6 +49,8 @@ from rollout.lab.world.placement import (
     untolerated,
 )
 
+# Stands in a StatefulSet's template for a pod's number: each pod has claims of its own.
+ORDINAL = "$(ordinal)"
 _HASH_LENGTH = 10
 _HASH_LABEL = "pod-template-hash"
 
@@ -271,12 +273,25 @@ class StatefulSets(WorkloadController):
         if pod is None:
             name = f"{obj['metadata']['name']}-{ordinal}"
             labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
-            self._create(obj, name, labels=labels, spec={**template_spec(obj), "hostname": name})
+            self._create(obj, name, labels=labels, spec={**_numbered(template_spec(obj), ordinal), "hostname": name})
             return False
         if is_finished(pod) and not is_deleting(pod):
             self._cluster.delete_pod(pod)
             return False
         return is_ready(pod) and not is_deleting(pod)
+
+
+def _numbered(spec: Json, ordinal: int) -> Json:
+    """The spec of the pod with this number."""
+    volumes = spec.get("volumes")
+    if not volumes:
+        return spec
+    claimed = [(volume, (volume.get("persistentVolumeClaim") or {}).get("claimName", "")) for volume in volumes]
+    own = [
+        {**volume, "persistentVolumeClaim": {"claimName": name.replace(ORDINAL, str(ordinal))}} if name else volume
+        for volume, name in claimed
+    ]
+    return {**spec, "volumes": own}
 
 
 _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")

@@ -176,7 +176,7 @@ def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
 
 
 def stuck_budgets(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, scheduler: Scheduler, headcount: Headcount
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, scheduler: Scheduler, stuck_pods: StuckPods
 ) -> tuple[Blocker, ...]:
     """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
 
@@ -190,7 +190,7 @@ def stuck_budgets(
         if budget is not None and budget.disruptions_allowed > 0 and not bypasses(pod, budget):
             covered[id(budget)].append((budget, pod))
     blockers = (
-        _in_vain(node, group[0][0], [pod for _, pod in group], moving, scheduler, headcount)
+        _in_vain(node, group[0][0], [pod for _, pod in group], moving, scheduler, stuck_pods.most_away(group[0][0]))
         for group in covered.values()
         if len(group) > group[0][0].disruptions_allowed
     )
@@ -203,9 +203,8 @@ def _only(budgets: Sequence[Budget]) -> Budget | None:
 
 
 def _in_vain(
-    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], scheduler: Scheduler, headcount: Headcount
+    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], scheduler: Scheduler, at_once: int
 ) -> Blocker | None:
-    at_once = max(budget.disruptions_allowed, headcount.most_healthy(budget) - budget.desired_healthy)
     if len(pods) <= at_once:
         return None
     homeless, why = _left_waiting(node, pods, at_once, scheduler)

@@ -136,9 +136,6 @@ def in_words(budget: Budget) -> str:
     return f"minAvailable {budget.min_available or '1'}"
 
 
-_WITHOUT_DEADLINE = 600.0
-
-
 @dataclass(frozen=True, slots=True)
 class StuckPods:
     """The pods that have been unready for long, as the plan's moment shows it.
@@ -157,14 +154,13 @@ class StuckPods:
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
         """StuckPods of these pods under the budgets of that index."""
-        patience = drain_timeout or _WITHOUT_DEADLINE
         headcount = Headcount.of(pods, index)
         unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
         return cls(
             now,
-            patience,
+            drain_timeout,
             headcount,
-            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience),
+            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > drain_timeout),
         )
 
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:

@@ -114,7 +114,7 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
-            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods.headcount)
+            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods)
             blockers += stuck or self.shortage.blockers(name)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
         guarded = self._guarded(verdicts)

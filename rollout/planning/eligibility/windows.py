@@ -6,6 +6,8 @@ change. A beginning that the clocks skip comes as much later as they skip; one t
 occurrence. The day is the one on which a window begins; it may last into the next. It is open up to, and not at, its
 end. Without a timezone it is UTC: a saved plan means the same on every machine.
 
+DAYS are `mon-fri`, `last sun`, `2026-12-20..2027-01-04`, and each year `12-20..01-04`.
+
 A freeze is written like a window, or without a time for whole days, from midnight to midnight of its clocks; or as two
 moments, `2026-12-18T18:00..2027-01-04T06:00 [TIMEZONE]`.
 """
@@ -17,13 +19,19 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
+from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Duration
-from rollout.planning.eligibility.days import EVERY_DAY, Days, parse_days
 
 LONGEST = Duration(7 * 86400)
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_LAST = -1
+_ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": _LAST}
+_DATE = re.compile(r"(?:\d{4}-)?\d{2}-\d{2}")
+_ANY_LEAP_YEAR = "2024-"
+_DAYS_HINT = "Days are mon-fri, sat,sun, last sun, 2026-12-20, 2026-12-20..2027-01-04, or each year 12-20..01-04."
 
 _DAYS = r"(?P<days>[A-Za-z0-9][A-Za-z0-9.,\s-]*?)"
 _WRITTEN = re.compile(rf"(?:{_DAYS}\s+)?(?P<hour>\d{{1,2}}):(?P<minute>\d{{2}})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?")
@@ -31,6 +39,59 @@ _MOMENT = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}"
 _MOMENTS = re.compile(rf"(?P<begin>{_MOMENT})\.\.(?P<end>{_MOMENT})(?:\s+(?P<zone>\S+))?")
 _HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h' for UTC."
 _FREEZE_HINT = "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last fri'."
+
+
+class Days(Protocol):
+    """Some days of the calendar."""
+
+    def has(self, day: date) -> bool:
+        """Whether this is one of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weekdays:
+    """Days of each week; `numbers` count from Monday, 0."""
+
+    numbers: frozenset[int]
+
+    def has(self, day: date) -> bool:
+        """Whether this is one of them."""
+        return day.weekday() in self.numbers
+
+
+@dataclass(frozen=True, slots=True)
+class OrdinalWeekday:
+    """One day of each month: its first, …, its fourth, or its last of that weekday."""
+
+    ordinal: int
+    number: int
+
+    def has(self, day: date) -> bool:
+        """Whether this is it."""
+        if day.weekday() != self.number:
+            return False
+        if self.ordinal == _LAST:
+            return (day + timedelta(days=7)).month != day.month
+        return (day.day + 6) // 7 == self.ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """All days from the first to the last, as ISO 8601 writes them; without their years, those of each year."""
+
+    first: str
+    last: str
+
+    def has(self, day: date) -> bool:
+        """Whether this is one of them."""
+        written = day.isoformat()[-len(self.first) :]
+        if self.first <= self.last:
+            return self.first <= written <= self.last
+        return written >= self.first or written <= self.last
+
+
+EVERY_DAY = Weekdays(frozenset(range(7)))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -178,3 +239,59 @@ def _zone(name: str, where: str) -> ZoneInfo:
 def _zone_names() -> frozenset[str]:
     """The IANA database's own names: `localtime`, or what else a machine has of its own, is another time elsewhere."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
+
+
+def parse_days(written: str, where: str) -> tuple[Days, ...]:
+    """Read what separates by commas; `where` is what they are of, for the `UsageError` that says what is wrong."""
+    days = tuple(_part(part.strip(), where) for part in written.split(","))
+    if any(isinstance(item, OrdinalWeekday) for item in days) and any(isinstance(item, Weekdays) for item in days):
+        raise UsageError(
+            f"{where} has days of each week beside days of the month",
+            hint="Write the word before each: first sat,first sun. If every sun is meant, write it as another one.",
+        )
+    return days
+
+
+def _part(part: str, where: str) -> Days:
+    if part[:1].isdigit():
+        return _dates(part, where)
+    word, _, weekday = part.partition(" ")
+    if ordinal := _ORDINALS.get(word.lower()):
+        return OrdinalWeekday(ordinal, _number(weekday.strip(), where))
+    return Weekdays(frozenset(_range(part, where)))
+
+
+def _dates(part: str, where: str) -> Dates:
+    first, dots, last = (piece.strip() for piece in part.partition(".."))
+    dates = Dates(first, last if dots else first)
+    for written in (dates.first, dates.last):
+        _check_date(written, where)
+    has_years = len(dates.first) == len(date.min.isoformat())
+    if len(dates.first) != len(dates.last):
+        raise UsageError(f"{part!r} in {where} has one year", hint="Write both, or neither for each year.")
+    if has_years and dates.first > dates.last:
+        raise UsageError(f"{part!r} in {where} ends before it begins", hint="Write the earlier date first.")
+    return dates
+
+
+def _check_date(written: str, where: str) -> None:
+    try:
+        is_date = bool(_DATE.fullmatch(written))
+        date.fromisoformat(written if len(written) > len("MM-DD") else _ANY_LEAP_YEAR + written)
+    except ValueError:
+        is_date = False
+    if not is_date:
+        raise UsageError(f"{written!r} in {where} is not a date", hint=_DAYS_HINT)
+
+
+def _range(part: str, where: str) -> Iterator[int]:
+    first, dash, last = (piece.strip() for piece in part.partition("-"))
+    begin, end = _number(first, where), _number(last if dash else first, where)
+    return ((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+
+
+def _number(name: str, where: str) -> int:
+    numbers = [index for index, day in enumerate(WEEKDAYS) if name.lower() in (day, day[:3])]
+    if not numbers:
+        raise UsageError(f"{name!r} in {where} is not a day of the week", hint=_DAYS_HINT)
+    return numbers[0]

@@ -26,19 +26,6 @@ _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
-def together(rules: Rolling, names: Iterable[str]) -> list[str]:
-    """As many of these nodes, in their order, as may be in flight at once."""
-    used, going = Counter[str](), list[str]()
-    for name in names:
-        if len(going) >= rules.in_flight:
-            break
-        needs = rules.holds.get(name, _NOTHING)
-        if not _is_barred(rules, used, needs):
-            going.append(name)
-            used.update(needs)
-    return going
-
-
 def candidates(
     rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
 ) -> Iterator[str]:
@@ -228,7 +215,7 @@ class _Crowd:
     @property
     def worst(self) -> list[str]:
         """As many as may be in flight together, those with the most to move first."""
-        return together(self.rules, sorted(self.members, key=self._much, reverse=True))
+        return list(Following(self.rules, sorted(self.members, key=self._much, reverse=True)).begin())
 
     def _much(self, name: str) -> tuple[int, int]:
         pods = self.leaving.get(name, ())

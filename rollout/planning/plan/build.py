@@ -30,9 +30,8 @@ from rollout.model.text import counted, natural_key, shortened
 from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.eligibility.away import AwayLimit, is_away
+from rollout.planning.eligibility.away import AwayLimit, ControlPlane, is_away
 from rollout.planning.eligibility.candidates import Candidate, excluded_by_name, exclusion, is_control_plane
-from rollout.planning.eligibility.control_plane import ControlPlane
 from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.memory import Rules, memory_warnings
 from rollout.planning.eligibility.pools import Pools, pools_of

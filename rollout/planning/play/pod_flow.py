@@ -15,7 +15,6 @@ from math import inf
 
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
-from rollout.model.quantity import LONGEST
 from rollout.model.text import natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
@@ -38,13 +37,9 @@ class Agenda:
         heappush(self._events, (max(seconds, self.now), next(self._numbers), action))
 
     def run(self, is_over: Callable[[], bool], until: float = inf) -> None:
-        """Let time pass until it is over, at most until then.
-
-        What has no time happens once nothing else does: a drain without a deadline that waits in vain is given up.
-        """
+        """Let time pass until it is over, at most until then."""
         while not is_over() and self._events and self._events[0][0] <= until:
-            seconds, _, action = heappop(self._events)
-            self.now = seconds if seconds < LONGEST else self.now
+            self.now, _, action = heappop(self._events)
             action()
 
     def pass_until(self, seconds: int) -> None:

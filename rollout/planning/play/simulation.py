@@ -13,7 +13,6 @@ from functools import partial
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.plan import Estimate, Rolling, TimeEstimate, Wave
 from rollout.model.policy import DrainPolicy, Policy
-from rollout.model.quantity import LONGEST
 from rollout.planning.drain.budgets import BudgetIndex
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.pools import Pools
@@ -33,7 +32,7 @@ _WORTH_TELLING = 0.1
 
 def timeout(rules: Policy) -> int:
     """The most seconds that a drain may take."""
-    return round(rules.drain.timeout) or LONGEST
+    return max(1, round(rules.drain.timeout))
 
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:

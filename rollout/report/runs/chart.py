@@ -11,7 +11,7 @@ from itertools import groupby
 
 from rollout.model.progress import Outcome
 from rollout.model.text import counted, elapsed
-from rollout.report.runs.model import PART_OF, HoldReport, NodeReport, Part, RunReport, Stretch
+from rollout.report.runs.model import PART_OF, Hold, NodeReport, RunReport, Stretch
 from rollout.report.runs.tables import said_outcome
 
 MOST_ROWS = 60
@@ -155,9 +155,9 @@ def timeline(report: RunReport) -> Chart:
     shown = [node for node in begun if node.node in names]
     whole = Stretch(report.begun_at, report.heard_at)
     scale = Scale(whole, _pauses(whole, begun))
-    holds: dict[str, list[HoldReport]] = {}
+    holds: dict[str, list[Hold]] = {}
     for hold in report.holds:
-        holds.setdefault(hold.node, []).append(hold)
+        holds.setdefault(hold.event.node, []).append(hold)
     inside = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in report.openings)
     number = counted(len(begun), "node")
     return Chart(
@@ -167,9 +167,7 @@ def timeline(report: RunReport) -> Chart:
         shades=tuple(scale.bar(item, "window") for item in inside if item.begin < item.end),
         cuts=tuple(scale.bar(cut, "cut") for cut in scale.cuts),
         sections=tuple(
-            Section(
-                _wave_title(report, wave), tuple(_node_row(scale, node, holds.get(node.node, ())) for node in nodes)
-            )
+            Section(_wave_title(report, wave), tuple(_row(scale, node, holds.get(node.node, ())) for node in nodes))
             for wave, nodes in groupby(shown, key=lambda node: node.wave)
         ),
     )
@@ -194,42 +192,29 @@ def _wave_title(report: RunReport, wave: int) -> str:
     return f"{word} {started.index} of {started.of}"
 
 
-def _node_row(scale: Scale, node: NodeReport, holds: Sequence[HoldReport]) -> Row:
+def _row(scale: Scale, node: NodeReport, holds: Sequence[Hold]) -> Row:
     is_bad = bool(node.outcome) and node.outcome != Outcome.SUCCEEDED
+    parts = ((PART_OF[phase.phase].value, Stretch(phase.begin, phase.end)) for phase in node.phases)
+    held = (("held", Stretch(hold.event.since, max(hold.event.since, hold.until))) for hold in holds)
     return Row(
         label=node.node,
         remark="" if node.outcome == Outcome.SUCCEEDED else said_outcome(node),
         took=elapsed(node.seconds),
-        bars=tuple(scale.bar(stretch, part) for part, stretch in _stretches(node)),
-        holds=tuple(scale.bar(stretch, "held") for stretch in _held(holds)),
+        bars=tuple(scale.bar(stretch, part) for part, stretch in _joined(parts)),
+        holds=tuple(scale.bar(stretch, kind) for kind, stretch in _joined(held)),
         mark=round(scale.at(node.phases[-1].end), 2) if is_bad else None,
     )
 
 
-def _stretches(node: NodeReport) -> Iterator[tuple[Part, Stretch]]:
-    """Its parts, phases that follow one another in one; none goes on over an interruption."""
-    last: tuple[Part, Stretch] | None = None
-    for phase in node.phases:
-        part = PART_OF[phase.phase]
-        if last and last[0] is part and last[1].end == phase.begin:
-            last = (part, Stretch(last[1].begin, phase.end))
+def _joined(stretches: Iterable[tuple[str, Stretch]]) -> Iterator[tuple[str, Stretch]]:
+    """Those of one kind that follow one another, or overlap, in one; none goes on over an interruption."""
+    last: tuple[str, Stretch] | None = None
+    for kind, stretch in stretches:
+        if last and last[0] == kind and stretch.begin <= last[1].end:
+            last = (kind, Stretch(last[1].begin, max(last[1].end, stretch.end)))
             continue
         if last:
             yield last
-        last = (part, Stretch(phase.begin, phase.end))
-    if last:
-        yield last
-
-
-def _held(holds: Iterable[HoldReport]) -> Iterator[Stretch]:
-    """When any pod of a node was held."""
-    last: Stretch | None = None
-    for hold in sorted(holds, key=lambda hold: hold.since):
-        if last and hold.since <= last.end:
-            last = Stretch(last.begin, max(last.end, hold.until))
-            continue
-        if last:
-            yield last
-        last = Stretch(hold.since, max(hold.since, hold.until))
+        last = (kind, stretch)
     if last:
         yield last

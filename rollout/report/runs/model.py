@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from rollout.model.progress import NodeFinished, Notice, Phase, VersionHeld
+from rollout.model.progress import NodeFinished, Notice, Phase, PodBlocked, VersionHeld
 from rollout.report.lines import ToldEstimate, ToldSummary
 
 
@@ -116,28 +116,21 @@ class WaveReport:
         return (self.ended_at - self.begun_at).total_seconds() + self.settle_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class HoldReport:
-    """An eviction that was not allowed for a while; `released` is False where its node ended before, or the journal.
+@dataclass(slots=True)
+class Hold:
+    """An eviction that was not allowed for a while, as it was last told of.
 
-    `needs` and `has` are healthy pods as the budget counted them when it was last heard of.
+    `until` is when it was last known to be held; `released` is False where its node went on or ended before.
     """
 
-    node: str
-    pod: str
-    owner: str
-    budget: str
-    message: str
-    needs: int | None
-    has: int | None
-    since: datetime
+    event: PodBlocked
     until: datetime
-    released: bool
+    released: bool = False
 
     @property
     def seconds(self) -> float:
         """How long it waited."""
-        return max(0.0, (self.until - self.since).total_seconds())
+        return max(0.0, (self.until - self.event.since).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +187,7 @@ class RunReport:
     waves: tuple[WaveReport, ...]
     nodes: tuple[NodeReport, ...]
     failures: tuple[NodeFinished, ...]
-    holds: tuple[HoldReport, ...]
+    holds: tuple[Hold, ...]
     notices: tuple[Notice | VersionHeld, ...]
     openings: tuple[Stretch, ...]
     interruptions: tuple[Stretch, ...]

@@ -16,12 +16,11 @@ from rollout.model.progress import Outcome
 from rollout.model.text import counted, printable
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.report.lines import AbortedRecord, Record, RunRecord, ToldNode, ToldPlan, entries
-from rollout.report.run_view import Hold, NodeView, RunView, run_view
+from rollout.report.run_view import NodeView, RunView, run_view
 from rollout.report.runs.model import (
     PART_OF,
     CommandReport,
     Ending,
-    HoldReport,
     NodeReport,
     Part,
     PartReport,
@@ -69,7 +68,7 @@ def report_of(
         waves=tuple(view.waves),
         nodes=nodes,
         failures=tuple(view.failures),
-        holds=tuple(sorted(map(_hold, view.holds), key=lambda hold: (hold.since, hold.node, hold.pod))),
+        holds=tuple(sorted(view.holds, key=lambda hold: (hold.event.since, hold.event.node, hold.event.pod))),
         notices=tuple(view.notices),
         openings=openings or (),
         interruptions=tuple(view.interruptions),
@@ -138,16 +137,6 @@ def _node(way: NodeView, planned: ToldNode | PlannedNode) -> NodeReport:
         version_staged=planned.staged_version,
         version_after=way.end.version if way.end else "",
         message=way.end.message if way.end else "",
-    )
-
-
-def _hold(hold: Hold) -> HoldReport:
-    event = hold.event
-    return HoldReport(
-        *(event.node, event.pod, event.owner, event.budget, event.message, event.needs, event.has),
-        since=event.since,
-        until=hold.until,
-        released=hold.released,
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from rollout.model.progress import Moves, NodeFinished, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
 from rollout.report.rules import changed_rules
-from rollout.report.runs.model import Ending, HoldReport, NodeReport, Part, RunReport, WaveReport
+from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
 from rollout.report.sentences import outcomes, why_held
 from rollout.report.summary import findings_text, moves_text, tallied
 
@@ -174,23 +174,23 @@ def _wave_row(wave: WaveReport, failed: set[str]) -> tuple[str, ...]:
 
 def hold_table(report: RunReport) -> Table:
     """What held evictions back, the longest first."""
-    groups: dict[str, list[HoldReport]] = {}
+    groups: dict[str, list[Hold]] = {}
     for hold in sorted(report.holds, key=lambda hold: -hold.seconds):
-        groups.setdefault(hold.budget or "the API server", []).append(hold)
+        groups.setdefault(hold.event.budget or "the API server", []).append(hold)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
     rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
     note = "Each hold by itself: --format json."
     return Table("Held evictions", headings, rows, note, own=frozenset({"Longest", "Together", "Not released"}))
 
 
-def _hold_row(name: str, holds: Sequence[HoldReport]) -> tuple[str, ...]:
+def _hold_row(name: str, holds: Sequence[Hold]) -> tuple[str, ...]:
     left, longest = sum(not hold.released for hold in holds), holds[0]
     return (
         name,
-        shortened(list(dict.fromkeys(hold.pod for hold in holds)), 3),
-        shortened(list(dict.fromkeys(hold.node for hold in holds)), 3),
+        shortened(list(dict.fromkeys(hold.event.pod for hold in holds)), 3),
+        shortened(list(dict.fromkeys(hold.event.node for hold in holds)), 3),
         elapsed(longest.seconds),
-        why_held(longest),
+        why_held(longest.event),
         elapsed(sum(hold.seconds for hold in holds)),
         str(left) if left else NOTHING,
     )

@@ -1,0 +1,162 @@
+"""A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
+
+What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
+the mirror of a static one. Where names are to be hidden, those of nodes become numbers in their order, other names and
+labels digests by a key that nobody keeps; what Kubernetes itself calls so stays.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from rollout.gather.cluster import snapshot
+from rollout.gather.cluster.decode import MIRROR_ANNOTATION
+from rollout.model.host import HostFacts, HostObservation
+from rollout.model.text import natural_key
+
+FORMAT_VERSION: Final = "1.0"
+KIND: Final = "node-rollout-snapshot"
+_SECTIONS: Final = {
+    "nodes": snapshot.NODES,
+    "pods": snapshot.PODS,
+    "budgets": snapshot.BUDGETS,
+    "daemonSets": snapshot.DAEMON_SETS,
+    "volumes": snapshot.VOLUMES,
+    "attachments": snapshot.ATTACHMENTS,
+    "namespaces": snapshot.NAMESPACES,
+}
+# Sentences and versions of the server's, in which anything may stand, and addresses.
+_LEFT_OUT: Final = frozenset(
+    {"message", "reason", "resourceVersion", "addresses", "timeAdded", "finalizers", "bootID", "machineID"}
+)
+_OF_KUBERNETES: Final = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
+_KNOWN_NAMES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_KNOWN_VALUES: Final = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
+_ORDINAL: Final = re.compile(r"(.+)-(\d{1,5})")
+_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
+_NAMES: Final = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName"})
+_KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"})
+_NODE_FIELD: Final = "metadata.name"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedPace:
+    """What the forecast reckons with, in seconds: a reboot; by an owner's UID, its pods' end and start."""
+
+    reboot: int
+    owners: Mapping[str, tuple[int, int]]
+
+
+def copy_document(
+    kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace, key: bytes = b""
+) -> bytes:
+    """Return the document; with a `key` its names are hidden."""
+    sections = {
+        name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
+        for name, path in _SECTIONS.items()
+    }
+    hosts: Json = {name: _host(seen) for name, seen in sorted(observations.items())}
+    owners: Json = dict(pace.owners)
+    if key:
+        hidden = _Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
+        sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
+        hosts = {hidden.name(name): host for name, host in hosts.items()}
+        owners = {hidden.digest(uid): seconds for uid, seconds in owners.items()}
+    head: Json = {"format_version": FORMAT_VERSION, "kind": KIND, "anonymous": bool(key)}
+    document = {**head, **sections, "hosts": hosts, "pace": {"reboot": pace.reboot, "owners": owners}}
+    return msgspec.json.encode(document) + b"\n"
+
+
+def _host(seen: HostObservation) -> Json:
+    if not isinstance(seen, HostFacts):
+        return {"answers": False}
+    detection = seen.detection
+    return {
+        "answers": True,
+        "waits": detection.needs_reboot,
+        "version": seen.running_version,
+        "staged": detection.version,
+    }
+
+
+def _shown(value: Any) -> Any:
+    """What may be told of a part of an object."""
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    shown = {key: _shown(item) for key, item in value.items() if key not in (*_LEFT_OUT, "annotations")}
+    if MIRROR_ANNOTATION in (value.get("annotations") or {}):
+        shown["annotations"] = {MIRROR_ANNOTATION: ""}
+    return shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """Names and labels as they are shown; the same word is always shown the same."""
+
+    nodes: Mapping[str, str]
+    digest: Callable[[str], str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[str], key: bytes) -> "_Hidden":
+        """Of these nodes."""
+        ordered = sorted(nodes, key=natural_key)
+
+        @cache
+        def digest(word: str) -> str:
+            return "x" + hashlib.blake2b(word.encode(), key=key, digest_size=6).hexdigest()
+
+        return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
+
+    def name(self, name: str) -> str:
+        """An object's; ordinals stay."""
+        if name in _KNOWN_NAMES or not name:
+            return name
+        if name in self.nodes:
+            return self.nodes[name]
+        if match := _ORDINAL.fullmatch(name):
+            return f"{self.digest(match[1])}-{match[2]}"
+        return self.digest(name)
+
+    def key(self, key: str) -> str:
+        """A label's, a taint's, or a resource's."""
+        return key if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key else self.digest(key)
+
+    def value(self, value: str) -> str:
+        """A label's or a taint's."""
+        return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
+
+    def tree(self, value: Any, field: str = "") -> Any:
+        """A part of an object, which stands in this field."""
+        if isinstance(value, list):
+            return [self.tree(item, field) for item in value]
+        if isinstance(value, str):
+            return self._text(value, field)
+        if not isinstance(value, dict):
+            return value
+        if field in _MAPS:
+            return {self.key(key): self.value(text) for key, text in value.items()}
+        if field in ("requests", "allocatable", "overhead"):
+            return {self.key(key) if "/" in key else key: amount for key, amount in value.items()}
+        hidden = {key: self.tree(item, key) for key, item in value.items()}
+        if value.get("kind") not in _KINDS and "kind" in value:
+            hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
+        return hidden
+
+    def _text(self, text: str, field: str) -> str:
+        if field in _NAMES or field == "namespaces":
+            return self.name(text)
+        if field in _KEYS or field == "key":
+            return self.key(text)
+        if field in ("value", "values"):
+            return self.value(text)
+        return self.digest(text) if field in ("uid", "hostIP") else text

@@ -1,0 +1,307 @@
+"""A lab that is the copy of a real cluster: its hosts, and what its store is filled with.
+
+What the copy does not tell is made up: of the controllers of its pods as many as there are pods, with a template like
+the first of them. Pods that were on their way out are gone, as if that had been waited for.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from rollout.errors import ScenarioError
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import (
+    BUDGETS,
+    DAEMONSETS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    VOLUMES,
+    Resource,
+)
+from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
+from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
+from rollout.lab.world.host import NodeSetting, Timings
+from rollout.lab.world.objects import (
+    LAB_PREFIX,
+    controller_of,
+    is_deleting,
+    is_finished,
+    is_mirror,
+    is_ready,
+    labels_of,
+)
+from rollout.lab.world.volumes import CSI_DRIVER
+from rollout.lab.world.workloads import ORDINAL, owner_reference
+
+_FORMAT: Final = ("1", "node-rollout-snapshot")
+_ORDINAL: Final = re.compile(r"(.*-)\d+")
+_OWN_TAINTS: Final = "node.kubernetes.io/"
+_MADE_UP: Final = "9999.0.0"
+_VERSION: Final = re.compile(r"\d+(\.\d+)+")
+# What a node's way takes besides the time that its host is down for.
+_BESIDE_BOOT: Final = HostTimings().shutdown + Timings().kubelet_ready
+_CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "DaemonSet": DAEMONSETS}
+# Of these no controller is rehearsed: a static pod's kubelet, and what runs once.
+_UNCONTROLLED: Final = frozenset({"Node", "Job"})
+
+
+class CopiedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host has said."""
+
+    answers: bool = True
+    waits: bool = False
+    version: str = ""
+    staged: str = ""
+
+
+class CopiedPace(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that the forecast reckons with: a reboot; by an owner's UID, its pods' end and start."""
+
+    reboot: float
+    owners: Mapping[str, tuple[float, float]]
+
+
+class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file, as `rollout plan --snapshot` writes it."""
+
+    format_version: str = msgspec.field(name="format_version")
+    kind: str
+    nodes: tuple[Json, ...]
+    pods: tuple[Json, ...] = ()
+    budgets: tuple[Json, ...] = ()
+    daemon_sets: tuple[Json, ...] = ()
+    volumes: tuple[Json, ...] = ()
+    attachments: tuple[Json, ...] = ()
+    namespaces: tuple[Json, ...] = ()
+    hosts: Mapping[str, CopiedHost] = {}
+    pace: CopiedPace
+
+
+def load_copy(path: Path) -> ClusterCopy:
+    """Read the file; `ScenarioError` where it is none."""
+    hint = "Write one with: rollout plan --snapshot FILE"
+    try:
+        copy = msgspec.json.decode(path.read_bytes(), type=ClusterCopy)
+    except OSError as error:
+        raise ScenarioError(f"cannot read the snapshot {path}: {error.strerror}", hint=hint) from error
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ScenarioError(f"{path} is not the snapshot of a cluster: {error}", hint=hint) from error
+    if (copy.format_version.partition(".")[0], copy.kind) != _FORMAT or not copy.nodes:
+        raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=hint)
+    return copy
+
+
+def scenario_like(path: Path) -> Scenario:
+    """The scenario of a lab that is a copy; its groups only count nodes."""
+    copy = load_copy(path)
+    timings = HostTimings(boot=max(1.0, copy.pace.reboot - _BESIDE_BOOT))
+    group = NodeGroup(prefix="node", count=len(copy.nodes))
+    return Scenario(
+        description=f"a copy of the cluster in {path}, with {len(copy.pods)} pods.",
+        name=path.stem,
+        nodes=(group,),
+        host_timings=timings,
+        like=str(path.absolute()),
+        steps=("rollout status", "rollout plan", "rollout apply"),
+    )
+
+
+def hosts_of(copy: ClusterCopy) -> tuple[HostPlan, ...]:
+    """A host for each Node."""
+    return tuple(_host_plan(node, copy.hosts.get(node["metadata"]["name"], CopiedHost())) for node in copy.nodes)
+
+
+def silent_nodes(copy: ClusterCopy) -> Iterator[str]:
+    """The nodes whose hosts are off: they were not Ready."""
+    return (node["metadata"]["name"] for node in copy.nodes if not is_ready(node))
+
+
+def _host_plan(node: Json, host: CopiedHost) -> HostPlan:
+    spec, status, labels = node.get("spec") or {}, node.get("status") or {}, labels_of(node)
+    taints = tuple(taint for taint in spec.get("taints") or () if not taint["key"].startswith(_OWN_TAINTS))
+    is_control_plane = CONTROL_PLANE_LABEL in labels
+    settings = HostSettings(
+        version=host.version if _VERSION.fullmatch(host.version) else None,
+        update=_update(host),
+        faults=HEALTHY if host.answers else HostFaults(ssh=SshFault.CLOSED),
+    )
+    setting = NodeSetting(
+        labels=labels,
+        taints=taints,
+        unschedulable=bool(spec.get("unschedulable")),
+        capacity={name: str(amount) for name, amount in (status.get("allocatable") or {}).items()},
+    )
+    group = NodeGroup(prefix="node", count=1, role=Role.CONTROL_PLANE if is_control_plane else Role.WORKER)
+    return HostPlan(node["metadata"]["name"], group, "", settings, setting)
+
+
+def _update(host: CopiedHost) -> Update:
+    if not host.waits:
+        return Update(state=UpdateState.IDLE, to=None)
+    if _VERSION.fullmatch(host.staged):
+        return Update(to=host.staged)
+    return Update(state=UpdateState.STAGED_FORGOTTEN, to=_MADE_UP)
+
+
+@dataclass(slots=True)
+class _Owner:
+    """A pods' controller as the pods tell it."""
+
+    namespace: str
+    reference: Json
+    pods: list[Json]
+
+    @property
+    def resource(self) -> Resource:
+        """What stands for it: kinds that the lab does not know do as ReplicaSets do."""
+        return _CONTROLLED.get(self.reference["kind"], REPLICASETS)
+
+
+def fill(store: ObjectStore, copy: ClusterCopy) -> None:
+    """Store all but the Nodes, which their kubelets have registered."""
+    pods = [pod for pod in copy.pods if not is_deleting(pod)]
+    _fill_namespaces(store, copy, pods)
+    attached = {item["spec"]["source"].get("persistentVolumeName") for item in copy.attachments}
+    for volume in copy.volumes:
+        driver = {"csi": {"driver": CSI_DRIVER}} if volume["metadata"]["name"] in attached else {}
+        _create(store, VOLUMES, volume, {**(volume.get("spec") or {}), **driver})
+    for budget in copy.budgets:
+        _create(store, BUDGETS, budget, budget.get("spec") or {})
+    owners = _owners(pods, copy.daemon_sets)
+    references = {uid: _owner(store, owner, copy) for uid, owner in owners.items()}
+    nodes = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
+    for pod in pods:
+        _fill_pod(store, pod, references, nodes, copy.pace)
+
+
+def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]) -> None:
+    labels = {item["metadata"]["name"]: labels_of(item) for item in copy.namespaces}
+    of_objects = {item["metadata"].get("namespace", "") for item in (*pods, *copy.budgets, *copy.daemon_sets)}
+    for name in sorted({*labels, *of_objects} - {""}):
+        if store.get(NAMESPACES, name) is None:
+            namespace = {"metadata": {"name": name, "labels": labels.get(name, {})}}
+            store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
+
+
+def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any) -> Json:
+    """Store what is copied of an object, by a spec of its own."""
+    known = {name: obj["metadata"][name] for name in ("name", "namespace", "labels") if name in obj["metadata"]}
+    return store.create(resource, with_defaults(resource, {"metadata": {**known, **metadata}, "spec": spec}))
+
+
+def _owners(pods: Iterable[Json], daemon_sets: Iterable[Json]) -> dict[str, _Owner]:
+    """The controllers by UID, also those of DaemonSets that have no pod."""
+    owners = {
+        item["metadata"]["uid"]: _Owner(
+            item["metadata"].get("namespace", ""), {"kind": "DaemonSet", **item["metadata"]}, []
+        )
+        for item in daemon_sets
+    }
+    for pod in pods:
+        reference = controller_of(pod)
+        if reference is None or reference["kind"] in _UNCONTROLLED:
+            continue
+        if reference["kind"] != "DaemonSet":
+            owners.setdefault(reference["uid"], _Owner(pod["metadata"].get("namespace", ""), reference, []))
+        if owner := owners.get(reference["uid"]):
+            owner.pods.append(pod)
+    return owners
+
+
+def _owner(store: ObjectStore, owner: _Owner, copy: ClusterCopy) -> Json:
+    """Store a controller like that; what its pods refer to."""
+    uid, name = owner.reference["uid"], owner.reference["name"]
+    daemon_set = next((item for item in copy.daemon_sets if item["metadata"]["uid"] == uid), None)
+    labels = _common([labels_of(pod) for pod in owner.pods]) or {"app": name}
+    template = {
+        "metadata": {"labels": labels, "annotations": _timing(uid, copy.pace)},
+        "spec": _template(owner, daemon_set),
+    }
+    spec: Json = {"selector": {"matchLabels": labels}, "template": template}
+    if owner.resource is not DAEMONSETS:
+        spec["replicas"] = _replicas(owner)
+    obj = {"metadata": {"name": name, "namespace": owner.namespace, "labels": labels}}
+    return owner_reference(_create(store, owner.resource, obj, spec), owner.resource)
+
+
+def _replicas(owner: _Owner) -> int:
+    active = [pod for pod in owner.pods if not is_finished(pod)]
+    if owner.resource is not STATEFULSETS:
+        return len(active)
+    return 1 + max((int(pod["metadata"]["name"].rpartition("-")[2]) for pod in active), default=-1)
+
+
+def _template(owner: _Owner, daemon_set: Json | None) -> Json:
+    """The spec of its first pod, for any node; a DaemonSet's own demands of its nodes."""
+    spec = _pod_spec(owner.pods[0]) if owner.pods else {"containers": [{"name": "main"}]}
+    spec = {name: value for name, value in spec.items() if name != "nodeName"}
+    if daemon_set is not None:
+        demands = ((daemon_set.get("spec") or {}).get("template") or {}).get("spec") or {}
+        placed = {"nodeSelector", "affinity", "tolerations"}
+        spec = {name: value for name, value in spec.items() if name not in placed}
+        return {**spec, **{name: value for name, value in demands.items() if name in placed}}
+    if owner.resource is STATEFULSETS:
+        spec["volumes"] = [_by_ordinal(volume) for volume in spec.get("volumes") or ()]
+    return spec
+
+
+def _by_ordinal(volume: Json) -> Json:
+    """A volume of which each pod of a StatefulSet has its own."""
+    source = volume.get("persistentVolumeClaim")
+    match = _ORDINAL.fullmatch(source["claimName"]) if source else None
+    return {**volume, "persistentVolumeClaim": {"claimName": match[1] + ORDINAL}} if match else volume
+
+
+def _pod_spec(pod: Json) -> Json:
+    """The pod's spec with names where the API has them."""
+    spec = pod.get("spec") or {}
+    named = {
+        field: [{"name": f"{field.lower()}-{number}", **item} for number, item in enumerate(spec[field])]
+        for field in ("containers", "initContainers", "volumes")
+        if spec.get(field)
+    }
+    return {**spec, **named}
+
+
+def _common(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The labels that all of these have."""
+    return (
+        {key: value for key, value in labels[0].items() if all(other.get(key) == value for other in labels)}
+        if labels
+        else {}
+    )
+
+
+def _timing(uid: str, pace: CopiedPace) -> dict[str, str]:
+    """How long its pods take, as the lab has it."""
+    if uid not in pace.owners:
+        return {}
+    ending, starting = pace.owners[uid]
+    return {f"{LAB_PREFIX}termination-seconds": str(ending), f"{LAB_PREFIX}startup-seconds": str(starting)}
+
+
+def _fill_pod(
+    store: ObjectStore, pod: Json, references: Mapping[str, Json], nodes: Mapping[str, str], pace: CopiedPace
+) -> None:
+    reference = controller_of(pod)
+    annotations: dict[str, str] = dict(pod["metadata"].get("annotations") or {})
+    metadata: Json = {"annotations": annotations}
+    if reference is not None:
+        annotations |= _timing(reference["uid"], pace)
+        uid = {"uid": nodes.get(reference["name"], reference["uid"])} if is_mirror(pod) else {}
+        metadata["ownerReferences"] = [references.get(reference["uid"], {**reference, **uid})]
+    if not is_ready(pod):
+        annotations[f"{LAB_PREFIX}ready"] = "never"
+    known = _create(store, PODS, pod, _pod_spec(pod), **metadata)
+    if is_finished(pod):
+        store.put(PODS, {**known, "status": {"phase": pod["status"]["phase"]}})

@@ -1,0 +1,153 @@
+"""A rehearsal of one's own cluster: what a plan was made of in a file, and the lab as that cluster."""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, SECRETS
+from rollout.lab.copied import load_copy, scenario_like
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
+from tests.apply.conftest import Rollout
+from tests.ended import Ended, end_of, invoked, start
+
+Start = Callable[[Scenario | str, int], Lab]
+StartLab = Callable[..., Lab]
+PRIVATE = "hunter2"
+
+
+def private() -> Scenario:
+    """A cluster with secrets wherever there may be some, volumes for each pod, a static pod and a silent host."""
+    typical = load_scenario("typical")
+    container = {
+        "name": "web",
+        "image": f"registry.example/{PRIVATE}:1.0",
+        "args": [PRIVATE],
+        "env": [{"name": "TOKEN", "value": PRIVATE}],
+        "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}},
+    }
+    noted = {"example.com/note": PRIVATE}
+    workloads = [
+        msgspec.structs.replace(workload, annotations=noted, marks=noted, spec={"containers": [container]})
+        for workload in typical.workloads
+    ]
+    hosts = (HostOverride(select=Selection(), annotations=noted),)
+    return msgspec.structs.replace(typical, workloads=tuple(workloads), hosts=hosts)
+
+
+def snapshot(lab: Lab, rollout: Rollout, file: Path, *flags: str) -> dict[str, Any]:
+    """The plan of this cluster, with what it was made of in a file."""
+    ended = rollout(lab, "plan", "-o", "json", "--max-unavailable", "2", "--snapshot", str(file), *flags)
+    assert ended.code == 0, ended.stderr
+    assert f"rollout lab up --like {file}" in ended.stderr
+    plan: dict[str, Any] = json.loads(ended.stdout)
+    return plan
+
+
+def decisions(plan: dict[str, Any]) -> dict[str, Any]:
+    """What a plan says but for what tells clusters and moments apart."""
+    nodes = [
+        [(node["name"], node["evict"], node["leave"], node["staged_version"]) for node in wave["nodes"]]
+        for wave in plan["waves"]
+    ]
+    because = [wave["because"] for wave in plan["waves"]]
+    return {"nodes": nodes, "because": because} | {
+        field: plan[field] for field in ("excluded", "blockers", "warnings", "summary", "estimate")
+    }
+
+
+@contextmanager
+def rehearsed(home: Path, file: Path, speed: int) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """`lab up --like`: the environment that it prints; once it has ended, what it has said."""
+    said: list[str] = []
+    process = start(home, {}, ("lab", "up", "--like", str(file), "--dir", str(home / "lab"), "--speed", str(speed)))
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("export KUBECONFIG=")
+    exports = (home / "lab" / "env").read_text().splitlines()
+    words = (shlex.split(line)[1].partition("=") for line in exports)
+    try:
+        yield {name: value for name, _, value in words if name != "PATH"}, said
+    finally:
+        process.terminate()
+        said.append(end_of(process).stdout)
+
+
+def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    lab = started(private(), 4)
+    secret = {"metadata": {"name": "tls", "namespace": "shop"}, "stringData": {"key": PRIVATE}}
+    lab.call(lambda: [lab.store.create(kind, secret) for kind in (SECRETS, CONFIGMAPS)])
+    plan = snapshot(lab, rollout, file)
+    text = file.read_text()
+    assert not [word for word in (PRIVATE, '"env"', '"image"', "Secret", "example.com/note") if word in text]
+    assert '"name":"worker-1"' in text
+    with rehearsed(tmp_path, file, 60) as (environment, said):
+        again = invoked(tmp_path, environment, ("plan", "-o", "json", "--max-unavailable", "2"))
+        assert decisions(json.loads(again.stdout)) == decisions(plan)
+        done = invoked(tmp_path, environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
+        assert (done.code, len(done.summary["succeeded"])) == (0, 4), done.stderr
+    assert "Clean" in said[0]
+
+
+def test_a_copy_without_names_has_the_same_plan(
+    started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "hidden.json"
+    lab = started("default", 12)
+    plan = snapshot(lab, rollout, file, "--anonymous")
+    text = file.read_text()
+    hidden = ("worker-", "shop", "eu-1a", "coredns", "web", "cilium")
+    assert not [word for word in hidden if word in text]
+    again = rollout(start_lab(scenario_like(file), speed=30), "plan", "-o", "json", "--max-unavailable", "2")
+    copied = decisions(json.loads(again.stdout))
+    sizes = [[node[1:] for node in wave] for wave in decisions(plan)["nodes"]]
+    assert [[node[1:] for node in wave] for wave in copied["nodes"]] == sizes
+    assert [entry["reason"] for entry in copied["excluded"]] == [entry["reason"] for entry in plan["excluded"]]
+    assert copied["estimate"]["seconds"] == plan["estimate"]["seconds"]
+
+
+def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
+    def ended(*words: str) -> Ended:
+        return invoked(tmp_path, {}, words)
+
+    (tmp_path / "other.json").write_text('{"kind": "List"}')
+    for name, why in (("other.json", "is not the snapshot of a cluster"), ("absent.json", "cannot read the snapshot")):
+        refused = ended("lab", "up", "--like", str(tmp_path / name))
+        assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (1, True, True), refused.stderr
+    assert ended("lab", "up", "--like", "a.json", "--nodes", "3").code == 64
+    assert ended("plan", "--anonymous").code == 64
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("scenario", "nodes"), [("typical", 6), ("default", 9), ("places", 6)])
+def test_forecast_and_rehearsal_agree(
+    scenario: str, nodes: int, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.json"
+    forecast = snapshot(started(scenario, nodes), rollout, file)["estimate"]["seconds"]
+    speed = 15
+    copy = start_lab(scenario_like(file), speed=speed)
+    began = time.monotonic()
+    assert rollout(copy, "apply", "--yes", "--max-unavailable", "2").code == 0
+    assert (time.monotonic() - began) * speed == pytest.approx(forecast, rel=0.1)
+
+
+@pytest.mark.exhaustive
+def test_a_copy_of_a_thousand_nodes_is_served_within_a_minute(start_lab: StartLab, tmp_path: Path) -> None:
+    large, file = start_lab("large"), tmp_path / "large.json"
+    words = ("plan", "-o", "name", "--max-unavailable", "5%")
+    first = invoked(tmp_path, large.environment, (*words, "--snapshot", str(file)))
+    assert first.code == 0, first.stderr
+    assert (len(load_copy(file).nodes), len(load_copy(file).pods) > 29_000) == (1000, True)
+    large.stop()
+    began = time.monotonic()
+    copy = start_lab(scenario_like(file))
+    assert time.monotonic() - began < 60
+    assert invoked(tmp_path, copy.environment, words).stdout == first.stdout
