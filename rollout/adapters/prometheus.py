@@ -1,7 +1,8 @@
-"""Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state."""
+"""Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state, and by silences."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -18,17 +19,27 @@ _BOUNDS = Bounds(seconds=10.0, largest=16_000_000)
 _OK = 200
 _SHOWN = 200
 _PORTS = {"http": 80, "https": 443}
+_OF_SERIES = frozenset({"__name__", "alertstate"})
+_SILENCED = "active=false&silenced=true&inhibited=false&unprocessed=false"
 _URL = re.compile(r"https?://[!-~]+")
 
 
-class _Metric(msgspec.Struct, frozen=True):
-    alertname: str = ""
-    alertstate: str = ""
+T = TypeVar("T")
 
 
 class _Sample(msgspec.Struct, frozen=True):
-    metric: _Metric
+    metric: dict[str, str]
     value: tuple[float, str] = (0.0, "0")
+
+    @property
+    def name(self) -> str:
+        """The alert's."""
+        return self.metric.get("alertname", "")
+
+    @property
+    def labels(self) -> frozenset[tuple[str, str]]:
+        """Those of the alert, without what the series adds."""
+        return frozenset((key, value) for key, value in self.metric.items() if key not in _OF_SERIES)
 
 
 class _Data(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,8 +53,15 @@ class _Answer(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class _Silenced(msgspec.Struct, frozen=True):
+    labels: dict[str, str] = {}
+
+
 class PrometheusAlerts:
     """Asks one Prometheus, for alerts with labels that match.
+
+    Where there is an `alertmanager`, alerts do not count that it has silenced; it knows them with the labels that
+    Prometheus adds to what it sends. No token is sent there.
 
     `pattern` names alerts that do not count; with `match_only`, the only ones that do.
 
@@ -51,48 +69,67 @@ class PrometheusAlerts:
     """
 
     def __init__(
-        self, url: str, *, pattern: str, match_only: bool, matchers: Sequence[str] = (), token: str = ""
+        self,
+        url: str,
+        *,
+        pattern: str,
+        match_only: bool,
+        matchers: Sequence[str] = (),
+        token: str = "",
+        alertmanager: str = "",
     ) -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
         self._parameters = urlencode({"query": f"ALERTS{{{','.join(matchers)}}}" if matchers else "ALERTS"})
         self._token = token
         self._pattern = checked_pattern(pattern)
         self._match_only = match_only
+        self._silenced_url = f"{checked_url(alertmanager).rstrip('/')}/api/v2/alerts" if alertmanager else ""
 
     def active(self) -> tuple[str, ...]:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
-        samples = self._query()
-        return tuple(sorted({sample.metric.alertname for sample in samples if self._counts(sample)}))
+        counting = [sample for sample in self._query() if self._counts(sample)]
+        if counting and self._silenced_url:
+            silenced = self._silenced()
+            counting = [sample for sample in counting if not any(sample.labels <= labels for labels in silenced)]
+        return tuple(sorted({sample.name for sample in counting}))
 
     def _query(self) -> Iterable[_Sample]:
-        try:
-            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-            answer = exchange(request_to(f"{self._url}?{self._parameters}", headers), _BOUNDS)
-        except ExchangeError as error:
-            raise self._failure(f"does not answer: {error}") from error
-        if answer.status != _OK:
-            raise self._failure(f"answers {answer.status}: {_beginning(answer.body)}")
-        if answer.is_cut:
-            raise self._failure(f"answers with more than {_BOUNDS.largest // 1_000_000} MB")
-        try:
-            answer_body = decoder_of(_Answer).decode(answer.body)
-        except msgspec.MsgspecError as error:
-            raise self._failure(f"does not answer like Prometheus: {error}") from error
-        if answer_body.status != "success" or answer_body.data is None or answer_body.data.result_type != "vector":
-            raise self._failure(f"has no answer: {answer_body.error or 'not a vector'}")
-        return answer_body.data.result
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        answer = self._asked(self._url, self._parameters, headers, _Answer)
+        if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
+            raise self._failure(self._url, f"has no answer: {answer.error or 'not a vector'}")
+        return answer.data.result
 
-    def _failure(self, what: str) -> GateError:
-        return GateError(masked(f"{self._url} {what}", [self._token]))
+    def _silenced(self) -> Sequence[frozenset[tuple[str, str]]]:
+        answer = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
+        return [frozenset(alert.labels.items()) for alert in answer]
+
+    def _asked(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
+        try:
+            answer = exchange(request_to(f"{url}?{parameters}", headers), _BOUNDS)
+        except ExchangeError as error:
+            raise self._failure(url, f"does not answer: {error}") from error
+        if answer.status != _OK:
+            raise self._failure(url, f"answers {answer.status}: {_beginning(answer.body)}")
+        if answer.is_cut:
+            raise self._failure(url, f"answers with more than {_BOUNDS.largest // 1_000_000} MB")
+        try:
+            return decoder_of(shape).decode(answer.body)
+        except msgspec.MsgspecError as error:
+            who = "Prometheus" if url == self._url else "Alertmanager"
+            raise self._failure(url, f"does not answer like {who}: {error}") from error
+
+    def _failure(self, url: str, what: str) -> GateError:
+        return GateError(masked(f"{url} {what}", [self._token]))
 
     def _counts(self, sample: _Sample) -> bool:
-        if not sample.metric.alertname or float(sample.value[1]) == 0:
+        if not sample.name or float(sample.value[1]) == 0:
             return False
-        if sample.metric.alertstate != "firing":
+        if sample.metric.get("alertstate") != "firing":
             return False
         if self._pattern is None:
             return True
-        return (self._pattern.search(sample.metric.alertname) is not None) is self._match_only
+        return (self._pattern.search(sample.name) is not None) is self._match_only
 
 
 def checked_url(url: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics import MetricsServer, Pushgateway
     from rollout.adapters.notify import Destination
-    from rollout.cli.settings.schema import Cluster
+    from rollout.cli.settings.schema import Alerts, Cluster
     from rollout.cli.settings.unattended import Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.checks import NodePlaybooks
@@ -144,13 +144,13 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
-        alerts=_alert_source(alerts, settings.alerts.prometheus_url) if alerts.url else None,
+        alerts=_alert_source(alerts, settings.alerts) if alerts.url else None,
         playbooks=_node_playbooks(settings),
         end=end,
     )
 
 
-def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
+def _alert_source(alerts: "AlertPolicy", own: "Alerts") -> "AlertSource":
     from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 
     return PrometheusAlerts(
@@ -158,7 +158,8 @@ def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
         pattern=alerts.pattern,
         match_only=alerts.match_only,
         matchers=alerts.matchers,
-        token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
+        token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
+        alertmanager=own.alertmanager_url,
     )
 
 

@@ -146,9 +146,9 @@ def _row(run: RunReport) -> tuple[str, ...]:
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
     """One run: what it was, then a line a moment of its `records`; with `details` every word of it."""
-    told = [moment for line in entries(records) if line is not None and (moment := _moment(line))]
+    moments = [moment for line in entries(records) if line is not None and (moment := _moment(line))]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
-    rows = list(_rows(told if details else _once(told)))
+    rows = list(_rows(moments if details else _once(moments)))
     head_text, rows_text = (tabulate(cells, tablefmt="plain", disable_numparse=True) for cells in (head, rows))
     return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows_text}"
 

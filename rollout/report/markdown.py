@@ -24,8 +24,8 @@ def plan_markdown(plan: RolloutPlan, *, zones: Mapping[str, str]) -> str:
     """The widest screen as one block of code. `zones` are by Node name."""
     text = plan_text(plan, zones=zones, blocked=blocked_line(plan.blockers))
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
-    made = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
-    return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{made}\n"
+    origin = f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
+    return f"## Rollout plan\n\n{fence}text\n{text}\n{fence}\n\n{origin}\n"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, own: Container[str] = ()) -> str:

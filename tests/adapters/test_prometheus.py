@@ -41,6 +41,7 @@ Serve = Callable[[int, bytes], str]
 
 asked: list[str | None] = []
 queries: list[str] = []
+silences: list[str] = []
 
 
 @pytest.fixture
@@ -51,8 +52,12 @@ def serve() -> Iterator[Serve]:
             class Query(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     asked.append(self.headers.get("Authorization"))
-                    queries.append(parse_qs(urlsplit(self.path).query)["query"][0])
-                    self.send_response(status if self.path.startswith("/prefix/api/v1/query?query=ALERTS") else 404)
+                    if is_silences := self.path.startswith("/prefix/api/v2/alerts?"):
+                        silences.append(urlsplit(self.path).query)
+                    else:
+                        queries.append(parse_qs(urlsplit(self.path).query)["query"][0])
+                    is_alerts = self.path.startswith("/prefix/api/v1/query?query=ALERTS")
+                    self.send_response(status if is_alerts or is_silences else 404)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
@@ -69,6 +74,37 @@ def serve() -> Iterator[Serve]:
             return f"http://127.0.0.1:{server.server_port}/prefix/"
 
         yield start
+
+
+def test_what_alertmanager_has_silenced_does_not_count(serve: Serve) -> None:
+    """It knows an alert with the labels that Prometheus adds; one of the same name with others is not silenced."""
+    known = [{"alertname": "DiskFull", "node": "a"}, {"alertname": "DiskFull", "node": "b"}, {"alertname": "Lag"}]
+    series = [{"__name__": "ALERTS", "alertstate": "firing", **labels} for labels in known]
+    samples = [{"metric": labels, "value": [1.0, "1"]} for labels in series]
+    firing = {"status": "success", "data": {"resultType": "vector", "result": samples}}
+    prometheus = serve(200, json.dumps(firing).encode())
+
+    def counting(*silenced: dict[str, str]) -> tuple[str, ...]:
+        alerts = [{"labels": {**labels, "cluster": "prod"}, "status": {"state": "suppressed"}} for labels in silenced]
+        url = serve(200, json.dumps(alerts).encode())
+        source = PrometheusAlerts(prometheus, pattern="", match_only=False, token="s3cret", alertmanager=url)
+        asked.clear()
+        active = source.active()
+        assert asked == ["Bearer s3cret", None]
+        assert silences[-1] == "active=false&silenced=true&inhibited=false&unprocessed=false"
+        return active
+
+    assert counting() == ("DiskFull", "Lag")
+    assert counting(known[0], known[2]) == ("DiskFull",)
+    assert counting(*known) == ()
+    away = PrometheusAlerts(prometheus, pattern="", match_only=False, alertmanager=serve(503, b"away"))
+    with pytest.raises(GateError, match="/api/v2/alerts answers 503: away"):
+        away.active()
+    other = PrometheusAlerts(prometheus, pattern="", match_only=False, alertmanager=serve(200, b"{}"))
+    with pytest.raises(GateError, match="does not answer like Alertmanager"):
+        other.active()
+    # with no alert there is nothing to be silenced
+    assert PrometheusAlerts(prometheus, pattern="x", match_only=True, alertmanager=serve(503, b"")).active() == ()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def private() -> Scenario:
     }
     noted = {"example.com/note": PRIVATE}
     workloads = [
-        msgspec.structs.replace(workload, annotations=noted, marks=noted, spec={"containers": [container]})
+        msgspec.structs.replace(
+            workload, annotations=noted, marks=noted, labels={"reason": "kept"}, spec={"containers": [container]}
+        )
         for workload in typical.workloads
     ]
     hosts = (HostOverride(select=Selection(), annotations=noted),)
@@ -87,7 +89,10 @@ def test_the_same_plan_and_rollout_run_on_a_copy(started: Start, rollout: Rollou
     plan = snapshot(lab, rollout, file)
     text = file.read_text()
     assert not [word for word in (PRIVATE, '"env"', '"image"', "Secret", "example.com/note") if word in text]
-    assert '"name":"worker-1"' in text
+    assert [word for word in ('"name":"worker-1"', '"reason":"kept"') if word in text] == [
+        '"name":"worker-1"',
+        '"reason":"kept"',
+    ]
     with rehearsed(tmp_path, file, 60) as (environment, said):
         again = invoked(tmp_path, environment, ("plan", "-o", "json", "--max-unavailable", "2"))
         assert decisions(json.loads(again.stdout)) == decisions(plan)
@@ -126,13 +131,14 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("scenario", "nodes"), [("typical", 6), ("default", 9), ("places", 6)])
+@pytest.mark.parametrize(("scenario", "nodes"), [("typical", 6), ("default", 6)])
 def test_forecast_and_rehearsal_agree(
     scenario: str, nodes: int, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.json"
     forecast = snapshot(started(scenario, nodes), rollout, file)["estimate"]["seconds"]
-    speed = 15
+    # what this process and the machine take counts as often
+    speed = 6
     copy = start_lab(scenario_like(file), speed=speed)
     began = time.monotonic()
     assert rollout(copy, "apply", "--yes", "--max-unavailable", "2").code == 0

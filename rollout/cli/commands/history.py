@@ -64,14 +64,14 @@ def _runs(file: Path | None, settings: Given, *, everywhere: bool) -> "Iterator[
 
     for path in (file,) if file else _on_cluster(settings, everywhere=everywhere):
         try:
-            told = report_of(read_journal(path), origin=str(path), is_being_written=is_being_written(path))
+            report = report_of(read_journal(path), origin=str(path), is_being_written=is_being_written(path))
         except OSError as error:
             raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
         except InputError:
             if file:
                 raise
         else:
-            yield told
+            yield report
 
 
 def _reported(recorded: "RecordedRun") -> "RunReport":

@@ -332,6 +332,9 @@ class Alerts(Table):
         "URL",
         read=values.prometheus_url,
     )
+    alertmanager_url: str = setting(
+        "", "Alerts that this Alertmanager has silenced do not count", "URL", read=values.prometheus_url
+    )
     filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
     filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
     matchers: tuple[str, ...] = setting(

@@ -32,7 +32,17 @@ _SECTIONS: Final = {
 }
 # Sentences and versions of the server's, in which anything may stand, and addresses.
 _LEFT_OUT: Final = frozenset(
-    {"message", "reason", "resourceVersion", "addresses", "timeAdded", "finalizers", "bootID", "machineID"}
+    {
+        "annotations",
+        "message",
+        "reason",
+        "resourceVersion",
+        "addresses",
+        "timeAdded",
+        "finalizers",
+        "bootID",
+        "machineID",
+    }
 )
 _OF_KUBERNETES: Final = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
 _KNOWN_NAMES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
@@ -87,13 +97,13 @@ def _host(seen: HostObservation) -> Json:
     }
 
 
-def _shown(value: Any) -> Any:
-    """What may be told of a part of an object."""
+def _shown(value: Any, field: str = "") -> Any:
+    """What may be told of a part of an object, which stands in this field."""
     if isinstance(value, list):
         return [_shown(item) for item in value]
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or field in _MAPS:
         return value
-    shown = {key: _shown(item) for key, item in value.items() if key not in (*_LEFT_OUT, "annotations")}
+    shown = {key: _shown(item, key) for key, item in value.items() if key not in _LEFT_OUT}
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         shown["annotations"] = {MIRROR_ANNOTATION: ""}
     return shown

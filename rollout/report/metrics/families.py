@@ -96,14 +96,14 @@ class Families:
         return [family for family in vars(self).values() if isinstance(family, Family)]
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Family[Gauge]:
-        made = Gauge(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
-        return Family(made, self._cluster, labels)
+        metric = Gauge(f"node_rollout_{name}", meaning, ("cluster", *labels), registry=None)
+        return Family(metric, self._cluster, labels)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Family[Counter]:
-        made = Counter(f"node_rollout_{name}_total", meaning, ("cluster", *labels), registry=None)
-        return Family(made, self._cluster, labels)
+        metric = Counter(f"node_rollout_{name}_total", meaning, ("cluster", *labels), registry=None)
+        return Family(metric, self._cluster, labels)
 
     def _histogram(self, name: str, meaning: str, *labels: str, buckets: Sequence[float]) -> Family[Histogram]:
         names = ("cluster", *labels)
-        made = Histogram(f"node_rollout_{name}_seconds", meaning, names, registry=None, buckets=buckets)
-        return Family(made, self._cluster, labels)
+        metric = Histogram(f"node_rollout_{name}_seconds", meaning, names, registry=None, buckets=buckets)
+        return Family(metric, self._cluster, labels)
