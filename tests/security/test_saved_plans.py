@@ -7,11 +7,9 @@ link, and takes mode and umask as they are.
 """
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from rollout.planning.plan.document import _identity_as_written
 from rollout.planning.plan.rules import relaxed_rules
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
+from tests.scripted_api import Exchange, scripted
 
 TOKEN = "s3cr3t-t0ken"
 ONE = ("--node", "worker-1", "--set", "waves.health-checks=1", "--set", "gates.timeout=1s")
@@ -54,41 +53,26 @@ def rollout(home: Path, lab: Lab, *arguments: str, **variables: str) -> Ended:
     return invoked(home, {**lab.environment, **variables}, arguments)
 
 
-class Prometheus(ThreadingHTTPServer):
+@dataclass
+class Prometheus:
     """Records what each request carries as its login, and has `alerts`."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Query)
-        self.logins: list[str | None] = []
-        self.alerts: list[object] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
+    url: str = ""
+    logins: list[str | None] = field(default_factory=list)
+    alerts: list[object] = field(default_factory=list)
 
-
-class _Query(BaseHTTPRequestHandler):
-    server: Prometheus
-
-    def do_GET(self) -> None:
-        self.server.logins.append(self.headers.get("Authorization"))
-        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": self.server.alerts}})
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *args: object) -> None:
-        pass
+    def answer(self, exchange: Exchange) -> None:
+        self.logins.append(exchange.headers.get("Authorization"))
+        told = {"status": "success", "data": {"resultType": "vector", "result": self.alerts}}
+        exchange.answer(200, json.dumps(told).encode())
 
 
 @contextmanager
 def serving() -> Iterator[Prometheus]:
-    with Prometheus() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    prometheus = Prometheus()
+    with scripted(prometheus.answer) as server:
+        prometheus.url = server.url
+        yield prometheus
 
 
 def saved_plan(home: Path, lab: Lab, *flags: str) -> Path:

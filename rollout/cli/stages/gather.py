@@ -21,10 +21,11 @@ from rollout.gather.cluster import snapshot as snapshot_reading
 from rollout.gather.cluster.memory import read_slots
 from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified
-from rollout.gather.hosts.matching import SshDefaults, match_hosts
+from rollout.gather.hosts.matching import match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.hosts.signs import annotated
+from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
