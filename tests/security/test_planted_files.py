@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.journal import JournalFile
-from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_path
+from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.cli.files import write_whole
@@ -53,7 +53,8 @@ def victim(tmp_path: Path) -> Path:
 
 
 def judge(path: Path) -> None:
-    output_path(path)
+    with output_place(path) as place:
+        place.state()
 
 
 def planted(place: Path, target: Path) -> Path:
@@ -155,6 +156,36 @@ def test_nobody_wins_a_race_against_the_writer(
                 (shared / "x").unlink()
     state = victim.stat()
     assert (victim.read_text(), state.st_mode & 0o777, state.st_uid) == (SECRET, 0o664, 0)
+    assert refused, "the race did not take place"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) -> None:
+    """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its place."""
+    shared.parent.chmod(0o755)
+    shared.chmod(0o777)
+    run, elsewhere = shared / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+
+    def swap() -> None:
+        Path("run").rename("aside")
+        Path("run").symlink_to("../elsewhere")
+        Path("run").unlink()
+        Path("aside").rename("run")
+
+    written = refused = 0
+    with racing(shared, swap):
+        for _ in range(TRIES):
+            try:
+                append(run / "x")
+                written += 1
+            except (OSError, InputError):
+                refused += 1
+            if any(elsewhere.iterdir()):
+                break
+    assert list(elsewhere.iterdir()) == []
+    assert written, "nothing was ever written"
     assert refused, "the race did not take place"
 
 
