@@ -16,19 +16,11 @@ _TICK = 0.5
 _ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
-def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
+def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool, hint: str = "Give --yes.") -> None:
     """`DeclinedError` where consent is neither given nor can be asked for; found before the work."""
-    if given:
-        return
-    if as_json:
-        raise DeclinedError(
-            "apply -o json asks no questions", hint="Give --yes, or a plan saved with `rollout plan --out FILE`."
-        )
-    if not sys.stdin.isatty():
-        raise DeclinedError(
-            "there is no terminal to ask for consent",
-            hint="Give --yes, or a plan saved with `rollout plan --out FILE`.",
-        )
+    if not given and (as_json or not sys.stdin.isatty()):
+        why = "-o json asks no questions" if as_json else "there is no terminal to ask for consent"
+        raise DeclinedError(why, hint=hint)
 
 
 def place(server: str, context: str) -> str:

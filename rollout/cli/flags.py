@@ -13,15 +13,24 @@ import typer
 
 from rollout.cli.settings.keys import Setting, Table, settings_of, written
 from rollout.cli.settings.output import OutputFormat
-from rollout.cli.settings.reading import Given, SettingsFile, Source, assignments, given, read_file, variables
+from rollout.cli.settings.reading import (
+    CLUSTER,
+    HOSTS,
+    RULES,
+    SELECTION,
+    Given,
+    SettingsFile,
+    Source,
+    assignments,
+    given,
+    read_file,
+    variables,
+)
 from rollout.cli.settings.schema import settings
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 
-CLUSTER = ("cluster",)
-SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
-HOSTS = ("ssh",)
-RULES = (*SELECTION, "nodes.allow", "nodes.skip", "waves", "drain", "reboot", "gates.window")
+__all__ = ["CLUSTER", "HOSTS", "LISTING", "RULES", "SELECTION", "YesOption", "takes"]
 LISTING = tuple(OutputFormat)
 """What commands that list nodes can print."""
 _PRINTED = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
@@ -50,6 +59,8 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, by its key", rich_help_panel=_PANELS["output"]),
 ]
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
 
 
 def takes(

@@ -1,19 +1,41 @@
-"""What `demo` and `lab` say of a simulated cluster: what it saw, whatever the rollout says of itself."""
+"""What `demo` and `lab` share: which simulated cluster, and what it saw, whatever the rollout says of itself."""
 
 import shutil
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from tabulate import tabulate
+import typer
 
 from rollout.cli import failures
-from rollout.lab.scoreboard import Scoreboard
 from rollout.model.text import shortened
 
+if TYPE_CHECKING:
+    from rollout.lab.scoreboard import Scoreboard
 
-def scoreboard_text(scores: Scoreboard) -> str:
+NodesOption = Annotated[
+    int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
+]
+ScenarioOption = Annotated[
+    str, typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`.")
+]
+FleetLockOption = Annotated[
+    str,
+    typer.Option(
+        "--fleetlock",
+        metavar="URL",
+        help="Have hosts ask this FleetLock server before they reboot, as Zincati does. Where the scenario has no such "
+        "hosts, all are.",
+    ),
+]
+SpeedOption = Annotated[float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")]
+
+
+def scoreboard_text(scores: "Scoreboard") -> str:
     """Return the figures, and the word on them."""
+    from tabulate import tabulate
+
     reboots = Counter(scores.reboots.values())
     updated = sum(versions.now != versions.before for versions in scores.versions.values())
     rows = [
@@ -31,7 +53,7 @@ def scoreboard_text(scores: Scoreboard) -> str:
     return f"{table}\n\n{_verdict(scores)}"
 
 
-def _verdict(scores: Scoreboard) -> str:
+def _verdict(scores: "Scoreboard") -> str:
     """Whether it went well, and what did not."""
     troubles = (
         ("host down", scores.hosts_down),

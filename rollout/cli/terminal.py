@@ -41,17 +41,13 @@ def write_beside(line: str, style: str = "") -> None:
 def fitted(line: str) -> str:
     """Return a line for standard error.
 
-    A terminal gets it broken between words, a command at its end on a line of its own.
+    A terminal gets it broken between words.
     """
     if not sys.stderr.isatty():
         return line
-    from rollout.report.columns import is_command, wrapped
+    from rollout.report.columns import wrapped
 
-    columns = shutil.get_terminal_size().columns
-    lead, _, command = line.rpartition(": ")
-    if len(line) > columns and is_command(command):
-        return f"{wrapped(f'{lead}:', columns)}\n    {command.rstrip('.')}"
-    return wrapped(line, columns)
+    return wrapped(line, shutil.get_terminal_size().columns)
 
 
 @contextmanager

@@ -16,17 +16,14 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.adapters.metrics import MetricsServer, Pushgateway
     from rollout.adapters.notify import Destination
-    from rollout.cli.settings.schema import Alerts, Cluster
-    from rollout.cli.settings.unattended import Notify
+    from rollout.cli.settings.schema import Cluster
+    from rollout.cli.settings.unattended import Alerts, Notify
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.checks import NodePlaybooks
     from rollout.execution.gates.policy_gates import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
     from rollout.model.gates import AlertPolicy
-    from rollout.model.own_node import OwnPod
-    from rollout.report.metrics.instruments import Metrics
 
 HURRIED_VARIABLE = "NODE_ROLLOUT_TEST_HURRIED"
 
@@ -177,34 +174,6 @@ def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":
     from rollout.adapters.ansible.playbook_run import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(settings.ssh), files)
-
-
-def own_pod() -> "OwnPod | None":
-    """Return what this process knows of the pod that it runs in; None outside a pod."""
-    from rollout.adapters.own_pod import own_pod as look
-
-    return look()
-
-
-def pushgateway(url: str, cluster: str) -> "Pushgateway":
-    """Where metrics of this cluster are pushed to."""
-    from rollout.adapters.metrics import Pushgateway
-
-    return Pushgateway(url, cluster)
-
-
-def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool]) -> "MetricsServer":
-    """Where metrics are scraped."""
-    from rollout.adapters.metrics import MetricsServer
-
-    return MetricsServer(address, metrics, is_ready)
-
-
-def try_listening(address: str) -> None:
-    """`InputError` where metrics could not be served there now."""
-    from rollout.adapters.metrics import try_listening as try_address
-
-    try_address(address)
 
 
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rollout.errors import SshError
-from rollout.gather.hosts.answer import complaint, sections
+from rollout.gather.hosts.answer import CUT_OFF, complaint, sections
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.sudo import refusal
@@ -22,7 +22,6 @@ from rollout.ports import Clock, CommandResult, HostExecutor
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager AttemptUpdate"
 _CLIENT_CALL = "update_engine_client -check_for_update"
-_CUT_OFF = 124
 
 # The operator's own command first, the bus where that is missing, and root where both are refused. Each question begins
 # with a marker on stderr, so that what one tool complained about is not taken for another's. Status 124 is that of a
@@ -35,7 +34,7 @@ ask() {{
 }}
 ask client 12 {_CLIENT_CALL} && exit 0; client=$?
 ask bus 5 {_BUS_CALL} && exit 0; code=$?
-if [ "$client" = {_CUT_OFF} ] || [ "$code" = {_CUT_OFF} ]; then exit {_CUT_OFF}; fi
+if [ "$client" = {CUT_OFF} ] || [ "$code" = {CUT_OFF} ]; then exit {CUT_OFF}; fi
 ask sudo-bus 5 sudo -n {_BUS_CALL} && exit 0
 ask sudo-client 12 sudo -n {_CLIENT_CALL}
 """.strip()
@@ -184,7 +183,7 @@ def check_refusal(result: CommandResult) -> str:
     answers = sections(result.stderr)
     if not answers:
         return f"the host did not run the command; it said: {excerpt(result.stderr) or 'nothing'}"
-    if result.exit_status == _CUT_OFF:
+    if result.exit_status == CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = complaint(answers.get("bus", "")) or complaint(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"

@@ -5,6 +5,7 @@ to a line of its own below it; then columns go, in the order that they state. Fo
 columns goes at once, and they stay in their rows. Nothing is ever cut off.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill, wrap
@@ -23,12 +24,19 @@ _WORD = 17
 _INDENT = "    "
 # What a command to copy begins with.
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
+# A sentence that does not end with its command.
+_GOES_ON = re.compile(r"[;,.] ")
+_QUOTED = re.compile(r"`[^`]+`")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 Row = Sequence[str]
 
 
 def wrapped(text: str, width: int | None, hang: int = 2) -> str:
-    """Lines of text within `width` columns; what goes on below is indented, by `hang` at least."""
+    """Lines of text within `width` columns; what goes on below is indented, by `hang` at least.
+
+    No command is broken: one at the end of a sentence stands on a line of its own, one in quotes stays in one piece.
+    """
     return "\n".join(_wrapped_line(line, width, hang) for line in text.splitlines()) if width else text
 
 
@@ -38,10 +46,30 @@ def is_command(text: str) -> bool:
 
 
 def _wrapped_line(line: str, width: int, hang: int) -> str:
+    if len(line) <= width:
+        return line
     words = line.lstrip(" ")
     begin = line[: len(line) - len(words)]
+    lead, _, command = words.rpartition(": ")
+    if lead and is_command(command) and not _GOES_ON.search(command):
+        return f"{_wrapped_line(f'{begin}{_closed(lead, command)}:', width, hang)}\n{_INDENT}{command.rstrip('.)')}"
     further = " " * max(hang, len(begin) + 2)
-    return fill(words, width, initial_indent=begin, subsequent_indent=further, break_on_hyphens=False)
+    whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", _NO_BREAK), words)
+    lines = fill(
+        whole,
+        width,
+        initial_indent=begin,
+        subsequent_indent=further,
+        break_on_hyphens=False,
+        break_long_words=whole == words,
+    )
+    return lines.replace(_NO_BREAK, " ") if whole != words else lines
+
+
+def _closed(lead: str, command: str) -> str:
+    """What stands before a command, without the bracket that would be closed behind it."""
+    before, bracket, after = lead.rpartition(" (")
+    return f"{before}. {after}" if bracket and command.endswith(")") else lead
 
 
 @dataclass(frozen=True, slots=True)

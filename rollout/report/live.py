@@ -23,7 +23,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked_briefly, briefly, phases, sentence, wave_title
+from rollout.report.sentences import blocked_briefly, briefly, phases, sentence, sign, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -109,9 +109,9 @@ class LiveProgress:
                 self._usual_reboot = usual_reboot(event.plan.estimate)
             case NodeFinished():
                 self._estimate = _at_this_pace(self._view, self._estimate)
-                mark, style = ("✔", "green") if event.succeeded else ("✘", "red")
+                style = "green" if event.succeeded else "red"
                 # one line, whatever there is to say: the end of the run tells a failure whole
-                return Text.assemble((f"{mark} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
+                return Text.assemble((f"{sign(event)} ", style), briefly(event), no_wrap=True, overflow="ellipsis")
             case Notice() | VersionHeld():
                 self._doing = sentence(event)
                 return Text(self._doing, style="yellow")

@@ -61,19 +61,21 @@ def plan_text(
         else [],
         [wrapped(line, width) for line in notes],
         [wrapped(estimate_text(plan) if plan.waves else nobody(plan), width)],
-        [*(wrapped(line, width) for line in (*blockers, blocked) if line), *([beside] if beside else [])],
+        [wrapped(line, width) for line in (*blockers, blocked, beside) if line],
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if any(part))
 
 
-def brief_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "") -> str:
+def brief_text(
+    plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None, where: str = "", next_step: str = ""
+) -> str:
     """The same in ten lines, as far as names allow it, before a question; all of it without a `width`.
 
     What stands in the way is left to the refusal.
     """
     if width is None or not plan.waves:
-        return plan_text(plan, zones=zones, width=width, where=where)
+        return plan_text(plan, zones=zones, width=width, where=where, next_step=next_step)
     rest = [_weaknesses(plan), *_few([wrapped(line, width) for line in warning_lines(plan)])]
     around = [_heading(plan, where), *filter(None, (*rest, estimate_text(plan)))]
     room = _BRIEF - sum(wrapped(line, width).count("\n") + 1 for line in around)

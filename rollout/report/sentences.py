@@ -35,6 +35,8 @@ def sentence(event: StepEvent) -> str:
             return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
         case RunFinished():
             return ended(event.result)
+        case NodeFinished() if event.outcome is not Outcome.ABORTED:
+            return f"{sign(event)} {briefly(event)}"
         case _:
             node = f"{printable(event.node)}: " if isinstance(event, NodeStep | PodReleased | NodeFinished) else ""
             return f"{node}{what_happened(event)}"
@@ -46,10 +48,7 @@ def what_happened(
     """The same without the node's name."""
     match event:
         case WaveStarted():
-            title = wave_title(event.index, event.waves, event.in_flight)
-            return f"{title}: {shortened(event.nodes, most=8)}" + (
-                f" ({why})" if (why := printable(event.because)) else ""
-            )
+            return f"{wave_title(event.index, event.waves, event.in_flight)}: {shortened(event.nodes, most=8)}"
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
@@ -145,8 +144,13 @@ def finished(result: NodeFinished) -> str:
     return text + (f": {printable(result.message)}" if result.message else "")
 
 
+def sign(result: NodeFinished) -> str:
+    """Whether it went well, at a glance."""
+    return "✔" if result.succeeded else "✘"
+
+
 def briefly(result: NodeFinished) -> str:
-    """The same for a board, where each node's row stood: `worker-1  on 4152.2.0  3m20s`."""
+    """The same beside that sign: `worker-1  on 4152.2.0  3m20s`."""
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
     parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)

@@ -52,19 +52,6 @@ def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
     return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
 
 
-def beside_text(unfinished: Unfinished, word: RunWord) -> str:
-    """What keeps `apply` from beginning, with what to do about it; for the end of a plan."""
-    record = unfinished.record
-    who = ", ".join(printable(part) for part in (record.started_by, record.started_at) if part)
-    ways = "rollout resume, or rollout abort"
-    if word is RunWord.RUNNING:
-        ways = "rollout status --watch"
-    elif is_of_fleetlock(unfinished) or record.problem:
-        ways = ways_out(unfinished)
-    state = "is running" if word is RunWord.RUNNING else "is unfinished"
-    return f"A rollout {state}{f' ({who})' if who else ''}: {ways}."
-
-
 def under_way(unfinished: Unfinished, down: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, str]:
     """How far it has come with each node that is not done, by name: `rebooting, down for 12s, wave 3 of 6`.
 

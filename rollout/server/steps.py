@@ -18,10 +18,10 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress
 from rollout.execution.node.courtesy import delay_reboot, report_replaced
-from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.steps import Step, drain_again, succeed
+from rollout.execution.node.transitions import GivenUpError, NodeFailure
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model import marks

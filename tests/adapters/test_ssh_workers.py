@@ -19,7 +19,7 @@ from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
 from rollout.gather.hosts.polling import observe, poll
-from rollout.gather.hosts.probe import REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import (

@@ -1,3 +1,4 @@
+import json
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from rollout.lab.api.resources import PODS
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
 
 Rollout = Callable[..., Ended]
+# What `started` is.
+Started = Callable[..., Lab]
 
 
 def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -49,6 +51,18 @@ def stepped(lab: Lab, home: Path, ahead: Path, *arguments: str) -> subprocess.Po
     return start(home, lab.environment, arguments, program=(sys.executable, "-c", STEPPED, str(ahead)))
 
 
+def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> str:
+    """Kill a command as soon as it tells of a node in this phase; that node."""
+    process = command(lab, home, *arguments)
+    assert process.stdout is not None
+    lines = (json.loads(line) for line in process.stdout)
+    node = next((str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == phase), "")
+    process.kill()
+    process.communicate()
+    assert node
+    return node
+
+
 def is_ending(lab: Lab, workload: str) -> bool:
     """Whether a pod of it is told to go; of one that never goes, its node's drain does not end either."""
     pods = [pod["metadata"] for pod in lab.store.items(PODS)]
@@ -62,13 +76,13 @@ def lose_hosts(lab: Lab) -> None:
 
 
 @pytest.fixture
-def started(start_lab: StartLab) -> Callable[[Scenario | str, int], Lab]:
+def started(start_lab: StartLab) -> Started:
     """Labs by scenario, or its name, and number of nodes; time passes thirty times as fast in them."""
     return lambda scenario, nodes: start_lab(scenario, nodes=nodes, speed=30)
 
 
 @pytest.fixture
-def rollout(tmp_path: Path) -> Callable[..., Ended]:
+def rollout(tmp_path: Path) -> Rollout:
     """Run the real program to its end."""
 
     def run(lab: Lab, *arguments: str) -> Ended:

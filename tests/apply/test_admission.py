@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_ready
 from rollout.model import marks
 from rollout.model.marks import PAUSED, PAUSED_DETAILS, RIVAL_PAUSES
-from tests.apply.conftest import Rollout, command, stepped
+from tests.apply.conftest import Rollout, Started, command, stepped
 from tests.ended import Ended, end_of
 from tests.operate.conftest import open_now
+from tests.state import metadata, write
 from tests.waiting import wait_until
-
-Started = Callable[[str, int], Lab]
-
 
 HALF_A_DAY = 43_200
 
@@ -162,13 +159,11 @@ def test_of_two_rollouts_that_do_not_see_each_others_lock_only_one_goes_at_a_tim
 WORKERS = ("--control-plane", "exclude")
 
 
-APPLY_OF_PAUSE = ("apply", "--yes", "-o", "json", *WORKERS, "--settle-timeout", "5s", "--set", "waves.health-checks=1")
+APPLY_WORKERS = ("apply", "--yes", "-o", "json", *WORKERS, "--settle-timeout", "5s", "--set", "waves.health-checks=1")
 
 
-def annotations(lab: Lab, name: str) -> dict[str, str]:
-    node = lab.call(lambda: lab.store.get(NODES, name))
-    assert node is not None
-    return {key: text for key, text in node["metadata"].get("annotations", {}).items() if "paused" in key}
+def pauses_on(lab: Lab, name: str) -> dict[str, str]:
+    return {key: text for key, text in metadata(lab, name, "annotations").items() if "paused" in key}
 
 
 def left_out(lab: Lab, rollout: Rollout) -> dict[str, str]:
@@ -185,13 +180,13 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself(started: Started, rol
     said = rollout(lab, "pause", "worker-1,worker-2", "--reason", "disk swap", "--until", "8h")
     assert said.code == 0, said.stderr
     assert "End it: rollout unpause worker-1 worker-2" in said.stdout
-    assert annotations(lab, "worker-1")[PAUSED] == "true"
-    assert json.loads(annotations(lab, "worker-1")[PAUSED_DETAILS])["reason"] == "disk swap"
+    assert pauses_on(lab, "worker-1")[PAUSED] == "true"
+    assert json.loads(pauses_on(lab, "worker-1")[PAUSED_DETAILS])["reason"] == "disk swap"
     messages = left_out(lab, rollout)
     assert list(messages) == ["worker-1", "worker-2"]
     assert messages["worker-1"].startswith("paused by ")
     assert messages["worker-1"].endswith("Z: disk swap")
-    ended = rollout(lab, *APPLY_OF_PAUSE)
+    ended = rollout(lab, *APPLY_WORKERS)
     assert (ended.code, ended.summary["left_out"]["paused"]) == (0, 2)
     let_pass(lab, 9)
     assert left_out(lab, rollout) == {}
@@ -200,7 +195,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself(started: Started, rol
     assert {check["subject"] for check in over} == {"worker-1", "worker-2"}
     assert "its pause is over" in over[0]["message"]
     assert "No longer paused: worker-1, worker-2" in rollout(lab, "unpause", "worker-1", "worker-2").stdout
-    assert annotations(lab, "worker-1") == {}
+    assert pauses_on(lab, "worker-1") == {}
 
 
 def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, rollout: Rollout) -> None:
@@ -209,26 +204,16 @@ def test_all_nodes_are_paused_at_once_and_abort_leaves_it(started: Started, roll
     assert rollout(lab, "pause", "--all", "--reason", "sale").code == 0
     assert all("all nodes are paused by" in why for node, why in left_out(lab, rollout).items() if node != "worker-1")
     assert "All nodes are paused by" in rollout(lab, "status").stdout
-    ended = rollout(lab, *APPLY_OF_PAUSE)
+    ended = rollout(lab, *APPLY_WORKERS)
     assert (ended.code, ended.outcomes) == (0, {})
     assert rollout(lab, "abort", "--yes").code == 0
-    pause_as_another_tool(lab, "worker-2")
+    write(lab, "worker-2", "annotations", **{RIVAL_PAUSES[0]: "true"})
     unpaused = rollout(lab, "unpause", "--all")
     assert "No longer paused: worker-1." in unpaused.stdout
     assert "All nodes are no longer paused." in unpaused.stdout
     assert "still paused, by another tool's annotation: worker-2" in unpaused.stderr
     assert list(left_out(lab, rollout)) == ["worker-2"]
-    assert rollout(lab, *APPLY_OF_PAUSE).code == 0
-
-
-def pause_as_another_tool(lab: Lab, node: str) -> None:
-    def annotate() -> None:
-        body = lab.store.get(NODES, node)
-        assert body is not None
-        annotations = {**body["metadata"].get("annotations", {}), RIVAL_PAUSES[0]: "true"}
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
-
-    lab.call(annotate)
+    assert rollout(lab, *APPLY_WORKERS).code == 0
 
 
 @pytest.mark.parametrize("what", ["--all", "worker-2"])
@@ -236,7 +221,7 @@ def test_a_rollout_that_runs_begins_none_that_was_paused_since(
     started: Started, rollout: Rollout, tmp_path: Path, what: str
 ) -> None:
     lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY_OF_PAUSE, "--drain-timeout", "60s")
+    process = command(lab, tmp_path, *APPLY_WORKERS, "--drain-timeout", "60s")
     assert process.stdout is not None
     first = next(line for line in process.stdout if '"phase":"draining"' in line)
     assert rollout(lab, "pause", what, "--reason", "too risky").code == 0
@@ -254,13 +239,8 @@ def test_a_rollout_that_runs_begins_none_that_was_paused_since(
 
 def test_a_pause_by_hand_has_no_end_and_can_be_ended(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
-    lab.call(lambda: lab.store.put(NODES, paused(lab.store.get(NODES, "worker-1"))))
+    write(lab, "worker-1", "annotations", **{PAUSED: "true"})
     assert left_out(lab, rollout) == {"worker-1": f"paused by its annotation {PAUSED}"}
     assert rollout(lab, "unpause", "worker-1").code == 0
     assert left_out(lab, rollout) == {}
     assert "Not paused by rollout: worker-1" in rollout(lab, "unpause", "worker-1").stdout
-
-
-def paused(node: Any) -> Any:
-    known = node["metadata"].get("annotations", {})
-    return {**node, "metadata": {**node["metadata"], "annotations": {**known, PAUSED: "true"}}}

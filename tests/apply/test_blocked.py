@@ -16,10 +16,11 @@ from rollout.lab.api.resources import BUDGETS, EVENTS, PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import run_of, stopped_at
+from tests.apply.conftest import Rollout, Started, command
+from tests.apply.test_resume import stopped_at
 from tests.ended import Ended
 from tests.execution.drains import KUBECTL
+from tests.state import run_of
 from tests.waiting import wait_until
 
 BUDGET = "shop/ledger"
@@ -213,9 +214,6 @@ def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Ro
 # What stands on a node once its rollout was undone: for whoever asks the cluster, and has never heard of rollout.
 
 
-Start = Callable[[str, int], Lab]
-
-
 def node_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
     found = lab.call(lambda: list(lab.store.items(EVENTS)))
     ours = [event for event in found if event["source"].get("component") == "node-rollout"]
@@ -230,16 +228,16 @@ def described(lab: Lab, home: Path, node: str) -> str:
     return told.stdout
 
 
-def test_each_node_that_is_given_back_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_each_node_that_is_given_back_says_so(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
-    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1") as node:
-        run = run_of(lab)
-        ended = rollout(lab, "abort", "--yes", "--force-unlock", run)
-        assert ended.code == 0, ended.stderr
-        (event,) = node_events(lab, node, "GivenBack")
-        assert event["type"] == "Normal"
-        assert event["involvedObject"]["uid"]
-        assert event["message"].startswith("Undone by rollout abort in phase ")
-        assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
-        assert "Undone by rollout abort" in described(lab, tmp_path, node)
-        assert not node_events(lab, node, "RolloutFailed")
+    node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1")
+    run = run_of(lab)
+    ended = rollout(lab, "abort", "--yes", "--force-unlock", run)
+    assert ended.code == 0, ended.stderr
+    (event,) = node_events(lab, node, "GivenBack")
+    assert event["type"] == "Normal"
+    assert event["involvedObject"]["uid"]
+    assert event["message"].startswith("Undone by rollout abort in phase ")
+    assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
+    assert "Undone by rollout abort" in described(lab, tmp_path, node)
+    assert not node_events(lab, node, "RolloutFailed")

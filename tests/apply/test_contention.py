@@ -4,25 +4,22 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
+from tests.apply.conftest import Rollout, Started, command
+from tests.apply.test_resume import APPLY, assert_finished, stopped_at
 from tests.ended import end_of
 from tests.security.hands import mark
+from tests.state import PREFIX, record, steal_lease, unlock
 from tests.waiting import wait_until
-
-Start = Callable[[str, int], Lab]
-
 
 OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes", requests=25)
 
@@ -34,7 +31,7 @@ OF_RECORD = ApiFault(
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
+def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     lab.inflict(OF_NODES)
     ended = rollout(lab, *APPLY, "--set", "drain.prefer-no-schedule-taint=false")
@@ -45,18 +42,18 @@ def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, ro
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-def test_a_record_that_others_write_too_is_gone_on_with(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_record_that_others_write_too_is_gone_on_with(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining"):
-        lab.inflict(OF_RECORD)
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    stopped_at(lab, tmp_path, "draining")
+    lab.inflict(OF_RECORD)
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 0, ended.stderr
     assert lab.struck(OF_RECORD) == 4
     assert_finished(lab)
 
 
 @pytest.mark.exhaustive
-def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(started: Start, tmp_path: Path) -> None:
+def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(started: Started, tmp_path: Path) -> None:
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
     wait_until(lambda: max(lab.scoreboard().reboots.values()) > 0)
@@ -71,7 +68,7 @@ def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(start
 
 
 @pytest.mark.exhaustive
-def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollout: Rollout) -> None:
+def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Started, rollout: Rollout) -> None:
     """As those do by which nothing in kube-system may be deleted."""
     lab = started("default", 4)
     lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource=CONFIGMAPS.plural))
@@ -84,7 +81,9 @@ def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollo
 
 
 @pytest.mark.exhaustive
-def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(started: Start, tmp_path: Path) -> None:
+def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
+    started: Started, tmp_path: Path
+) -> None:
     """Of two with different lock.namespace neither sees the other's lock; their marks both see."""
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--control-plane", "exclude")
@@ -114,13 +113,10 @@ def test_nodes_that_a_rollout_under_another_lock_has_in_flight_use_up_the_limit(
     assert sorted(lines[-1]["succeeded"]) == sorted(planned)
 
 
-APPLY_OF_FENCING = (
+FENCED = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
     *("--set", "lock.duration=1s"),
 )
-
-
-PREFIX = "node-rollout.dev/"
 
 
 def phases(lab: Lab) -> list[str]:
@@ -132,20 +128,9 @@ def phase_of(node: Json) -> str:
     return str((node["metadata"].get("annotations") or {}).get(PREFIX + "phase", ""))
 
 
-def steal(lab: Lab) -> None:
-    """The Lease is somebody else's."""
-
-    def do() -> None:
-        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-        assert lease is not None
-        lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}})
-
-    lab.call(do)
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("phase", ["draining", "booted"])
-def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_path: Path, phase: str) -> None:
+def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Started, tmp_path: Path, phase: str) -> None:
     """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""
     lab = started("default", 4)
     away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")
@@ -157,10 +142,10 @@ def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_p
             lab.faults.add(away)
 
     lab.call(lambda: lab.store.subscribe(seen))
-    process = command(lab, tmp_path, *APPLY_OF_FENCING)
+    process = command(lab, tmp_path, *FENCED)
     assert reached.wait(60)
     time.sleep(2.5)
-    steal(lab)
+    steal_lease(lab)
     time.sleep(1.5)  # what was renewed before is over, whenever the program comes to look
     before = phases(lab)
     lab.call(lab.faults.clear)
@@ -171,10 +156,10 @@ def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_p
 
 
 def test_a_host_that_was_out_of_reach_is_not_asked_to_reboot_once_the_lease_is_lost(
-    started: Start, tmp_path: Path
+    started: Started, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    process = command(lab, tmp_path, *APPLY_OF_FENCING)
+    process = command(lab, tmp_path, *FENCED)
     wait_until(lambda: "draining" in phases(lab))
 
     def close(fault: SshFault) -> None:
@@ -183,7 +168,7 @@ def test_a_host_that_was_out_of_reach_is_not_asked_to_reboot_once_the_lease_is_l
 
     lab.call(lambda: close(SshFault.CLOSED))
     wait_until(lambda: "rebooting" in phases(lab))
-    steal(lab)
+    steal_lease(lab)
     time.sleep(1.5)
     lab.call(lambda: close(SshFault.NONE))
     _stdout, stderr = process.communicate(timeout=60)
@@ -205,7 +190,7 @@ def use_token(kubeconfig: Path, token: str) -> None:
     kubeconfig.write_text(yaml.safe_dump(config))
 
 
-def test_a_token_that_is_replaced_in_mid_run_is_waited_for(started: Start, tmp_path: Path) -> None:
+def test_a_token_that_is_replaced_in_mid_run_is_waited_for(started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
     process = command(lab, tmp_path, *APPLY)
     assert process.stdout is not None

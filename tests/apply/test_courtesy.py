@@ -4,23 +4,18 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command, stepped
+from tests.apply.conftest import Rollout, Started, command, stepped
 from tests.ended import Ended, end_of
 from tests.operate.conftest import open_now
-
-Started = Callable[[Scenario | str, int], Lab]
-
+from tests.state import is_cordoned, unlock
 
 ORDINARY = Path(__file__).with_name("ordinary.yaml")
 
@@ -61,12 +56,6 @@ def details(ended: Ended, phase: str) -> list[str]:
 
 def rebooted(lab: Lab) -> int:
     return lab.scoreboard().reboots[NODE]
-
-
-def is_cordoned(lab: Lab) -> bool:
-    node = lab.store.get(NODES, NODE)
-    assert node is not None
-    return bool(node["spec"].get("unschedulable"))
 
 
 def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> None:
@@ -146,7 +135,7 @@ def test_whoever_stops_such_a_wait_gets_the_node_back(
     heard(process, waiting)
     process.terminate()
     ended = end_of(process, 60)
-    assert (ended.code, rebooted(lab), is_cordoned(lab)) == (130, 0, False), ended.stderr
+    assert (ended.code, rebooted(lab), is_cordoned(lab, NODE)) == (130, 0, False), ended.stderr
     assert ended.summary["not_started"] == [NODE]
     (end,) = [line for line in ended.lines if line["type"] == "node_finished"]
     assert (end["outcome"], end["message"]) == ("aborted", "given back before its reboot: stopped on request")
@@ -162,10 +151,7 @@ def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
     heard(process, "before its reboot")
     process.kill()
     process.communicate()
-    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-    assert lease is not None
-    unlock = lease["metadata"]["annotations"]["node-rollout.dev/run"]
-    ended = rollout(lab, way_out, "--yes", "--force-unlock", unlock, "-o", "json")
+    ended = rollout(lab, way_out, "--yes", *unlock(lab), "-o", "json")
     assert (ended.code, rebooted(lab)) == (0, int(way_out == "resume")), ended.stderr
     assert ("waiting 5s before its reboot" in ended.stdout) == (way_out == "resume")
     assert lab.scoreboard().clean
@@ -199,5 +185,5 @@ def test_a_window_that_closes_meanwhile_gives_the_node_back(
     ended = end_of(process)
     (end,) = [line for line in (*lines, *ended.lines) if line["type"] == "node_finished"]
     assert (end["outcome"], end["message"]) == ("aborted", f"given back: the window closed {when}"), json.dumps(end)
-    assert (rebooted(lab), is_cordoned(lab)) == (0, False)
+    assert (rebooted(lab), is_cordoned(lab, NODE)) == (0, False)
     assert lab.scoreboard().annotations_left == {}

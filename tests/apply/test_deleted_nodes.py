@@ -12,11 +12,9 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
+from tests.apply.conftest import Started, command
 from tests.apply.test_detect import COMMAND, OWN, nodes
-
-Start = Callable[[str, int], Lab]
-
+from tests.state import node_of
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
@@ -32,8 +30,7 @@ def gone(lab: Lab, node: str) -> None:
 
 def held(lab: Lab, node: str) -> None:
     """The Node is deleted, and stands for as long as its machine is being taken away."""
-    stored = lab.store.get(NODES, node)
-    assert stored is not None
+    stored = node_of(lab, node)
     metadata = {"finalizers": ["example.com/machine"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], **metadata}})
 
@@ -48,7 +45,7 @@ def remade(lab: Lab, node: str) -> None:
     ("remove", "why"), [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")]
 )
 def test_a_node_that_waits_and_is_deleted_is_no_failure(
-    started: Start, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
+    started: Started, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
 ) -> None:
     lab = started("default", 7)
     process = command(lab, tmp_path, *APPLY)
@@ -89,7 +86,7 @@ def ended_after(lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], N
     return process.returncode, chosen, end, lines[-1]
 
 
-def test_a_node_that_is_deleted_in_its_drain_is_no_failure(started: Start, tmp_path: Path) -> None:
+def test_a_node_that_is_deleted_in_its_drain_is_no_failure(started: Started, tmp_path: Path) -> None:
     """An autoscaler takes what is empty: the nodes that still wait get their turns."""
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", gone)
@@ -102,7 +99,7 @@ def test_a_node_that_is_deleted_in_its_drain_is_no_failure(started: Start, tmp_p
     assert lab.scoreboard().reboots[chosen] == 0
 
 
-def test_a_node_that_is_made_anew_in_its_drain_still_waits(started: Start, tmp_path: Path) -> None:
+def test_a_node_that_is_made_anew_in_its_drain_still_waits(started: Started, tmp_path: Path) -> None:
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remade)
     assert end["outcome"] == "skipped"
@@ -113,7 +110,7 @@ def test_a_node_that_is_made_anew_in_its_drain_still_waits(started: Start, tmp_p
     assert lab.scoreboard().reboots[chosen] == 0
 
 
-def test_a_node_that_is_deleted_while_it_reboots_is_not_proven(started: Start, tmp_path: Path) -> None:
+def test_a_node_that_is_deleted_while_it_reboots_is_not_proven(started: Started, tmp_path: Path) -> None:
     lab = started("default", 7)
     code, chosen, end, summary = ended_after(lab, tmp_path, "rebooting", remade)
     assert (code, [failed["node"] for failed in summary["failed"]]) == (4, [chosen])
@@ -132,8 +129,7 @@ NOTHING = GONE.format("nothing asks for its reboot any more")
 
 
 def no_annotation(lab: Lab, node: str) -> None:
-    stored = lab.store.get(NODES, node)
-    assert stored is not None
+    stored = node_of(lab, node)
     annotations = {name: value for name, value in stored["metadata"]["annotations"].items() if name != OWN}
     lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
 
@@ -176,8 +172,11 @@ def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[
     return lines
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", NEEDS)
-def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, started: Start, tmp_path: Path) -> None:
+def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
+    source: str, started: Started, tmp_path: Path
+) -> None:
     lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
     lines = lines_of(
         lab, tmp_path, ("--set", f"detect.sources={source}", *flags, *nodes(node)), lambda: vanish(lab, node)
@@ -191,7 +190,7 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, 
     assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
 
 
-def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, tmp_path: Path) -> None:
+def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Started, tmp_path: Path) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
     lab = started("default", 4)
 
@@ -215,7 +214,7 @@ def locked(lab: Lab, node: str) -> None:
     ],
 )
 def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
-    other: str, changes: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
+    other: str, changes: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
     lab = started("sources", 12)

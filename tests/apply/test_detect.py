@@ -8,20 +8,18 @@ import msgspec
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.faults import HostFaults, SshFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.hosts.services import checksum_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_courtesy import heard
-from tests.apply.test_resume import record, run_of, stopped_at
+from tests.apply.test_resume import stopped_at
 from tests.ended import end_of
-
-Start = Callable[..., Lab]
-
+from tests.state import annotations, inflict, record, unlock, write
 
 SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
 
@@ -63,12 +61,6 @@ def nodes(*names: str) -> tuple[str, ...]:
     return tuple(word for name in names for word in ("--node", name))
 
 
-def annotations(lab: Lab, node: str) -> dict[str, str]:
-    stored = lab.call(lambda: lab.store.get(NODES, node))
-    assert stored is not None
-    return dict(stored["metadata"].get("annotations") or {})
-
-
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """One lab for all that only look."""
@@ -106,7 +98,7 @@ PAIRS = {
 
 @pytest.mark.sample
 @pytest.mark.parametrize("source", PAIRS)
-def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Start, rollout: Rollout) -> None:
+def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Started, rollout: Rollout) -> None:
     lab, (content, discontent, flags, why) = started(WITH_AGENTS, 12), PAIRS[source]
     ended = rollout(lab, "apply", "--set", f"detect.sources={source}", *flags, *nodes(content, discontent), *QUICK)
     assert ended.code == ExitCode.PARTIAL, ended.stderr
@@ -122,7 +114,7 @@ def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, start
     assert [left["reason"] for left in json.loads(again.stdout)["excluded"]] == ["no-update"]
 
 
-def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Start, rollout: Rollout) -> None:
+def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Started, rollout: Rollout) -> None:
     lab = started("sources", 12)
     ended = rollout(lab, "apply", "--set", "detect.sources=annotation", *nodes("worker-3"), *QUICK)
     assert ended.code == 0, ended.stderr
@@ -149,7 +141,7 @@ def closed(lab: Lab, node: str) -> None:
     [(again, "the host is in another boot than the one that was seen"), (closed, "connection")],
 )
 def test_another_boot_and_silence_prove_nothing(
-    meanwhile: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
+    meanwhile: Callable[[Lab, str], None], why: str, started: Started, tmp_path: Path
 ) -> None:
     lab = started("sources", 12)
     flags = ("--set", "detect.sources=command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "6s")
@@ -161,7 +153,7 @@ def test_another_boot_and_silence_prove_nothing(
     assert why in end["message"]
 
 
-def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
+def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Started, rollout: Rollout) -> None:
     lab = started("sources", 12)
     flags = ("--set", "detect.sources=rpm-ostree", *nodes("cp-2"))
     left = rollout(lab, "apply", *flags, *QUICK)
@@ -197,7 +189,9 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     assert "detect.sources" in text
 
 
-def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_an_own_command_stands_in_no_plan_and_is_wanted_again(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab, saved = started("sources", 12), str(tmp_path / "own.plan")
     flags = ("--set", "detect.sources=command", *nodes("worker-8"))
     refused = rollout(lab, "plan", *flags)
@@ -213,13 +207,13 @@ def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, ro
     ):
         ended = rollout(lab, "apply", saved, *given)
         assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
-    with stopped_at(lab, tmp_path, "rebooting", *flags, *COMMAND) as node:
-        assert node == "worker-8"
-        assert "needs-restart" not in json.dumps(record(lab))
-        unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        assert rollout(lab, *unlock).code == ExitCode.USAGE
-        ended = rollout(lab, *unlock, *COMMAND)
-        assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
+    node = stopped_at(lab, tmp_path, "rebooting", *flags, *COMMAND)
+    assert node == "worker-8"
+    assert "needs-restart" not in json.dumps(record(lab))
+    unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
+    assert rollout(lab, *unlocked).code == ExitCode.USAGE
+    ended = rollout(lab, *unlocked, *COMMAND)
+    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
     assert lab.scoreboard().clean
 
 
@@ -227,17 +221,17 @@ def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, ro
 @pytest.mark.parametrize("flag", [None, "--finish-begun"])
 @pytest.mark.parametrize("source", ["rpm-ostree", "command"])
 def test_the_proof_is_made_by_whoever_goes_on(
-    source: str, flag: str | None, started: Start, rollout: Rollout, tmp_path: Path
+    source: str, flag: str | None, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """What asked for the reboot stands on the Node: also where the record is gone, and with it the rules."""
     lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
     rules = ("--set", f"detect.sources={source}", *command, "--ready-timeout", "8s")
-    with stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent)) as node:
-        unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        if flag:
-            lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
-            command, why = (flag,), why.replace("still the detect.command exited with 0", UNASKED)
-        ended = rollout(lab, *unlock, *command)
+    node = stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent))
+    unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
+    if flag:
+        lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+        command, why = (flag,), why.replace("still the detect.command exited with 0", UNASKED)
+    ended = rollout(lab, *unlocked, *command)
     assert ended.outcomes == {node: "rolled-back"}, ended.stderr
     assert ended.failures[node]["message"] == why
     assert not lab.scoreboard().cordons_left
@@ -246,7 +240,7 @@ def test_the_proof_is_made_by_whoever_goes_on(
 # How hosts are rebooted, by whose command, and which ones are left alone because somebody stands in the way.
 
 
-OWN_OF_REBOOTS = "sudo -n shutdown -r now 'by rollout'"
+REBOOT_COMMAND = "sudo -n shutdown -r now 'by rollout'"
 
 
 WORKER_1 = ("--node", "worker-1")
@@ -256,13 +250,9 @@ def reboots_by(lab: Lab, name: str, command: str) -> int:
     return sum(line.endswith(f"COMMAND={command}") for line in lab.machines[name].journal)
 
 
-def inflict(lab: Lab, name: str, faults: HostFaults) -> None:
-    lab.call(lambda: lab.machines[name].inflict(faults))
-
-
-def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: Rollout) -> None:
+def test_an_own_command_is_what_hosts_are_asked_to_run(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
-    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={OWN_OF_REBOOTS}", "-o", "json")
+    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={REBOOT_COMMAND}", "-o", "json")
     assert ended.code == 0, ended.stderr
     assert ended.summary["succeeded"] == ["worker-1"]
     assert reboots_by(lab, "worker-1", "shutdown -r now by rollout") == 1
@@ -271,14 +261,14 @@ def test_an_own_command_is_what_hosts_are_asked_to_run(started: Start, rollout: 
     assert lab.scoreboard().clean
 
 
-def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     own = str(tmp_path / "own.plan")
-    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={OWN_OF_REBOOTS}").code == 0
+    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={REBOOT_COMMAND}").code == 0
     assert "shutdown" not in Path(own).read_text()
     for arguments, said in (
         (("apply", own), "with a reboot.command, and none is given"),
-        (("apply", own, "--set", f"reboot.command={OWN_OF_REBOOTS}"), ""),
+        (("apply", own, "--set", f"reboot.command={REBOOT_COMMAND}"), ""),
     ):
         ended = rollout(lab, *arguments)
         assert (ended.code, said in ended.stderr) == (0 if not said else 64, True), ended.stderr
@@ -286,18 +276,18 @@ def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Start, rollo
 
 
 def test_resume_wants_a_command_too_and_never_reads_it_from_the_cluster(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={OWN_OF_REBOOTS}") as node:
-        assert "shutdown" not in json.dumps(record(lab))
-        unlock = ("--yes", "--force-unlock", run_of(lab))
-        refused = rollout(lab, "resume", *unlock)
-        assert (refused.code, "reboot.command" in refused.stderr) == (64, True)
-        ended = rollout(lab, "resume", *unlock, "--set", f"reboot.command={OWN_OF_REBOOTS}")
-        assert ended.code == 0, ended.stderr
-        assert reboots_by(lab, node, "shutdown -r now by rollout") == 1
-        assert reboots_by(lab, node, "systemctl reboot") == 0
+    node = stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={REBOOT_COMMAND}")
+    assert "shutdown" not in json.dumps(record(lab))
+    unlocked = ("--yes", *unlock(lab))
+    refused = rollout(lab, "resume", *unlocked)
+    assert (refused.code, "reboot.command" in refused.stderr) == (64, True)
+    ended = rollout(lab, "resume", *unlocked, "--set", f"reboot.command={REBOOT_COMMAND}")
+    assert ended.code == 0, ended.stderr
+    assert reboots_by(lab, node, "shutdown -r now by rollout") == 1
+    assert reboots_by(lab, node, "systemctl reboot") == 0
 
 
 OBSTACLES = {
@@ -321,10 +311,10 @@ OBSTACLES = {
 }
 
 
-def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Start, rollout: Rollout) -> None:
+def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Started, rollout: Rollout) -> None:
     lab = started("default", 12)
     for name, (faults, _, _) in OBSTACLES.items():
-        inflict(lab, name, faults)
+        inflict(lab, faults, name)
     plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
     left_out = {found["node"]: found for found in plan["excluded"]}
     assert {name: found["reason"] for name, found in left_out.items()} == {
@@ -343,11 +333,11 @@ def test_hosts_that_must_not_or_cannot_be_rebooted_are_left_out(started: Start, 
     assert {found["reason"] for found in own["excluded"]} == {"inhibited", "shutdown-pending"}
 
 
-def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     saved = str(tmp_path / "plan")
     assert rollout(lab, "plan", *WORKER_1, "--out", saved).code == 0
-    inflict(lab, "worker-1", HostFaults(inhibited=True))
+    inflict(lab, HostFaults(inhibited=True), "worker-1")
     ended = rollout(lab, "apply", saved, "-o", "json")
     assert ended.code == 4
     assert ended.summary["skipped"] == ["worker-1"]
@@ -356,19 +346,10 @@ def test_a_lock_taken_after_the_plan_keeps_the_host_up(started: Start, rollout: 
     assert (score.reboots["worker-1"], score.evictions) == (0, 0)
 
 
-def change(lab: Lab, node: str, **words: dict[str, str]) -> None:
-    """Write labels and annotations on a Node."""
-    stored = lab.store.get(NODES, node)
-    assert stored is not None
-    written = {kind: {**(stored["metadata"].get(kind) or {}), **added} for kind, added in words.items()}
-    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], **written}})
-
-
-def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, rollout: Rollout) -> None:
+def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Started, rollout: Rollout) -> None:
     """Its host fell back to the deployment from before."""
     lab = started("sources", 12)
-
-    lab.call(lambda: change(lab, "worker-7", annotations={OWN: "true"}))
+    write(lab, "worker-7", "annotations", **{OWN: "true"})
     ended = rollout(lab, "apply", "--set", "detect.sources=annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
     assert ended.outcomes == {"worker-7": "rolled-back"}
     assert annotations(lab, "worker-7")[OWN] == "true"

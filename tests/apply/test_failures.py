@@ -11,15 +11,16 @@ import msgspec
 import pytest
 
 from rollout.cli.simulated import scoreboard_text
-from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault, SshFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.world.host import Timings
-from rollout.model.marks import LAST_RESULT, RUN
-from tests.apply.conftest import Rollout, command
+from rollout.model.marks import LAST_RESULT
+from tests.apply.conftest import Rollout, Started, command
+from tests.state import inflict, unlock
 from tests.waiting import wait_until
 
 APPLY = (
@@ -34,14 +35,6 @@ APPLY = (
     "--set",
     "waves.health-checks=1",
 )
-
-
-Started = Callable[[str, int], Lab]
-
-
-def inflict(lab: Lab, *nodes: str, faults: HostFaults) -> None:
-    for node in nodes:
-        lab.call(lambda: lab.machines[node].inflict(faults))  # noqa: B023 - called at once
 
 
 def assert_given_back(lab: Lab, node: str) -> None:
@@ -71,7 +64,7 @@ def test_one_that_is_away_uses_up_the_limit_until_it_is_back(started: Started, r
 def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(started: Started, rollout: Rollout) -> None:
     """Thirty per cent of seven selected nodes are two."""
     lab = started("default", 7)
-    inflict(lab, *(f"worker-{number}" for number in range(1, 5)), faults=HostFaults(reboot=RebootFault.IGNORED))
+    inflict(lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 5)))
     ended = rollout(lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s")
     assert ended.code == 4
     assert {entry["outcome"] for entry in ended.summary["failed"]} == {"not-rebooted"}
@@ -89,14 +82,14 @@ def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it
 ) -> None:
     """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone on with twice."""
     lab = started("default", 8)
-    inflict(lab, *(f"worker-{number}" for number in range(1, 6)), faults=HostFaults(reboot=RebootFault.IGNORED))
+    inflict(lab, HostFaults(reboot=RebootFault.IGNORED), *(f"worker-{number}" for number in range(1, 6)))
     process = command(lab, tmp_path, *APPLY, "--max-failures", "3", "--max-unavailable", "1", "--reboot-timeout", "2s")
     assert process.stdout is not None
     next(line for line in process.stdout if '"node_finished"' in line)
     process.send_signal(number)
     process.communicate(timeout=60)
     assert 1 <= len(failed_on(lab)) < 3
-    first = rollout(lab, "resume", "--yes", "-o", "json", *unlocked(lab))
+    first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert first.code == 4, first.stderr
     assert len(failed_on(lab)) == 3
     assert set(first.summary["reasons"].values()) == {"3 failed, and --max-failures is 3"}
@@ -110,14 +103,6 @@ def failed_on(lab: Lab) -> set[str]:
     """Nodes on which it stands that they were not rebooted."""
     nodes = lab.call(lambda: [node["metadata"] for node in lab.store.items(NODES)])
     return {node["name"] for node in nodes if "not-rebooted" in node.get("annotations", {}).get(LAST_RESULT, "")}
-
-
-def unlocked(lab: Lab) -> tuple[str, ...]:
-    """The flag that passes over whoever was killed."""
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    run = lease["metadata"].get("annotations", {}).get(RUN)
-    return ("--force-unlock", run) if run else ()
 
 
 def test_one_that_is_not_back_is_told_of_with_all_there_is_to_look_at(
@@ -155,7 +140,7 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(tmp_path:
 # A host that keeps us out tells nothing of its version, and what the endings say of such a night.
 
 
-APPLY_OF_TRUST = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1")
+APPLY_WORKERS = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1")
 
 
 @pytest.mark.sample
@@ -167,10 +152,10 @@ APPLY_OF_TRUST = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", 
     ],
 )
 def test_a_changed_host_key_holds_no_version_a_rollback_does_and_the_ending_says_what_went_wrong(
-    started: Callable[[str, int], Lab], rollout: Rollout, scenario: str, *, held: bool, verdict: str
+    started: Started, rollout: Rollout, scenario: str, *, held: bool, verdict: str
 ) -> None:
     lab = started(scenario, 4)
-    assert rollout(lab, *APPLY_OF_TRUST).code == 4
+    assert rollout(lab, *APPLY_WORKERS).code == 4
     assert ("is held: it failed on" in rollout(lab, "status").stdout) is held
     assert verdict.lower() in scoreboard_text(lab.scoreboard()).lower()
 
@@ -196,7 +181,7 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
     keep_out: Callable[[Lab], None],
     code: int,
     cause: str,
-    started: Callable[[str, int], Lab],
+    started: Started,
     rollout: Rollout,
     tmp_path: Path,
 ) -> None:
@@ -212,9 +197,7 @@ def test_keys_and_credentials_that_fail_after_the_boot_hold_no_version(
     assert "is held" not in said + told + rollout(lab, "status").stdout
 
 
-def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(
-    started: Callable[[str, int], Lab], rollout: Rollout
-) -> None:
+def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(started: Started, rollout: Rollout) -> None:
     lab = started("default", 3)
     lab.known_hosts.write_text("")
     ended = rollout(lab, "apply", "--yes")
@@ -225,11 +208,11 @@ def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(
 
 
 def test_a_node_that_was_rolled_back_says_so_until_its_version_is_staged_again(
-    started: Callable[[str, int], Lab], rollout: Rollout
+    started: Started, rollout: Rollout
 ) -> None:
     """Also once its failure is forgotten: the node itself remembers."""
     lab = started("rollback", 4)
-    assert rollout(lab, *APPLY_OF_TRUST).code == 4
+    assert rollout(lab, *APPLY_WORKERS).code == 4
     assert rollout(lab, "release", "4152.2.0").code == 0
     told = r"rolled back from 4152\.2\.0, \d+s ago"
     assert re.search(rf"^worker-2 +up to date .* {told}$", rollout(lab, "status").stdout, re.MULTILINE)

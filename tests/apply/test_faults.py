@@ -1,7 +1,7 @@
 """Each way in which hosts, pods and the API server can fail, through the real program, judged by the cluster."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,7 +10,7 @@ import pytest
 from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, Selection, load_scenario
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 
 QUICK = (
     *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
@@ -30,7 +30,6 @@ QUICK = (
 # An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
 IMPATIENT = ("--drain-timeout", "5s")
-Started = Callable[[Scenario | str, int], Lab]
 
 
 @dataclass(frozen=True)

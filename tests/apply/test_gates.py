@@ -8,10 +8,9 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,10 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.ended import assert_well_said, start_on_terminal
+from tests.scripted_api import Exchange, scripted
 
-Started = Callable[[str, int], Lab]
 QUICK = (
     *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
     *("--max-unavailable", "2", "--set", "waves.health-checks=1"),
@@ -61,13 +60,6 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
         assert node not in score.annotations_left
     assert score.cordons_left == ()
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
-
-
-def test_outside_the_window_nothing_begins(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(untouched, *QUICK, "--window", window(timedelta(hours=3), "1h"))
-    assert ended.code == 4
-    assert len(ended.summary["not_started"]) == 4
-    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
 def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
@@ -201,28 +193,13 @@ def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(starte
 def prometheus(answers: list[tuple[int, object]]) -> Iterator[str]:
     """A Prometheus that gives one answer after another, the last for ever."""
 
-    class Query(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path == "/api/v1/query?query=ALERTS"
-            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(exchange: Exchange) -> None:
+        assert exchange.path == "/api/v1/query?query=ALERTS"
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        exchange.answer(status, json.dumps(body).encode())
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Query)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with scripted(answer) as server:
+        yield server.url
 
 
 def alerts(*names: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,13 @@ import yaml
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import DAEMONSETS, PODS, VOLUMEATTACHMENTS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, Workload, WorkloadKind, load_scenario
+from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
 from rollout.lab.world.host import Timings
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, Started, command
+from tests.state import node_of, unlock, write
 from tests.waiting import wait_until
 
 PREFIX, RUN = "checks.example/", "node-rollout.dev/run"
@@ -42,9 +43,7 @@ APPLY = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--set", "waves.h
 
 
 def node(lab: Lab) -> Json:
-    found = lab.call(lambda: lab.store.get(NODES, "worker-1"))
-    assert found is not None
-    return found
+    return node_of(lab, "worker-1")
 
 
 def labels(lab: Lab) -> list[str]:
@@ -53,25 +52,11 @@ def labels(lab: Lab) -> list[str]:
 
 def passes(lab: Lab, check: str) -> None:
     """A check writes its answer."""
-
-    def do() -> None:
-        found = node_now(lab)
-        annotations = {**(found["metadata"].get("annotations") or {}), check: "true"}
-        lab.store.put(NODES, {**found, "metadata": {**found["metadata"], "annotations": annotations}})
-
-    lab.call(do)
-
-
-def node_now(lab: Lab) -> Json:
-    found = lab.store.get(NODES, "worker-1")
-    assert found is not None
-    return found
+    write(lab, "worker-1", "annotations", **{check: "true"})
 
 
 def resume(lab: Lab) -> tuple[str, ...]:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return ("resume", "--yes", "-o", "json", "--force-unlock", lease["metadata"]["annotations"][RUN])
+    return ("resume", "--yes", "-o", "json", *unlock(lab))
 
 
 def killed_while(lab: Lab, process: "subprocess.Popen[str]", asked: str) -> None:
@@ -80,7 +65,7 @@ def killed_while(lab: Lab, process: "subprocess.Popen[str]", asked: str) -> None
     process.communicate()
 
 
-def test_it_is_gone_on_with_and_asks_anew(started: Callable[[str, int], Lab], tmp_path: Path) -> None:
+def test_it_is_gone_on_with_and_asks_anew(started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
     killed_while(lab, command(lab, tmp_path, *APPLY), "before-reboot")
     passes(lab, BEFORE)  # an answer to somebody who is gone
@@ -144,9 +129,7 @@ def kubelets(lab: Lab, ran: list[tuple[str, str]]) -> Iterator[None]:
         thread.join()
 
 
-def test_the_example_checks_run_on_each_node_around_its_reboot(
-    started: Callable[[str, int], Lab], rollout: Rollout
-) -> None:
+def test_the_example_checks_run_on_each_node_around_its_reboot(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     for when in ("before", "after"):
         lab.call(partial(lab.store.create, DAEMONSETS, with_defaults(DAEMONSETS, daemon_set(when))))
@@ -165,9 +148,6 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(
 
 
 # The last look before a reboot waits, within bounds, for volumes to detach.
-
-
-Started = Callable[[Scenario | str, int], Lab]
 
 
 def test_what_a_node_has_attached_is_detached_before_its_host_goes_down(started: Started, rollout: Rollout) -> None:

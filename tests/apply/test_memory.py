@@ -13,7 +13,7 @@ from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.waiting import wait_until
 
 APPLY = (
@@ -30,7 +30,6 @@ APPLY = (
 )
 BAD, FIXED = "4230.2.0", "4230.2.1"
 NIGHT = timedelta(days=1).total_seconds()
-Started = Callable[[str, int], Lab]
 
 
 def roll_back_everywhere(lab: Lab, version: str = BAD) -> None:

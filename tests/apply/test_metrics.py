@@ -1,75 +1,49 @@
 """Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however those behave."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, Scrape, complaints
+from tests.apply.conftest import Rollout, Scrape, Started, complaints
 from tests.ended import Ended, invoked
+from tests.scripted_api import Exchange, scripted
 from tests.waiting import Inbox, received
-
-Started = Callable[[Scenario | str, int], Lab]
-
 
 PASSWORD = "correct-horse-battery"
 
 
+@dataclass
 class Gateway:
     """A Pushgateway: keeps what was last pushed by path; or answers `status`, or nothing at all."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.groups: dict[str, str] = {}
-        self.logins: set[str | None] = set()
+    url: str = ""
+    groups: dict[str, str] = field(default_factory=dict)
+    logins: set[str | None] = field(default_factory=set)
 
 
 @contextmanager
 def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> Iterator[Gateway]:
-    released = threading.Event()
+    kept = Gateway()
 
-    class Push(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            kept.logins.add(self.headers.get("Authorization"))
-            self.send_response(status if self.path == "/-/ready" else 404)
-            self.end_headers()
-            self.wfile.write(f"{PASSWORD} is ready".encode())
+    def answer(exchange: Exchange) -> None:
+        kept.logins.add(exchange.headers.get("Authorization"))
+        if exchange.command == "GET":
+            exchange.answer(status if exchange.path == "/-/ready" else 404, f"{PASSWORD} is ready".encode())
+            return
+        if hangs:
+            exchange.wait()
+            return
+        kept.groups[exchange.path] = exchange.payload.decode()
+        exchange.answer(status, f"no, not with {PASSWORD}".encode() if status != 200 else b"", Location=location)
 
-        def do_PUT(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            kept.logins.add(self.headers.get("Authorization"))
-            if hangs:
-                released.wait()
-            kept.groups[self.path] = body
-            self.send_response(status)
-            self.send_header("Location", location)
-            self.end_headers()
-            self.wfile.write(f"no, not with {PASSWORD}".encode() if status != 200 else b"")
-
-        def do_POST(self) -> None:
-            self.do_PUT()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Push)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    kept = Gateway(f"http://127.0.0.1:{server.server_port}")
-    try:
+    with scripted(answer) as server:
+        kept.url = server.url
         yield kept
-    finally:
-        released.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def scraped(file: Path) -> Scrape:
@@ -183,7 +157,7 @@ def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_pat
     assert {note["cluster"] for note in inbox.notes} == {"berlin"}
     server = next(note["server"] for note in inbox.notes)
     assert f"berlin ({server.removeprefix('https://')})" in run("report", "run.jsonl").stdout
-    report = json.loads(run("report", "run.jsonl", "--format", "json").stdout)
+    report = json.loads(run("report", "run.jsonl", "-o", "json").stdout)
     assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
     assert "berlin" in run("history", "--set", "output.journal=run.jsonl").stdout
     shown = run("history", "--set", "output.journal=run.jsonl", report["run"])

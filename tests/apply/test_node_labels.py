@@ -2,64 +2,36 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 from tests.ended import end_of
+from tests.state import metadata, node_of, unlock, write, write_spec
 from tests.waiting import wait_until
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
-
-
-Started = Callable[[Scenario | str, int], Lab]
 
 
 LABELS = ("--set", "labels.pre-reboot=maintenance=true,team=", "--set", "labels.post-reboot=maintenance=false")
 
 
 WAITING = (*LABELS, "--set", "reboot.delay=1h")
+FIVE = 5
 
 
 @pytest.fixture
 def lab(started: Started) -> Lab:
     return started(str(ORDINARY), NUMBER)
-
-
-def node_of(lab: Lab) -> Json:
-    node = lab.store.get(NODES, NODE)
-    assert node is not None
-    return node
-
-
-def metadata(lab: Lab, kind: str) -> Mapping[str, str]:
-    return {**(node_of(lab)["metadata"].get(kind) or {})}
-
-
-def write(lab: Lab, kind: str, **values: str) -> None:
-    def change() -> None:
-        node = node_of(lab)
-        wanted = {**(node["metadata"].get(kind) or {}), **values}
-        lab.store.put(NODES, {**node, "metadata": {**node["metadata"], kind: wanted}})
-
-    lab.call(change)
-
-
-def run_of(lab: Lab) -> str:
-    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-    assert lease is not None
-    run: str = lease["metadata"]["annotations"]["node-rollout.dev/run"]
-    return run
 
 
 def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
@@ -69,38 +41,39 @@ def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
 def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
-    during = metadata(lab, "labels")
+    during = metadata(lab, NODE, "labels")
     assert (during["maintenance"], during["team"]) == ("true", "")
     stdout, stderr = process.communicate(timeout=100)
     assert process.returncode == 0, stderr
-    after = metadata(lab, "labels")
+    after = metadata(lab, NODE, "labels")
     assert (after["maintenance"], "team" in after) == ("false", False)
     assert lab.scoreboard().annotations_left == {}
     assert "label" not in stdout
     again = rollout(lab, "apply", *ALONE, *LABELS, "--allow", "idle")
     assert again.code == 0, again.stderr
     assert ("cordoned", "label maintenance=false is maintenance=true now") in again.steps(NODE)
-    assert metadata(lab, "labels")["maintenance"] == "false"
+    assert metadata(lab, NODE, "labels")["maintenance"] == "false"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "revert"])
 def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
     lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
-    write(lab, "labels", maintenance="never")
-    labels, annotations = metadata(lab, "labels"), metadata(lab, "annotations")
+    write(lab, NODE, "labels", maintenance="never")
+    labels, annotations = metadata(lab, NODE, "labels"), metadata(lab, NODE, "annotations")
     process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--set", "waves.stop=revert")
     heard(process, "before its reboot")
-    assert metadata(lab, "labels")["maintenance"] == "true"
+    assert metadata(lab, NODE, "labels")["maintenance"] == "true"
     if way_out == "abort":
         process.kill()
         process.communicate()
-        assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
+        assert rollout(lab, "abort", "--yes", *unlock(lab)).code == 0
     else:
         process.terminate()
         process.communicate(timeout=60)
-    assert metadata(lab, "labels") == labels
-    left = metadata(lab, "annotations")
+    assert metadata(lab, NODE, "labels") == labels
+    left = metadata(lab, NODE, "annotations")
     assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
 
 
@@ -109,13 +82,13 @@ def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, roll
     lab.call(lambda: machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS)))
     failed = rollout(lab, "apply", *ALONE, *LABELS, "--reboot-timeout", "5s")
     assert failed.code == 4, failed.stderr
-    assert metadata(lab, "labels")["maintenance"] == "true"
+    assert metadata(lab, NODE, "labels")["maintenance"] == "true"
     status = json.loads(rollout(lab, "status", "-o", "json", "--node", NODE).stdout)
     assert not status["nodes"][0]["reason"].startswith("rival")
     lab.call(machine.power_on)
     resumed = rollout(lab, "resume", "--retry-failed", "--yes")
     assert resumed.code == 0, resumed.stderr
-    left = metadata(lab, "labels")
+    left = metadata(lab, NODE, "labels")
     assert (left["maintenance"], "team" in left) == ("false", False)
 
 
@@ -123,11 +96,11 @@ def test_fluos_labels_are_kept_up_to_date(lab: Lab, tmp_path: Path) -> None:
     process = command(lab, tmp_path, "apply", *ALONE, "--set", "labels.fluo=true", "--set", "reboot.delay=2s")
     heard(process, "before its reboot")
     version = lab.machines[NODE].os_version
-    assert of_fluo(metadata(lab, "labels")) == {"id": "flatcar", "group": "stable", "version": version}
+    assert of_fluo(metadata(lab, NODE, "labels")) == {"id": "flatcar", "group": "stable", "version": version}
     process.communicate(timeout=100)
     assert process.returncode == 0
-    assert of_fluo(metadata(lab, "labels")) == {"id": "flatcar", "group": "stable", "version": "4152.2.0"}
-    assert not of_fluo(metadata(lab, "annotations"))
+    assert of_fluo(metadata(lab, NODE, "labels")) == {"id": "flatcar", "group": "stable", "version": "4152.2.0"}
+    assert not of_fluo(metadata(lab, NODE, "annotations"))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +131,6 @@ LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 
-NUMBER_OF_LOAD_BALANCERS = 5
-
-
 @dataclass
 class Watched:
     """When, in real seconds, each node got the label and was first drained; `together`: label and cordon in one."""
@@ -179,7 +149,7 @@ class Watched:
             return
         if change.resource is PODS and "deletionTimestamp" in change.obj["metadata"]:
             node = change.obj["spec"].get("nodeName", "")
-            if balanced_node(self.lab, node)["spec"].get("unschedulable"):
+            if node_of(self.lab, node)["spec"].get("unschedulable"):
                 self.drained.setdefault(node, time.monotonic())
         if change.resource is NODES:
             self._node_changed(change.previous, change.obj)
@@ -193,12 +163,6 @@ class Watched:
             self.given_back_with_label.append(name)
 
 
-def balanced_node(lab: Lab, name: str) -> Json:
-    node = lab.store.get(NODES, name)
-    assert node is not None
-    return node
-
-
 def labels(node: Json) -> Mapping[str, str]:
     found: Mapping[str, str] = node["metadata"].get("labels") or {}
     return found
@@ -208,15 +172,6 @@ def is_cordoned(node: Json) -> bool:
     return bool(node["spec"].get("unschedulable"))
 
 
-def label(lab: Lab, node: str) -> None:
-    def change() -> None:
-        current = balanced_node(lab, node)
-        wanted = {**labels(current), LABEL: "theirs"}
-        lab.store.put(NODES, {**current, "metadata": {**current["metadata"], "labels": wanted}})
-
-    lab.call(change)
-
-
 def labelled(lab: Lab) -> set[str]:
     return {node["metadata"]["name"] for node in lab.store.items(NODES) if LABEL in labels(node)}
 
@@ -224,20 +179,20 @@ def labelled(lab: Lab) -> set[str]:
 def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon(
     started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", NUMBER_OF_LOAD_BALANCERS)
+    lab = started("default", FIVE)
     theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
-    label(lab, theirs)
+    write(lab, theirs, "labels", **{LABEL: "theirs"})
     watched = Watched(lab)
     ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK)
     assert ended.code == 0, ended.stderr
-    assert len(watched.labelled) == NUMBER_OF_LOAD_BALANCERS - 1
+    assert len(watched.labelled) == FIVE - 1
     assert all(watched.together.values())
     waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
     assert waits
     assert min(waits) >= 2
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
-    assert labels(balanced_node(lab, theirs))[LABEL] == "theirs"
+    assert labels(node_of(lab, theirs))[LABEL] == "theirs"
     # set after the lab's start, as anything of ours would be
     assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
     assert "waiting 2s for load balancers to leave the node out" in ended.stdout
@@ -247,7 +202,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
 @pytest.mark.sample
 @pytest.mark.parametrize("way_out", ["abort", "resume"])
 def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
-    lab = started("default", NUMBER_OF_LOAD_BALANCERS)
+    lab = started("default", FIVE)
     watched = Watched(lab)
     process = command(
         lab, tmp_path, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK
@@ -256,10 +211,7 @@ def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout,
     process.kill()
     process.communicate()
     assert len(labelled(lab)) == 1
-    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-    assert lease is not None
-    unlock = lease["metadata"]["annotations"]["node-rollout.dev/run"]
-    ended = rollout(lab, way_out, "--yes", "--force-unlock", unlock)
+    ended = rollout(lab, way_out, "--yes", *unlock(lab))
     assert ended.code == 0, ended.stderr
     assert labelled(lab) == set()
     assert lab.scoreboard().clean
@@ -275,9 +227,6 @@ THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect"
 
 
 TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
-
-
-NUMBER_OF_SOFT_TAINT = 5
 
 
 class Taints:
@@ -298,16 +247,10 @@ class Taints:
             self.waiting.append(len(tainted(self._lab)))
 
 
-def tainted_node(lab: Lab, name: str) -> Json:
-    node = lab.store.get(NODES, name)
-    assert node is not None
-    return node
-
-
 def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in taint.items() if value}
-        for taint in tainted_node(lab, node)["spec"].get("taints") or ()
+        for taint in node_of(lab, node)["spec"].get("taints") or ()
         if taint["key"] != "node.kubernetes.io/unschedulable"
     ]
 
@@ -318,14 +261,6 @@ def tainted(lab: Lab) -> list[str]:
     ]
 
 
-def put(lab: Lab, node: str, wanted: list[dict[str, Any]]) -> None:
-    def change() -> None:
-        current = tainted_node(lab, node)
-        lab.store.put(NODES, {**current, "spec": {**current["spec"], "taints": wanted}})
-
-    lab.call(change)
-
-
 def names(lab: Lab) -> list[str]:
     return [node["metadata"]["name"] for node in lab.store.items(NODES)]
 
@@ -333,16 +268,16 @@ def names(lab: Lab) -> list[str]:
 def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end(
     started: Started, rollout: Rollout
 ) -> None:
-    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    lab = started("default", FIVE)
     first, second, *_ = names(lab)
-    put(lab, first, [TIMED])
-    put(lab, second, [THEIRS])
+    write_spec(lab, first, taints=[TIMED])
+    write_spec(lab, second, taints=[THEIRS])
     watched = Taints(lab)
     ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
     assert ended.code == 0, ended.stderr
     # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place
     turn = watched.begun.index(second)
-    assert watched.waiting == [NUMBER_OF_SOFT_TAINT - 1 - at - (at < turn) for at in range(NUMBER_OF_SOFT_TAINT)]
+    assert watched.waiting == [FIVE - 1 - at - (at < turn) for at in range(FIVE)]
     assert tainted(lab) == []
     assert lab.scoreboard().taints_left == ()
     assert TIMED in taints(lab, first)
@@ -354,17 +289,17 @@ def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end
 def test_what_a_killed_run_leaves_is_named_and_removed(
     started: Started, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
-    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    lab = started("default", FIVE)
     watched = Taints(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
     wait_until(lambda: bool(watched.begun))
     process.kill()
     process.communicate()
-    assert len(tainted(lab)) == NUMBER_OF_SOFT_TAINT - 1
+    assert len(tainted(lab)) == FIVE - 1
     seen = rollout(lab, "status", "--run", "-o", "json")
     assert '"tainted"' in seen.stdout
     assert tainted(lab)[0] in seen.stdout
-    ended = rollout(lab, way_out, "--yes", "--force-unlock", run_of(lab))
+    ended = rollout(lab, way_out, "--yes", *unlock(lab))
     assert ended.code == 0, ended.stderr
     assert tainted(lab) == []
     assert lab.scoreboard().annotations_left == {}
@@ -373,7 +308,7 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
 def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab = started("default", NUMBER_OF_SOFT_TAINT)
+    lab = started("default", FIVE)
     watched = Taints(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
     wait_until(lambda: bool(watched.begun))
@@ -381,5 +316,5 @@ def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     assert end_of(process).code == 130
     assert tainted(lab) == []
     assert rollout(lab, "resume", "--yes").code == 0
-    assert watched.waiting[1:] == list(range(NUMBER_OF_SOFT_TAINT - 2, -1, -1))
+    assert watched.waiting[1:] == list(range(FIVE - 2, -1, -1))
     assert tainted(lab) == []

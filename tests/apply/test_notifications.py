@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,8 +10,7 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, invoked, start
 from tests.scripted_api import Exchange, scripted
@@ -21,8 +20,6 @@ PASSWORD = "pa55w0rd"
 LONGEST_FAREWELL = 5.0
 # for a busy machine to end a process in
 SOME_SECONDS = 5.0
-
-Started = Callable[[Scenario | str, int], Lab]
 
 
 @pytest.fixture

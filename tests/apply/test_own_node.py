@@ -2,25 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rollout.lab.api.resources import NODES
-from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout
-from tests.apply.test_node_labels import run_of
-from tests.ended import Ended, invoked, start
+from tests.apply.conftest import Rollout, Started, killed_at
+from tests.ended import Ended, invoked
+from tests.state import node_of, unlock, write_spec
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 MARK = "node-rollout.dev/deferred"
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 APPLY = ("apply", "--yes", "-o", "json", *QUICK)
-
-Started = Callable[[Scenario | str, int], Lab]
 
 
 @pytest.fixture
@@ -32,20 +27,6 @@ def in_pod(tmp_path: Path) -> Callable[..., Ended]:
         return invoked(tmp_path, environment, arguments)
 
     return run
-
-
-def node_of(lab: Lab, name: str) -> Json:
-    node = lab.store.get(NODES, name)
-    assert node is not None
-    return node
-
-
-def change(lab: Lab, name: str, **spec: Any) -> None:
-    def put() -> None:
-        node = node_of(lab, name)
-        lab.store.put(NODES, {**node, "spec": {**node["spec"], **spec}})
-
-    lab.call(put)
 
 
 def is_marked(lab: Lab, name: str) -> bool:
@@ -85,13 +66,9 @@ def test_resume_gives_it_back_and_leaves_it_to_the_next_run(
 ) -> None:
     """Its drain was begun by another process: gone on with, it would end this one."""
     lab = started("default", 5)
-    process = start(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", "--node", "worker-2", *QUICK))
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"draining"' in line)
-    process.kill()
-    process.communicate()
+    killed_at(lab, tmp_path, "draining", *APPLY, "--node", "worker-2")
     assert "worker-2" in lab.scoreboard().cordons_left
-    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 4, ended.stderr
     assert [(node["node"], node["reason"]) for node in ended.summary["not_done"]] == [("worker-2", "deferred")]
     score = lab.scoreboard()
@@ -109,12 +86,8 @@ def test_a_reboot_that_may_have_been_requested_is_for_a_process_elsewhere(
 ) -> None:
     lab = started("default", 5)
     lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults(reboot=RebootFault.IGNORED)))
-    process = start(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", "--node", "worker-2", *QUICK))
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"rebooting"' in line)
-    process.kill()
-    process.communicate()
-    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    killed_at(lab, tmp_path, "rebooting", *APPLY, "--node", "worker-2")
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 4, ended.stderr
     assert ended.outcomes["worker-2"] == "stranded"
     assert ended.failures["worker-2"]["left_cordoned"]
@@ -132,7 +105,7 @@ def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
     lab = started("default", nodes)
     own, *others = sorted(node["metadata"]["name"] for node in lab.store.items(NODES))[::-1]
     for name in others:
-        change(lab, name, unschedulable=True)
+        write_spec(lab, name, unschedulable=True)
     ended = in_pod(lab, own, "apply", "--yes", *QUICK)
     assert ended.code == 4, ended.stderr
     assert f"! {own}  own-node: this process runs on it" in ended.stdout

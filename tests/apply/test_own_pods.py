@@ -3,7 +3,6 @@ its own pods are.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import Rollout, command
-from tests.apply.test_node_labels import run_of
-from tests.security.hands import at_phase, marks, set_well
+from tests.apply.conftest import Rollout, Started, command
+from tests.security.hands import at_phase, set_well
+from tests.state import is_cordoned, marks_of, node_of, rebooted, unlock
 
 APPLY = (
     "apply",
@@ -30,9 +28,6 @@ APPLY = (
 )
 
 
-Started = Callable[[Scenario | str, int], Lab]
-
-
 @pytest.fixture
 def lab(started: Started) -> Lab:
     return started("default", 6)
@@ -40,16 +35,6 @@ def lab(started: Started) -> Lab:
 
 def node_names(*names: str) -> list[str]:
     return [word for name in names for word in ("--node", name)]
-
-
-def rebooted(lab: Lab) -> set[str]:
-    return {name for name, machine in lab.machines.items() if machine.reboots}
-
-
-def is_cordoned(lab: Lab, name: str) -> bool:
-    node = lab.call(lambda: lab.store.get(NODES, name))
-    assert node is not None
-    return bool(node["spec"].get("unschedulable"))
 
 
 def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(lab: Lab, rollout: Rollout) -> None:
@@ -78,7 +63,7 @@ def test_a_static_pod_that_falls_after_the_plan_stops_the_others(
     assert "pod/kube-system/etcd-cp-1 is not Ready on cp-1" in ended.summary["reasons"]["cp-2"]
     assert rebooted(lab) == {"worker-1"}
     assert not is_cordoned(lab, "cp-2")
-    assert not marks(lab, "cp-2")
+    assert not marks_of(lab, "cp-2")
 
 
 def test_one_that_comes_back_in_time_is_waited_for(lab: Lab, rollout: Rollout) -> None:
@@ -131,7 +116,7 @@ def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_pa
     process.kill()
     process.communicate()
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert resumed.code == 4
     assert "daemonset/kube-system/cilium" in resumed.summary["failed"][0]["message"]
 
@@ -155,7 +140,7 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
     at_phase(lab, "ready", lambda name: lab.world.cluster.agenda.after(30, mend, name), node="cp-1")
     for other in ("cp-2", "cp-3"):
         at_phase(lab, "cordoned", lambda name: begun_after.setdefault(name, bool(mended)), node=other)
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert resumed.code == 0, resumed.stderr
     assert rebooted(lab) == {"cp-1", "cp-2", "cp-3"}
     assert begun_after == {"cp-2": True, "cp-3": True}
@@ -174,8 +159,7 @@ def describe(lab: Lab, name: str, labels: dict[str, str], taints: list[dict[str,
     """Give a node these labels and taints, instead of its role."""
 
     def put() -> None:
-        node = lab.store.get(NODES, name)
-        assert node is not None
+        node = node_of(lab, name)
         own = {key: value for key, value in node["metadata"]["labels"].items() if "node-role" not in key}
         metadata = {**node["metadata"], "labels": {**own, **labels}}
         lab.store.put(NODES, {**node, "metadata": metadata, "spec": {**node["spec"], "taints": taints}})
@@ -224,7 +208,7 @@ def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout
     next(line for line in process.stdout if '"draining"' in line)
     process.kill()
     process.communicate()
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert resumed.code == 0, resumed.stderr
     last = resumed.plan["waves"][-1]
     assert ([node["name"] for node in last["nodes"]], last["because"]) == (["worker-1"], ALONE)

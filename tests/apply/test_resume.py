@@ -4,66 +4,27 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
-from rollout.lab.api.store import Json
+from rollout.lab.api.resources import LEASES
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, is_ending
+from tests.apply.conftest import Rollout, Started, command, is_ending, killed_at
 from tests.ended import invoked
+from tests.state import holder_of, lease_of, marks_of, record, run_of, steal_lease, unlock
 from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
     *("--set", "waves.health-checks=1"),
 )
-PREFIX = "node-rollout.dev/"
-Start = Callable[[str, int], Lab]
 
 
-@contextmanager
-def stopped_at(lab: Lab, home: Path, phase: str, *flags: str) -> Iterator[str]:
-    """An apply that is killed as soon as it tells of a node in this phase; that node."""
-    process = command(lab, home, *APPLY, *flags)
-    assert process.stdout is not None
-    node = ""
-    for written in process.stdout:
-        line = json.loads(written)
-        if line["type"] == "step" and line["phase"] == phase:
-            node = line["node"]
-            break
-    process.kill()
-    process.communicate()
-    assert node
-    yield node
-
-
-def marks(lab: Lab, node: str) -> dict[str, str]:
-    found = lab.call(lambda: lab.store.get(NODES, node))
-    assert found is not None
-    annotations = found["metadata"].get("annotations", {})
-    return {key.removeprefix(PREFIX): value for key, value in annotations.items() if key.startswith(PREFIX)}
-
-
-def run_of(lab: Lab) -> str:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return str(lease["metadata"]["annotations"][PREFIX + "run"])
-
-
-def holder_of(lab: Lab) -> str:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return str(lease["spec"]["holderIdentity"])
-
-
-def record(lab: Lab) -> Json | None:
-    return lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+def stopped_at(lab: Lab, home: Path, phase: str, *flags: str) -> str:
+    """Kill an apply as soon as it tells of a node in this phase; that node."""
+    return killed_at(lab, home, phase, *APPLY, *flags)
 
 
 def assert_finished(lab: Lab) -> None:
@@ -75,7 +36,7 @@ def assert_finished(lab: Lab) -> None:
     assert record(lab) is None
 
 
-def test_nothing_to_do_is_no_failure(started: Start, rollout: Rollout) -> None:
+def test_nothing_to_do_is_no_failure(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     resumed, aborted = rollout(lab, "resume"), rollout(lab, "abort")
     assert (resumed.code, aborted.code) == (0, 0)
@@ -87,35 +48,35 @@ def test_nothing_to_do_is_no_failure(started: Start, rollout: Rollout) -> None:
 
 
 def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
-    with stopped_at(lab, tmp_path, "draining") as node:
-        refused = rollout(lab, "apply", "--yes")
-        assert refused.code == 6
-        assert "rollout resume" in refused.stderr
-        assert "rollout abort" in refused.stderr
-        unasked = rollout(lab, "resume")
-        assert unasked.code == 3
-        assert marks(lab, node)["run"] == run_of(lab)
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        assert ended.code == 0, ended.stderr
-        assert f"{node}: " in ended.stdout
-        assert_finished(lab)
-        assert json.loads(marks(lab, node)["last-result"])["took"]
+    node = stopped_at(lab, tmp_path, "draining")
+    refused = rollout(lab, "apply", "--yes")
+    assert refused.code == 6
+    assert "rollout resume" in refused.stderr
+    assert "rollout abort" in refused.stderr
+    unasked = rollout(lab, "resume")
+    assert unasked.code == 3
+    assert marks_of(lab, node)["run"] == run_of(lab)
+    ended = rollout(lab, "resume", "--yes", *unlock(lab))
+    assert ended.code == 0, ended.stderr
+    assert f"{node}: " in ended.stdout
+    assert_finished(lab)
+    assert json.loads(marks_of(lab, node)["last-result"])["took"]
 
 
-def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_dead_process_is_waited_out_without_being_told(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s"):
-        ended = rollout(lab, "resume", "--yes", "-o", "json")
-        assert ended.code == 0, ended.stderr
-        assert_finished(lab)
+    stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s")
+    ended = rollout(lab, "resume", "--yes", "-o", "json")
+    assert ended.code == 0, ended.stderr
+    assert_finished(lab)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
-    started: Start, tmp_path: Path, number: signal.Signals
+    started: Started, tmp_path: Path, number: signal.Signals
 ) -> None:
     """That lock would have to go unrenewed for an hour."""
     lab = started("default", 4)
@@ -130,31 +91,30 @@ def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
     assert process.returncode == (130 if number is signal.SIGINT else -number), stderr
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == ((), {}, 0, None)
-    standing = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert standing is not None
+    standing = lease_of(lab)
     assert standing["spec"] == spec
 
 
-def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_abort_gives_back_what_was_begun_and_nothing_else(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
-    with stopped_at(lab, tmp_path, "draining") as node:
-        ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        assert ended.code == 0, ended.stderr
-        assert node in json.loads(ended.stdout)["reverted"]
-        score = lab.scoreboard()
-        assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
-        assert json.loads(marks(lab, node)["last-result"])["outcome"] == "aborted"
-        assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
+    node = stopped_at(lab, tmp_path, "draining")
+    ended = rollout(lab, "abort", "--yes", "-o", "json", *unlock(lab))
+    assert ended.code == 0, ended.stderr
+    assert node in json.loads(ended.stdout)["reverted"]
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
+    assert json.loads(marks_of(lab, node)["last-result"])["outcome"] == "aborted"
+    assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
 
 
-def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("never-returns", 5)
     first = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
     failed = [entry["node"] for entry in first.summary["failed"]]
     assert first.code == 4
     assert failed
     assert rollout(lab, "resume", "--yes").code == 0
-    assert marks(lab, failed[0])["phase"] == "failed"
+    assert marks_of(lab, failed[0])["phase"] == "failed"
 
     def repair() -> None:
         for name in failed:
@@ -167,9 +127,10 @@ def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollou
     assert_finished(lab)
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
+@pytest.mark.sample
+@pytest.mark.parametrize("signals", [(signal.SIGHUP, signal.SIGHUP), (signal.SIGTERM,)])
 def test_a_first_signal_can_give_back_what_is_not_rebooting(
-    started: Start, tmp_path: Path, signals: tuple[signal.Signals, ...]
+    started: Started, tmp_path: Path, signals: tuple[signal.Signals, ...]
 ) -> None:
     """A terminal that goes away is told of more than once, which makes no second signal of it."""
     lab = started("drain-hangs", 6)
@@ -186,7 +147,7 @@ def test_a_first_signal_can_give_back_what_is_not_rebooting(
     assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
+def test_a_run_outlives_its_terminal(started: Started, tmp_path: Path) -> None:
     """What is in flight is finished, though nobody can be told any more."""
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
@@ -202,7 +163,7 @@ def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
     assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Started, tmp_path: Path) -> None:
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY)
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
@@ -218,34 +179,34 @@ def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, t
     assert holder_of(lab) == ""
 
 
-def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: Start, tmp_path: Path) -> None:
+def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: Started, tmp_path: Path) -> None:
     """What is left is there for another; nobody waits for a lock that its holder could have let go."""
     lab = started("never-returns", 5)
-    with stopped_at(lab, tmp_path, "rebooting", "--node", "worker-2") as node:
-        run = run_of(lab)
-        for signals in (1, 2):
-            process = command(lab, tmp_path, "abort", "--yes", "--wait", "10m", "--force-unlock", run)
-            assert process.stderr is not None
-            next(line for line in process.stderr if "its reboot may have been requested: watching it" in line)
+    node = stopped_at(lab, tmp_path, "rebooting", "--node", "worker-2")
+    run = run_of(lab)
+    for signals in (1, 2):
+        process = command(lab, tmp_path, "abort", "--yes", "--wait", "10m", "--force-unlock", run)
+        assert process.stderr is not None
+        next(line for line in process.stderr if "its reboot may have been requested: watching it" in line)
+        process.send_signal(signal.SIGINT)
+        if signals == 2:
+            next(line for line in process.stderr if "no further node is given back" in line)
             process.send_signal(signal.SIGINT)
-            if signals == 2:
-                next(line for line in process.stderr if "no further node is given back" in line)
-                process.send_signal(signal.SIGINT)
-            stdout, stderr = process.communicate(timeout=60)
-            assert process.returncode == 130, stderr
-            assert holder_of(lab) == ""
-            assert record(lab) is not None
-            assert marks(lab, node)["phase"] == "rebooting"
-            if signals == 1:
-                assert f"Left as they are: {node}: stopped on request; run rollout abort again" in stdout
-                assert "rollout operate" not in stdout
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130, stderr
+        assert holder_of(lab) == ""
+        assert record(lab) is not None
+        assert marks_of(lab, node)["phase"] == "rebooting"
+        if signals == 1:
+            assert f"Left as they are: {node}: stopped on request; run rollout abort again" in stdout
+            assert "rollout operate" not in stdout
 
 
-def test_status_ends_with_the_way_on(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_status_ends_with_the_way_on(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     """Of one that was killed at once; of one that has failed nodes left, once these are mended."""
     lab = started("never-returns", 5)
-    with stopped_at(lab, tmp_path, "drained"):
-        assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
+    stopped_at(lab, tmp_path, "drained")
+    assert rollout(lab, "status").stdout.endswith("\nNext:\n    rollout resume\n")
     assert rollout(lab, "abort", "--yes").code == 0
     assert rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "3s").code == 4
     told = rollout(lab, "status").stdout
@@ -260,12 +221,12 @@ def test_status_ends_with_the_way_on(started: Start, rollout: Rollout, tmp_path:
 @pytest.mark.sample
 @pytest.mark.parametrize("way_out", [("abort", "--yes", "--wait", "1s"), ("resume", "--yes"), APPLY])
 def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
-    started: Start, rollout: Rollout, tmp_path: Path, way_out: tuple[str, ...]
+    started: Started, rollout: Rollout, tmp_path: Path, way_out: tuple[str, ...]
 ) -> None:
     """Its half minute has only begun; apply learns as soon that the rollout is interrupted."""
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "drained"):
-        ended = rollout(lab, *way_out)
+    stopped_at(lab, tmp_path, "drained")
+    ended = rollout(lab, *way_out)
     assert "holds the lock" not in ended.stderr, ended.stderr
     if way_out == APPLY:
         assert ended.code == 6
@@ -279,7 +240,7 @@ def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("way", [("abort", "--yes"), ("resume", "--yes"), ("resume",), APPLY, ("apply", "--yes")])
 def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_said_how_to_watch_and_stop_it(
-    started: Start, tmp_path: Path, way: tuple[str, ...]
+    started: Started, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
     lab = started("drain-hangs", 5)
     living = command(lab, tmp_path, *APPLY)
@@ -310,7 +271,7 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         living.communicate()
 
 
-def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_status_tells_of_a_run_and_whether_it_lives(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 5)
     assert rollout(lab, "status", "--run", "-o", "json").stdout.strip() == "null"
     process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
@@ -331,7 +292,7 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
 
 @pytest.mark.sample
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
-def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout: Rollout, place: str) -> None:
+def test_a_journal_that_cannot_be_written_stops_nothing(started: Started, rollout: Rollout, place: str) -> None:
     lab = started("default", 4)
     ended = rollout(lab, *APPLY, "--set", f"output.journal={place}")
     assert ended.code == 0
@@ -341,8 +302,8 @@ def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout:
 
 
 @pytest.mark.exhaustive
-def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start, tmp_path: Path) -> None:
-    """At thirty times the speed; at that of the wall clock it is measured by the benchmark of outages."""
+def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Started, tmp_path: Path) -> None:
+    """At thirty times the speed."""
     lab = started("default", 4)
     process = command(lab, tmp_path, *APPLY)
     assert process.stdout is not None
@@ -358,27 +319,20 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert_finished(lab)
 
 
-def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout: Rollout) -> None:
+def test_a_stolen_lease_fences_the_first(started: Started, tmp_path: Path, rollout: Rollout) -> None:
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=1s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
-
-    def steal() -> None:
-        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-        assert lease is not None
-        stolen = {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}}
-        lab.store.put(LEASES, stolen)
-
-    lab.call(steal)
+    steal_lease(lab)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 4, stderr
     seen = lab.scoreboard()
     time.sleep(1)
     assert lab.scoreboard().evictions == seen.evictions
-    assert {marks(lab, name)["run"] for name in seen.annotations_left} == {run_of(lab)}
+    assert {marks_of(lab, name)["run"] for name in seen.annotations_left} == {run_of(lab)}
 
 
-def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:
+def test_of_two_at_once_one_works(started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
     both = [command(lab, tmp_path, *APPLY) for _ in range(2)]
     for process in both:

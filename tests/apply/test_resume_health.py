@@ -6,8 +6,9 @@ from pathlib import Path
 from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_ready
-from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import APPLY, Start, run_of, stopped_at
+from tests.apply.conftest import Rollout, Started, command
+from tests.apply.test_resume import APPLY, stopped_at
+from tests.state import unlock
 from tests.waiting import wait_until
 
 BYSTANDER = "cp-3"
@@ -26,20 +27,20 @@ def not_ready(lab: Lab) -> list[str]:
 
 
 def test_what_was_well_before_the_interruption_has_to_be_so_again(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """A wave is under way when the process dies, and a node with it: measured anew, that would be nothing new."""
     lab = started("default", 6)
-    with stopped_at(lab, tmp_path, "draining", *SETTLING) as node:
-        cut_power(lab, BYSTANDER)
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        assert ended.code == 4
-        assert ended.summary["succeeded"] == [node]
-        assert f"node {BYSTANDER} is no longer Ready" in next(iter(ended.summary["reasons"].values()))
+    node = stopped_at(lab, tmp_path, "draining", *SETTLING)
+    cut_power(lab, BYSTANDER)
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    assert ended.code == 4
+    assert ended.summary["succeeded"] == [node]
+    assert f"node {BYSTANDER} is no longer Ready" in next(iter(ended.summary["reasons"].values()))
 
 
 def test_between_two_waves_too_and_going_on_once_more_accepts_it(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, *SETTLING)
@@ -52,7 +53,7 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
             break
     process.kill()
     process.communicate()
-    first = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert first.code == 4
     assert first.summary["succeeded"] == []
     why = next(iter(first.summary["reasons"].values()))

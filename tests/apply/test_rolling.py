@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -13,17 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario, load_scenario
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_gates import window
+from tests.state import inflict, record
 from tests.waiting import wait_until
-
-Started = Callable[[Scenario | str, int], Lab]
-
 
 Line = dict[str, Any]
 
@@ -45,10 +43,6 @@ def roomy(workers: int, masters: int = 0) -> Scenario:
     groups = [NodeGroup(prefix="worker", count=workers, zones=zones)]
     groups += [NodeGroup(prefix="cp", count=masters, role=Role.CONTROL_PLANE, zones=zones)] if masters else []
     return msgspec.structs.replace(default, nodes=tuple(groups), workloads=kept)
-
-
-def inflict(lab: Lab, node: str, faults: HostFaults) -> None:
-    lab.call(lambda: lab.machines[node].inflict(faults))
 
 
 def begun_at(lines: Iterable[Line]) -> dict[str, int]:
@@ -74,7 +68,7 @@ def assert_clean(lab: Lab, *nodes: str, most: int) -> None:
     assert {node: score.reboots[node] for node in nodes} == dict.fromkeys(nodes, 1)
     assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
     assert score.most_unavailable <= most
-    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+    assert record(lab) is None
 
 
 def workers(first: int, last: int) -> tuple[str, ...]:
@@ -85,7 +79,7 @@ def test_the_next_begins_while_a_slow_one_is_away_and_never_are_more_away_than_t
     started: Started, rollout: Rollout
 ) -> None:
     lab = started(roomy(12), 12)
-    inflict(lab, "worker-1", HostFaults(boot_seconds=400))
+    inflict(lab, HostFaults(boot_seconds=400), "worker-1")
     ended = rollout(lab, *APPLY, "--max-unavailable", "3")
     assert ended.code == 0, ended.stderr
     (wave,) = (line for line in ended.lines if line["type"] == "wave_started")
@@ -139,8 +133,8 @@ def test_after_a_failure_none_begins_and_those_in_flight_finish(
     flags = (*ROLLING, "--max-unavailable", "2")
     planned = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)
     slow, failing = (node["name"] for node in planned["waves"][0]["nodes"][:2])
-    inflict(lab, failing, HostFaults(reboot=RebootFault.ROLLS_BACK))
-    inflict(lab, slow, HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK), failing)
+    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), slow)
     # by the hold of the version alone none would begin either
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags, "--allow", "held")
     assert process.stdout is not None
@@ -268,8 +262,8 @@ def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollou
 @pytest.mark.exhaustive
 def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, settings: Path) -> None:
     lab = started(roomy(6), 6)
-    inflict(lab, "worker-1", HostFaults(boot_seconds=240))
-    inflict(lab, "worker-2", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    inflict(lab, HostFaults(boot_seconds=240), "worker-1")
+    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-2")
     ended = rollout(lab, "apply", "--yes", "-c", str(settings), "--reboot-timeout", "60s")
     assert ended.code == 4
     assert "worker-1: succeeded" in ended.stderr
@@ -283,7 +277,7 @@ def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
     lab = started(roomy(6), 6)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--set", "lock.duration=2s")
     killed_once(process, signal.SIGKILL, finished=1)
-    inflict(lab, "worker-3", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-3")
     ended = rollout(lab, "resume", "--yes", "-o", "json")
     assert ended.code == 4
     assert pools_of(ended.plan)[-2:] == [{"rest": 2}, {"rest": 2}]

@@ -19,15 +19,14 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, lose_hosts
-from tests.apply.test_resume import APPLY, marks, record, run_of
+from tests.apply.conftest import Rollout, Started, command, lose_hosts
+from tests.apply.test_resume import APPLY
 from tests.cli.screens import shown
 from tests.ended import end_of
+from tests.state import marks_of, node_of, record, run_of
 from tests.waiting import wait_until
 
-Start = Callable[[str, int], Lab]
 SECONDS = 90.0
 LEASE = ("--set", "lock.duration=3s")
 
@@ -90,7 +89,9 @@ def told_of(**fields: object) -> Callable[[str], bool]:
     return is_wanted
 
 
-def test_a_rollout_is_watched_through_its_kill_and_its_resume(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_rollout_is_watched_through_its_kill_and_its_resume(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 6)
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", *LEASE)
     wait_until(lambda: record(lab) is not None, SECONDS)
@@ -110,7 +111,7 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(started: Start, ro
 
 
 def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """By the clock of the API server, and by what the journals here tell of earlier reboots."""
     lab = started("default", 4)
@@ -118,7 +119,7 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
     lab.call(lambda: lose_hosts(lab))
     process = command(lab, tmp_path, *APPLY, "--node", "worker-2", "--reboot-timeout", "1h")
     try:
-        wait_until(lambda: marks(lab, "worker-2").get("phase") == "rebooting", SECONDS)
+        wait_until(lambda: marks_of(lab, "worker-2").get("phase") == "rebooting", SECONDS)
         note = r"down for \d+m?\d*s? \(usually \d+m?\d*s?\), wave 1 of 1"
         (line,) = (line for line in rollout(lab, "status").stdout.splitlines() if line.startswith("worker-2 "))
         assert re.search(rf"^worker-2 +rebooting .* {note}$", line), line
@@ -135,7 +136,7 @@ def test_a_node_that_reboots_is_down_for_a_while_and_usually_for_another(
 
 
 @pytest.mark.exhaustive
-def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tmp_path: Path) -> None:
+def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Started, tmp_path: Path) -> None:
     lab = started("default", 5)
     inflicted: list[ApiFault] = []
     with heard(lab, tmp_path, *APPLY, "--max-unavailable", "1") as applying:
@@ -157,7 +158,7 @@ def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tm
 
 
 def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
     assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
@@ -184,12 +185,11 @@ def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
 
 
 def run_of_last(lab: Lab) -> str:
-    node = lab.call(lambda: lab.store.get(NODES, "worker-1"))
-    assert node is not None
+    node = node_of(lab, "worker-1")
     return str(json.loads(node["metadata"]["annotations"]["node-rollout.dev/last-result"])["run"])
 
 
-def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     with heard(lab, tmp_path, *APPLY) as applying:
         wait_until(lambda: record(lab) is not None, SECONDS)

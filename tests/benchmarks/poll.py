@@ -26,7 +26,7 @@ from rollout.adapters.ansible.inventory import read_inventory
 from rollout.adapters.ansible.settings import AnsibleSettings
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.gather.hosts.polling import CONCURRENCY, poll
-from rollout.gather.hosts.probe import PROBE_COMMAND
+from rollout.gather.hosts.probe_command import PROBE_COMMAND
 from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.host import Host, HostFacts
 

@@ -50,9 +50,8 @@ def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, co
     saved = home / "my.plan"
     assert saved.read_text(encoding="utf-8") == shown.stdout
     assert stat.S_IMODE(saved.stat().st_mode) == 0o644
-    # beside the plan only the list by which it is known again as one's own
     written = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
-    assert written == {"my.plan", ".local/state/rollout/saved-plans"}
+    assert written == {"my.plan"}
     plan = json.loads(shown.stdout)
     assert plan["format_version"] == "1.0"
     assert plan["summary"]["nodes"] == 4

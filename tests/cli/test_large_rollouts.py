@@ -13,14 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
-from tests.apply.test_rolling import inflict
 from tests.ended import PROGRAM, assert_well_said
+from tests.state import inflict, record
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -70,7 +69,7 @@ def assert_nothing_left(lab: Lab) -> None:
     assert (score.cordons_left, score.annotations_left) == ((), {})
     assert (score.taints_left, score.exclusions_left) == ((), ())
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
-    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+    assert record(lab) is None
 
 
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
@@ -126,7 +125,7 @@ def test_what_a_killed_pass_leaves_the_next_one_finishes(
     before, said = stage(lab, WAITING, f"4400.0.{int(number)}"), tmp_path / "said"
     for worker in WAITING[1::2]:
         # still away when the first ones are back, however fast this machine is
-        inflict(lab, f"worker-{worker}", HostFaults(boot_seconds=100))
+        inflict(lab, HostFaults(boot_seconds=100), f"worker-{worker}")
     with one_pass(lab, tmp_path) as first, measured(first) as peaks:
         wait_until(lambda: lab.call(lambda: any_rebooted(lab)) or first.poll() is not None, 120)
         first.send_signal(number)

@@ -209,7 +209,7 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     assert documents["Deployment"]["spec"]["replicas"] == 3
     create = "kubectl -n node-rollout create secret tls lock-tls --cert=FILE --key=FILE"
     assert create in ended.stderr
-    assert "rollout fleetlock zincati --url https://10.96.0.15/" in ended.stderr
+    assert 'base_url = "https://10.96.0.15/"' in ended.stderr
     assert "ssh" not in ended.stderr
     assert "warning" not in ended.stderr
 

@@ -119,9 +119,11 @@ def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, in
 
 def test_a_plan_beside_an_interrupted_rollout_ends_with_it(command: Command, interrupted: Lab) -> None:
     """On the screen itself; beside a document on standard error alone."""
-    sentence = "): rollout resume, or rollout abort.\n"
-    assert command("plan", lab=interrupted).stdout.endswith(sentence)
-    assert command("plan", "-o", "json", lab=interrupted).stderr.endswith(sentence)
+    sentence = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
+    shown = command("plan", lab=interrupted).stdout
+    assert sentence in " ".join(shown.split())
+    assert shown.endswith("\n\nNext:\n    rollout resume\n")
+    assert command("plan", "-o", "json", lab=interrupted).stderr.endswith(f"{sentence} See: rollout resume\n")
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -3,18 +3,22 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rollout.cli.failures import report
 from rollout.errors import ExitCode
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import Ended
+from tests.ended import Ended, start
+from tests.waiting import wait_until
 
 ROLLOUT = f"{sys.executable} -m rollout"
 
@@ -132,6 +136,25 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         shown = in_shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab)
         assert shown.code == ExitCode.OK, shown.stderr
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+@pytest.mark.parametrize(("words", "resource"), [(("plan",), "pods"), (("doctor",), "selfsubjectaccessreviews")])
+def test_ctrl_c_does_not_wait_for_an_api_server_that_hangs(
+    lab: Lab, tmp_path: Path, words: tuple[str, ...], resource: str
+) -> None:
+    """A request may take half a minute; a thread that carries one keeps nobody from leaving."""
+    hanging = ApiFault(answer=FaultAnswer.HANG, resource=resource)
+    lab.inflict(hanging)
+    process = start(tmp_path, lab.environment, words)
+    wait_until(lambda: lab.struck(hanging))
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, stderr = process.communicate(timeout=50)
+    lab.behave()
+    assert (process.returncode, stderr) == (ExitCode.INTERRUPTED, "")
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.exhaustive

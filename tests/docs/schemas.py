@@ -81,7 +81,7 @@ TITLES: Mapping[str, str] = {
     "manifests": "`rollout manifests KIND -o json`",
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",
-    "report": "`rollout report --format json`",
+    "report": "`rollout report -o json`",
     "notification": "a notification, as `notify.url` sends it to a webhook",
 }
 """Where the title is not that of the command."""

@@ -60,7 +60,7 @@ def judge(words: Sequence[str]) -> None:
     """The settings among these words, as a command would read them."""
     flags = {f"--{setting.key.flag}": name for name, setting in settings().items() if setting.key.flag}
     pairs = list(zip(words, (*words[1:], ""), strict=True))
-    if tuple(words[:2]) == ("fleetlock", "zincati") or words[0] in ("lab", "manifests"):
+    if words[0] in ("lab", "manifests"):
         return
     typed = {flags[word]: value for word, value in pairs if word in flags and not settings()[flags[word]].is_flag}
     origin = dict.fromkeys(typed, "a flag")

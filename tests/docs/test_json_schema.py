@@ -110,7 +110,7 @@ def test_the_lines_of_a_run_in_which_a_node_fails_and_of_its_history(start_lab: 
     runs = json.loads(command("history", "-o", "json").stdout)
     check("history", runs)
     check("history", json.loads(command("history", runs["runs"][0]["run"], "-o", "json").stdout))
-    report = json.loads(command("report", "--format", "json").stdout)
+    report = json.loads(command("report", "-o", "json").stdout)
     check("report", report)
     assert all(report[name] for name in ("commands", "parts", "waves", "nodes", "failures"))
 

@@ -57,6 +57,7 @@ def objects(check: Path) -> dict[str, dict[str, Any]]:
     return {item["kind"]: item for item in yaml.safe_load_all(check.read_text(encoding="utf-8"))}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.stem)
 def test_every_release_takes_the_example_checks(check: Path, release: str) -> None:
@@ -148,6 +149,7 @@ def names(lab: Lab, kind: Resource) -> set[str]:
     return {item["metadata"]["name"] for item in lab.call(lambda: list(lab.store.items(kind)))}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.kubectl
 @pytest.mark.parametrize("title", SYSTEMS)
 def test_after_the_steps_as_they_are_printed_nothing_of_the_other_system_holds_its_node(

@@ -66,7 +66,7 @@ def test_rollback(rollout: Rollout, cluster: Cluster, machines: Machines) -> Non
     assert not cluster.scoreboard().cordons_left
 
 
-JSON_OF_DETECT = ("-o", "json", "--ready-timeout", "30s")
+PATIENT = ("-o", "json", "--ready-timeout", "30s")
 
 
 MARKER, SENTINEL, STAYS = "/run/reboot-required", "/run/needs-restart", "/var/lib/needs-restart"
@@ -79,7 +79,7 @@ def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, ma
     assert json.loads(rollout("status", "-o", "json", *flags).stdout)["nodes"][0]["needs_reboot"] is False
     machine.put(MARKER, "*** System restart required ***\n")
     machine.put(f"{MARKER}.pkgs", "linux-image-amd64\nlibc6\nlibc6\n")
-    ended = rollout("apply", "--yes", *flags, *JSON_OF_DETECT)
+    ended = rollout("apply", "--yes", *flags, *PATIENT)
     assert ended.code == 0, ended.stderr
     (planned,) = ended.plan["waves"][0]["nodes"]
     assert planned["detected_by"] == ["reboot-required"]

@@ -18,6 +18,7 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended
+from tests.state import node_of
 
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 MARK = "node-rollout.dev/deferred"
@@ -109,8 +110,7 @@ def test_two_passes_in_pods_on_different_nodes(start_lab: StartLab, tmp_path: Pa
     ]
     assert len(first.summary["succeeded"]) == 4
     assert lab.scoreboard().reboots["worker-2"] == 0
-    node = lab.store.get(NODES, "worker-2")
-    assert node is not None
+    node = node_of(lab, "worker-2")
     assert "kube-system/rollout-1" in node["metadata"]["annotations"][MARK]
     assert node["metadata"]["labels"][MARK] == "true"
     second = pods.run("rollout-2", "apply", "--yes", "-o", "json", kernel=pods.kernel_of("worker-1"))
@@ -120,8 +120,7 @@ def test_two_passes_in_pods_on_different_nodes(start_lab: StartLab, tmp_path: Pa
     assert set(score.reboots.values()) == {1}
     assert score.clean
     assert score.annotations_left == {}
-    node = lab.store.get(NODES, "worker-2")
-    assert node is not None
+    node = node_of(lab, "worker-2")
     assert MARK not in {**node["metadata"]["annotations"], **node["metadata"]["labels"]}
 
 

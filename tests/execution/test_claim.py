@@ -13,8 +13,8 @@ from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.node.claim import claim
 from rollout.execution.node.context import NodeContext, NodeTask
-from rollout.execution.node.failures import NodeFailure, RefusedError
 from rollout.execution.node.marking import give_back
+from rollout.execution.node.transitions import NodeFailure, RefusedError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES

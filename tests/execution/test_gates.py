@@ -16,7 +16,7 @@ from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates import policy_gates
 from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.transitions import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy

@@ -9,9 +9,8 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import SshUnreachableError
-from rollout.execution.node.failures import blamed
 from rollout.execution.node.proof import unmet
-from rollout.execution.node.transitions import NEXT, IllegalTransitionError, advance, is_final
+from rollout.execution.node.transitions import NEXT, IllegalTransitionError, advance, blamed, is_final
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions

@@ -10,10 +10,10 @@ from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError, SshUnreachableError
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import NodeContext, NodeTask
-from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.proof import await_ready, check_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
+from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import NODES

@@ -5,7 +5,6 @@ import signal
 
 import pytest
 
-from rollout.lab.api.resources import LEASES
 from rollout.lab.hosts.faults import (
     BusFault,
     HostFaults,
@@ -14,9 +13,9 @@ from rollout.lab.hosts.faults import (
     SshFault,
     SudoFault,
 )
-from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.executors.conftest import Program, ansible_processes
+from tests.state import rebooted, unlock
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.sample
@@ -25,12 +24,6 @@ APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle
 TWO = (*APPLY, "--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force")
 EVERYTHING = (*APPLY, "--max-unavailable", "100%", "--max-failures", "100%", "--disable-eviction", "--force")
 NODE = "node-rollout.dev/"
-
-
-def run_of(lab: Lab) -> str:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return str(lease["metadata"]["annotations"][NODE + "run"])
 
 
 def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: StartLab) -> None:
@@ -136,7 +129,7 @@ def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: Sta
     lab = with_faults(5)
     with program.ended_at(lab, "rebooting", signal.SIGKILL, *TWO):
         wait_until(lambda: not ansible_processes(program.home))
-    ended = program.run(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    ended = program.run(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 0, ended.stdout + ended.stderr
     score = lab.scoreboard()
     assert {score.reboots[name] for name in ("worker-1", "worker-2")} == {1}
@@ -147,7 +140,7 @@ def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: 
     lab = with_faults(6)
     with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
         score = lab.scoreboard()
-        assert {name for name, count in score.reboots.items() if count} == {node}
+        assert rebooted(lab) == {node}
         assert (score.cordons_left, score.annotations_left) == ((), {})
         assert ansible_processes(program.home) == []
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.errors import InventoryError
-from rollout.gather.hosts.matching import HOSTNAME_LABEL, HostMap, SshDefaults, match_hosts
-from rollout.gather.inventory.reading import Inventory
+from rollout.gather.hosts.matching import HOSTNAME_LABEL, HostMap, match_hosts
+from rollout.gather.inventory.reading import Inventory, SshDefaults
 from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
 from rollout.model.host import Host
 

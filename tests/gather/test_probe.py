@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
-from rollout.gather.hosts.probe_command import MARKER, USUAL_PROBE, Probe
+from rollout.gather.hosts.probe import parse_probe
+from rollout.gather.hosts.probe_command import MARKER, PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, WHO_COMMAND, parse_users, wall_command
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Sign, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure

@@ -16,7 +16,7 @@ from rollout.errors import (
     SshUnreachableError,
 )
 from rollout.gather.hosts.polling import observe, poll, side_by_side
-from rollout.gather.hosts.probe import PROBE_COMMAND
+from rollout.gather.hosts.probe_command import PROBE_COMMAND
 from rollout.gather.updates import CheckOutcome, CheckResult, begun_check, concluded, heard
 from rollout.model.host import (
     Host,

@@ -29,7 +29,8 @@ from tests.image import container
 from tests.image.container import SETTINGS
 from tests.image.dockerfile import stages_of
 from tests.image.roots import Image, Roots, missing, usual_cache
-from tests.server.conftest import Client, Serving, is_cordoned
+from tests.server.conftest import Client, Serving
+from tests.state import is_cordoned
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = "ROLLOUT_IMAGE"

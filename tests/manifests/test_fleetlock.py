@@ -59,6 +59,7 @@ def with_service(**fields: Any) -> Installation:
     return replace(WHOLE, service=replace(WHOLE.service, **fields))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("installation", [WHOLE, replace(WHOLE, service=Service())], ids=["whole", "plain"])
 def test_every_release_takes_it(installation: Installation, release: str) -> None:

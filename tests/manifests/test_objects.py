@@ -42,6 +42,7 @@ def container(installation: Installation) -> Json:
     return dict(only)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("kind", [*WORKLOADS, Kind.ROLES])
 def test_every_release_takes_it(kind: Kind, release: str) -> None:

@@ -1,46 +1,14 @@
 """Operating processes on a lab, and what they must leave to persons."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES
-from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.state import record
 
 RULES = ("-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 ONCE = ("operate", "--once", *RULES)
 ORIGIN = "node-rollout.dev/origin"
-
-
-@contextmanager
-def killed_at(lab: Lab, home: Path, phase: str, *arguments: str) -> Iterator[str]:
-    """A command that is killed as soon as it tells of a node in this phase; that node."""
-    process = command(lab, home, *arguments)
-    assert process.stdout is not None
-    node = ""
-    for written in process.stdout:
-        line = json.loads(written)
-        if line["type"] == "step" and line["phase"] == phase:
-            node = line["node"]
-            break
-    process.kill()
-    process.communicate()
-    assert node
-    yield node
-
-
-def record(lab: Lab) -> Json | None:
-    return lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
-
-
-def lease_of(lab: Lab) -> Json:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return lease
 
 
 def open_now(hours: int = 0) -> str:

@@ -1,19 +1,16 @@
 """`operate --finish-by`: a date that slips is told within one pass, once; the real program on the lab."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.ended import Ended, invoked
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched, open_now
 from tests.waiting import Inbox, received
-
-Start = Callable[[str, int], Lab]
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def lateness(file: Path) -> float:
 
 
 def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
-    inbox: Inbox, started: Start, rollout: Rollout, tmp_path: Path
+    inbox: Inbox, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, metrics = started("default", 4), tmp_path / "rollout.prom"
     by = f"{datetime.now(UTC) + timedelta(hours=4):%Y-%m-%dT%H:%MZ}"
@@ -73,7 +70,7 @@ def test_a_date_that_slips_is_told_once_until_it_is_in_time_again(
     assert_all_done(lab)
 
 
-def test_a_date_is_a_moment(started: Start, rollout: Rollout) -> None:
+def test_a_date_is_a_moment(started: Started, rollout: Rollout) -> None:
     lab = started("default", 1)
     refused = rollout(lab, *ONCE, "--finish-by", "8h")
     assert (refused.code, "'8h' is not a date with a time" in refused.stderr) == (64, True), refused.stderr

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.model.evidence import SIGNATURE_NAMESPACE
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched
 
-Start = Callable[[str, int], Lab]
 STAGING = ("--set", "cluster.name=staging")
 VERSION = "4152.2.0"
 
@@ -65,7 +64,7 @@ def ago(**past: float) -> str:
 
 
 def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
-    started: Start, rollout: Rollout, keys: Path
+    started: Started, rollout: Rollout, keys: Path
 ) -> None:
     staging, production = started("default", 4), started("default", 4)
     nothing = rollout(staging, "evidence", *STAGING)
@@ -90,7 +89,7 @@ def test_production_takes_what_staging_has_proved_and_waits_for_the_rest(
 
 
 def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
-    started: Start, rollout: Rollout, keys: Path
+    started: Started, rollout: Rollout, keys: Path
 ) -> None:
     staging, production = started("default", 4), started("default", 4)
     old = json.loads(proved(staging, keys, rollout).read_text())
@@ -121,7 +120,7 @@ def test_a_configmap_carries_it_and_an_older_document_does_not_count_again(
     assert_all_done(production)
 
 
-def test_evidence_that_is_not_what_it_says_is_refused(started: Start, rollout: Rollout, keys: Path) -> None:
+def test_evidence_that_is_not_what_it_says_is_refused(started: Started, rollout: Rollout, keys: Path) -> None:
     production = started("default", 4)
     nodes = [f"worker-{number}" for number in range(9)]
     good: dict[str, Any] = {
@@ -165,7 +164,7 @@ def test_evidence_that_is_not_what_it_says_is_refused(started: Start, rollout: R
     assert_untouched(production)
 
 
-def test_what_is_required_is_said_whole(started: Start, rollout: Rollout, keys: Path) -> None:
+def test_what_is_required_is_said_whole(started: Started, rollout: Rollout, keys: Path) -> None:
     lab = started("default", 4)
     ended = rollout(lab, *ONCE, "--require-evidence", "configmap")
     assert (ended.code, "--require-evidence does not say whose" in ended.stderr) == (64, True)

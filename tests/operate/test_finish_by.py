@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,10 +10,8 @@ from rollout.model.gates import WindowPolicy
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.plan.document import decode_plan
 from rollout.planning.plan.finish_by import finish
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.operate.conftest import assert_untouched, open_now
-
-Start = Callable[[str, int], Lab]
 
 
 def seconds_with(lab: Lab, rollout: Rollout, limit: int) -> int:
@@ -24,7 +21,7 @@ def seconds_with(lab: Lab, rollout: Rollout, limit: int) -> int:
     return seconds
 
 
-def test_the_smallest_limit_that_is_done_in_time(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_the_smallest_limit_that_is_done_in_time(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 9)
     one, two, most = (seconds_with(lab, rollout, limit) for limit in (1, 2, 9))
     assert most <= two < one
@@ -49,7 +46,7 @@ def test_the_smallest_limit_that_is_done_in_time(started: Start, rollout: Rollou
     assert_untouched(lab)
 
 
-def test_waves_are_laid_into_windows(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     file = tmp_path / "a.plan"
     assert rollout(lab, "plan", "--out", str(file)).code == 0

@@ -1,14 +1,11 @@
 """Freezes by the real program: nothing begins in one, whatever the windows say, and people read until when."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched, open_now
 
-Start = Callable[[str, int], Lab]
 TODAY = datetime.now(UTC).date()
 FROZEN = f"{TODAY - timedelta(days=1)}..{TODAY + timedelta(days=1)}"
 # the next midnight after the freeze; a test that runs over midnight still lies in it
@@ -26,7 +23,7 @@ def event(begin: datetime, length: str) -> str:
     return f"BEGIN:VEVENT\nUID:1\nDTSTART:{begin:%Y%m%dT%H%M%SZ}\nDURATION:{length}\nSUMMARY:sale\nEND:VEVENT"
 
 
-def test_a_freeze_wins_over_an_open_window_in_every_command(started: Start, rollout: Rollout) -> None:
+def test_a_freeze_wins_over_an_open_window_in_every_command(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     why = f"frozen ({FROZEN}); the next opens "
     ended = rollout(lab, "operate", "--once", *FREEZE, "--window", open_now())
@@ -46,7 +43,7 @@ def test_a_freeze_wins_over_an_open_window_in_every_command(started: Start, roll
 
 
 def test_a_calendar_freezes_during_its_events_and_one_that_cannot_be_read_holds(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, now = started("default", 4), datetime.now(UTC)
     file = calendar(tmp_path / "sales.ics", event(now - timedelta(hours=1), "PT9H"))
@@ -66,7 +63,7 @@ def test_a_calendar_freezes_during_its_events_and_one_that_cannot_be_read_holds(
     assert_all_done(lab)
 
 
-def test_a_saved_plan_keeps_its_freeze(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_saved_plan_keeps_its_freeze(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
     assert rollout(lab, "plan", "--out", str(tmp_path / "a.plan"), *FREEZE).code == 0
     refused = rollout(lab, "apply", str(tmp_path / "a.plan"), *FREEZE)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -19,12 +18,13 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Scrape, command
+from tests.apply.conftest import Scrape, Started, command
 from tests.crash.conftest import Machine, machine  # noqa: F401 - a fixture
 from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching, witnessing
 from tests.ended import Ended, end_of
-from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, lease_of
+from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched
 from tests.operate.test_standing import LISTEN, answer, operating, scrape, until
+from tests.state import lease_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -107,9 +107,6 @@ def said(machine: Machine) -> str:  # noqa: F811
     return "\n".join(path.read_text() for path in sorted(machine.directory.glob("output-*")))
 
 
-Start = Callable[[str, int], Lab]
-
-
 OFTEN = ("--every", "1s", "--max-unavailable", "2", *LISTEN)
 
 
@@ -119,7 +116,7 @@ def ended(seen: Scrape) -> dict[str, float]:
 
 
 @pytest.mark.sample
-def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path: Path) -> None:
+def test_a_gate_command_that_never_ends_costs_its_pass(started: Started, tmp_path: Path) -> None:
     lab, hangs = started("default", 4), tmp_path / "hangs"
     hangs.touch()
     gate = ("--set", f"gates.command=sh -c 'while test -e {hangs}; do sleep 0.2; done'", "--set", "gates.timeout=3s")
@@ -133,7 +130,7 @@ def test_a_gate_command_that_never_ends_costs_its_pass(started: Start, tmp_path:
 
 
 @pytest.mark.sample
-def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Start, tmp_path: Path) -> None:
+def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     gate = ("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h", "--active-deadline", "3s")
     with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
@@ -143,7 +140,7 @@ def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(start
 
 
 @pytest.mark.timeout(300)
-def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Start, tmp_path: Path) -> None:
+def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Started, tmp_path: Path) -> None:
     """The Lease goes unrenewed meanwhile, so that another process may take over; here none does."""
     lab = started("default", 4)
     with operating(lab, tmp_path, *OFTEN, "--set", "lock.duration=4s") as (_, port):
@@ -213,7 +210,7 @@ def until_silent(lab: Lab, home: Path, phase: str, *arguments: str) -> tuple[End
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("phase", ["draining", "rebooting"])
 @pytest.mark.parametrize("words", ["operate --once", "apply --yes"])
-def test_it_is_waited_for_once(started: Start, tmp_path: Path, words: str, phase: str) -> None:
+def test_it_is_waited_for_once(started: Started, tmp_path: Path, words: str, phase: str) -> None:
     lab = started("default", 4)
     ended, seconds = until_silent(lab, tmp_path, phase, *words.split(), *RULES)
     assert ended.code == ExitCode.PARTIAL, ended.stderr

@@ -12,7 +12,7 @@ from rollout.lab.api.access import Denial
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, REBOOT_NEEDED, SLOTS_NAME
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started, killed_at
 from tests.apply.test_gates import AFTER, api_of
 from tests.apply.test_memory import (
     harmed,
@@ -21,10 +21,7 @@ from tests.apply.test_memory import (
     roll_back_everywhere,
 )
 from tests.ended import Ended
-from tests.operate.conftest import assert_untouched, killed_at
-
-Start = Callable[[str, int], Lab]
-
+from tests.operate.conftest import assert_untouched
 
 ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "waves.health-checks=1")
 
@@ -40,7 +37,7 @@ def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab]
 
 @pytest.mark.sample
 @pytest.mark.parametrize("verb", ["get", "update", "create"])
-def test_without_a_right_to_its_memory_no_pass_begins(started: Start, rollout: Rollout, verb: str) -> None:
+def test_without_a_right_to_its_memory_no_pass_begins(started: Started, rollout: Rollout, verb: str) -> None:
     """By hand that is a warning; nobody watches the nights in which each harms one more."""
     lab = started("default", 4)
     name = "" if verb == "create" else MEMORY_NAME
@@ -59,24 +56,24 @@ def unwritable(lab: Lab) -> None:
 
 
 def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s") as node:
-        unwritable(lab)
-        ended = rollout(lab, *ONCE)
-        assert (ended.code, harmed(lab)) == (4, [node]), ended.stderr
-        score = lab.scoreboard()
-        assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-        assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
-        again = rollout(lab, *ONCE)
-        assert (again.code, harmed(lab)) == (6, [node]), again.stderr
+    node = killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s")
+    unwritable(lab)
+    ended = rollout(lab, *ONCE)
+    assert (ended.code, harmed(lab)) == (4, [node]), ended.stderr
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+    assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
+    again = rollout(lab, *ONCE)
+    assert (again.code, harmed(lab)) == (6, [node]), again.stderr
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])
 def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
-    started: Start, rollout: Rollout, text: str, why: str
+    started: Started, rollout: Rollout, text: str, why: str
 ) -> None:
     """Whose they are, and which hosts hold one, nobody can tell."""
     lab = started("default", 4)
@@ -103,7 +100,7 @@ def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
     ],
 )
 def test_what_persons_decide_is_refused_unwatched(
-    flags: tuple[str, ...], settings: str, why: str, started: Start, rollout: Rollout, tmp_path: Path
+    flags: tuple[str, ...], settings: str, why: str, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
     (tmp_path / "own.toml").write_text(settings)
@@ -112,7 +109,7 @@ def test_what_persons_decide_is_refused_unwatched(
     assert_untouched(lab)
 
 
-def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Start, rollout: Rollout) -> None:
+def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Started, rollout: Rollout) -> None:
     """It asks at every pass, ten minutes apart: two reboots, an hour's rest, four hours', a day's; and it is told."""
     lab = started("sources", 12)
     host, flags = lab.machines["worker-4"], (*ONCE, "--set", "detect.sources=reboot-required", "--node", "worker-4")
@@ -177,7 +174,7 @@ def asking(lab: Lab) -> Lab:
     return lab
 
 
-def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start, rollout: Rollout) -> None:
+def test_they_keep_every_further_run_from_beginning_and_are_named(started: Started, rollout: Rollout) -> None:
     lab = asking(started("default", 6))
     assert rollout(lab, *OPERATE).code == 4
     (failed,) = lab.scoreboard().cordons_left
@@ -192,7 +189,7 @@ def test_they_keep_every_further_run_from_beginning_and_are_named(started: Start
     assert not json.loads(rollout(lab, "plan", "-o", "json", "--set", "detect.sources=annotation").stdout)["blockers"]
 
 
-def test_as_failures_they_count_in_their_own_run_alone(started: Start, rollout: Rollout) -> None:
+def test_as_failures_they_count_in_their_own_run_alone(started: Started, rollout: Rollout) -> None:
     lab, two = asking(started("default", 6)), ("--max-unavailable", "2", "--disable-eviction")
     assert rollout(lab, *OPERATE, *two, "--canary", "1").code == 4
     assert len(lab.scoreboard().cordons_left) == 1
@@ -202,7 +199,7 @@ def test_as_failures_they_count_in_their_own_run_alone(started: Start, rollout: 
     assert (len(score.cordons_left), score.most_unavailable) == (2, 2)
 
 
-def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:
+def test_a_node_that_failed_is_tried_again_after_its_rest(started: Started, rollout: Rollout) -> None:
     """Its drain fails each time: after an hour, and then after four. Nobody is told twice of one failure."""
     lab = started("budget-never", 4)
     flags = ("--allow", "blocked", "--drain-timeout", "1s")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
+from tests.apply.conftest import Started
 from tests.ended import end_of, invoked, start
 from tests.operate.conftest import ONCE, open_now
 from tests.waiting import Inbox, received, wait_until
-
-Start = Callable[[str, int], Lab]
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def stopped_after(passes: int, process: subprocess.Popen[str], is_pass: Callable
 
 
 def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
-    inbox: Inbox, started: Start, tmp_path: Path
+    inbox: Inbox, started: Started, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
     closed = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)])
@@ -54,7 +53,7 @@ def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
     assert inbox.notes == []
 
 
-def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     # no node is estimated to be back by then
     ended = invoked(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"])
@@ -80,7 +79,7 @@ def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> N
     assert note["title"] == "prod: rollout failed"
 
 
-def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("idle", 4)
     lab.call(lab.machines["worker-1"].cut_power)
     flags = ("operate", "--every", "1s", "--set", "ssh.probe-timeout=2s")

@@ -1,30 +1,19 @@
 """One pass of `rollout operate --once`: the real program, judged by what the cluster saw."""
 
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rollout.lab.api.resources import LEASES
-from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
-from tests.operate.conftest import (
-    ONCE,
-    ORIGIN,
-    assert_all_done,
-    assert_untouched,
-    killed_at,
-    open_now,
-    record,
-)
+from tests.apply.conftest import Rollout, Started, command, killed_at
+from tests.operate.conftest import ONCE, ORIGIN, assert_all_done, assert_untouched, open_now
+from tests.state import rebooted, record
 from tests.waiting import received, wait_until
 
-Start = Callable[[str, int], Lab]
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
 
-def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Start, rollout: Rollout) -> None:
+def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     first = rollout(lab, *ONCE)
     assert first.code == 0, first.stderr
@@ -35,7 +24,7 @@ def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Start, rollout
     assert second.stdout == "Nothing to do: no node waits for a reboot (left out: 4 no-update).\n"
 
 
-def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, rollout: Rollout) -> None:
+def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     window = ("--window", open_now(hours=6))
     old = rollout(lab, *APPLY, *window)
@@ -51,31 +40,12 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, r
     assert_untouched(lab)
 
 
-@pytest.mark.exhaustive
-def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    """The old way, `resume --yes` before `apply`, finishes it, control plane included."""
-    lab = started("default", 5)
-    stopped = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    stopped.send_signal(signal.SIGINT)
-    stopped.communicate(timeout=60)
-    assert stopped.returncode == 130
-    before = lab.scoreboard().reboots
-    ended = rollout(lab, "operate", "--once")
-    assert ended.code == 0, ended.stderr
-    assert "what a person started is left to people" in ended.stdout
-    assert "rollout resume" in ended.stdout
-    assert lab.scoreboard().reboots == before
-    old = rollout(lab, "resume", "--yes")
-    assert old.code == 0, old.stderr
-    assert lab.scoreboard().reboots["cp-1"] == 1
-
-
 def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with received() as inbox, killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s"):
+    killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
+    with received() as inbox:
         told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
         assert rollout(lab, *told).code == 0
         lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
@@ -87,28 +57,28 @@ def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
 
 
 def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s"):
-        aborted = rollout(lab, "abort", "--yes")
-        assert aborted.code == 0, aborted.stderr
-        assert "rollout operate begins nothing until you do" in aborted.stdout
-        for _ in range(2):
-            ended = rollout(lab, "operate", "--once")
-            assert ended.code == 0, ended.stderr
-            assert ended.stdout.startswith("No node is started: rollout "), ended.stdout
-            assert "was aborted by" in ended.stdout
-            assert "rollout unpause --all" in ended.stdout
-        assert "No unattended pass begins anything" in rollout(lab, "status").stdout
-        assert_untouched(lab, evictions=True)
-        assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
-        ended = rollout(lab, *ONCE)
+    killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
+    aborted = rollout(lab, "abort", "--yes")
+    assert aborted.code == 0, aborted.stderr
+    assert "rollout operate begins nothing until you do" in aborted.stdout
+    for _ in range(2):
+        ended = rollout(lab, "operate", "--once")
         assert ended.code == 0, ended.stderr
-        assert_all_done(lab)
+        assert ended.stdout.startswith("No node is started: rollout "), ended.stdout
+        assert "was aborted by" in ended.stdout
+        assert "rollout unpause --all" in ended.stdout
+    assert "No unattended pass begins anything" in rollout(lab, "status").stdout
+    assert_untouched(lab, evictions=True)
+    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert_all_done(lab)
 
 
-def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_beside_somebody_elses_rollout_it_says_so(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 4)
     other = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
@@ -123,54 +93,54 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollo
 @pytest.mark.sample
 @pytest.mark.parametrize("phase", ["cordoned", "drained", "rebooting", "ready"])
 def test_what_a_killed_pass_left_the_next_one_goes_on_with(
-    started: Start, rollout: Rollout, tmp_path: Path, phase: str
+    started: Started, rollout: Rollout, tmp_path: Path, phase: str
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, phase, *ONCE, "--set", "lock.duration=1s"):
-        left = record(lab)
-        assert left is not None
-        assert left["metadata"]["annotations"][ORIGIN] == "operate"
-        ended = rollout(lab, *ONCE)
-        assert ended.code == 0, ended.stderr
-        assert_all_done(lab)
+    killed_at(lab, tmp_path, phase, *ONCE, "--set", "lock.duration=1s")
+    left = record(lab)
+    assert left is not None
+    assert left["metadata"]["annotations"][ORIGIN] == "operate"
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert_all_done(lab)
 
 
 def test_it_goes_on_under_todays_rules_where_they_are_stricter(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 6)
-    with killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s"):
-        strict = ("--control-plane", "exclude", "--max-unavailable", "1", "--exclude", "worker-1")
-        begun = set(lab.scoreboard().annotations_left)
-        ended = rollout(lab, *ONCE, *strict)
-        assert ended.code == 0, ended.stderr
-        plan = ended.plan
-        assert plan["policy"]["max_unavailable"] == "1"
-        assert plan["policy"]["control_plane"] == "exclude"
-        rebooted = {name for name, count in lab.scoreboard().reboots.items() if count}
-        assert begun <= rebooted
-        assert "cp-1" not in rebooted
-        assert "worker-1" not in rebooted - begun
-        assert record(lab) is None
+    killed_at(lab, tmp_path, "draining", *ONCE, "--set", "lock.duration=1s")
+    strict = ("--control-plane", "exclude", "--max-unavailable", "1", "--exclude", "worker-1")
+    begun = set(lab.scoreboard().annotations_left)
+    ended = rollout(lab, *ONCE, *strict)
+    assert ended.code == 0, ended.stderr
+    plan = ended.plan
+    assert plan["policy"]["max_unavailable"] == "1"
+    assert plan["policy"]["control_plane"] == "exclude"
+    done = rebooted(lab)
+    assert begun <= done
+    assert "cp-1" not in done
+    assert "worker-1" not in done - begun
+    assert record(lab) is None
 
 
 def test_begun_nodes_are_finished_outside_the_window_and_no_others(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
-    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s") as node:
-        ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
-        assert ended.code == 0, ended.stderr
-        score = lab.scoreboard()
-        assert {name for name, count in score.reboots.items() if count} == {node}
-        assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
-        inside = rollout(lab, *ONCE, "--window", open_now())
-        assert inside.code == 0, inside.stderr
-        assert_all_done(lab)
+    node = killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--set", "lock.duration=1s")
+    ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
+    assert ended.code == 0, ended.stderr
+    score = lab.scoreboard()
+    assert rebooted(lab) == {node}
+    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+    inside = rollout(lab, *ONCE, "--window", open_now())
+    assert inside.code == 0, inside.stderr
+    assert_all_done(lab)
 
 
 def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 5)
     process = command(lab, tmp_path, *ONCE, "--max-unavailable", "1")
@@ -186,7 +156,7 @@ def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
     assert_all_done(lab)
 
 
-def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Start, rollout: Rollout) -> None:
+def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     ended = rollout(lab, *ONCE, "--active-deadline", "10s")
     assert ended.code == 0, ended.stderr
@@ -202,7 +172,7 @@ def reasons(ended: object) -> dict[str, str]:
     return found
 
 
-def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> None:
+def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 2}
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
@@ -214,19 +184,19 @@ def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> Non
 
 
 def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s") as node:
-        ended = rollout(lab, "operate", "--once")
-        assert ended.code == 0, ended.stderr
-        assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
-        assert node in lab.scoreboard().annotations_left
-        assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
+    node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
+    ended = rollout(lab, "operate", "--once")
+    assert ended.code == 0, ended.stderr
+    assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
+    assert node in lab.scoreboard().annotations_left
+    assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
 
 
 def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
     gate = ("--set", "gates.blocking-pod-selector=app", "--set", "lock.duration=1s")
@@ -241,7 +211,7 @@ def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(
 
 
 def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwise(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("budget-never", 4)
     ended = rollout(lab, *ONCE)

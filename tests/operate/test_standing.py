@@ -16,14 +16,12 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Scrape, command, complaints
-from tests.apply.test_own_node import MARK, is_marked, node_of
+from tests.apply.conftest import Rollout, Scrape, Started, command, complaints
+from tests.apply.test_own_node import MARK, is_marked
 from tests.ended import Ended, end_of, invoked, start
-from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, lease_of, open_now
+from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, open_now
+from tests.state import lease_of, node_of
 from tests.waiting import Overheard, wait_until
-
-Start = Callable[..., Lab]
-
 
 CALM = ("--every", "1s", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
@@ -44,7 +42,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         standing.end(signal.SIGKILL)
 
 
-def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Start, begin: Begin) -> None:
+def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Started, begin: Begin) -> None:
     lab = started("default", 4)
     standing = begin(lab)
     standing.await_words("Nothing to do")
@@ -55,7 +53,7 @@ def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Start,
     assert lease_of(lab)["spec"]["holderIdentity"] == ""
 
 
-def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Start, begin: Begin) -> None:
+def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Started, begin: Begin) -> None:
     lab = started("default", 4)
     standing = begin(lab, "--window", open_now(hours=6))
     standing.await_words("outside the maintenance window")
@@ -67,7 +65,7 @@ def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Start, beg
     assert_untouched(lab)
 
 
-def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin: Begin) -> None:
+def test_one_works_and_the_other_stands_by_and_takes_over(started: Started, begin: Begin) -> None:
     """Within the duration of the Lease, and though its own next pass is an hour away."""
     lab = started("default", 5)
     other = begin(lab, "--every", "1h", "--set", "lock.duration=4s", "--window", open_now(hours=6))
@@ -130,7 +128,7 @@ def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subproces
         process.communicate()
 
 
-def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started: Start, tmp_path: Path) -> None:
+def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started: Started, tmp_path: Path) -> None:
     lab = started("default", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (process, port):
         assert answer(port, "/healthz")[:2] == (200, "ok\n")
@@ -146,7 +144,7 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
         assert end_of(process).code == 0
 
 
-def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Start, tmp_path: Path) -> None:
+def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Started, tmp_path: Path) -> None:
     lab = started("no-rights", 4)
     with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (_, port):
         until(port, lambda now: now.values("node_rollout_last_pass_result", "result") == {"error": 1})
@@ -171,7 +169,7 @@ def once(lab: Lab, home: Path, node: str, *flags: str) -> Ended:
     return invoked(home, environment(lab, node), (*ONCE, *flags))
 
 
-def test_what_nobody_in_the_cluster_can_take_is_a_failure(started: Start, tmp_path: Path) -> None:
+def test_what_nobody_in_the_cluster_can_take_is_a_failure(started: Started, tmp_path: Path) -> None:
     lab = started("default", 1)
     (own,) = (node["metadata"]["name"] for node in lab.store.items(NODES))
     ended = invoked(tmp_path, environment(lab, own), ("operate", "--once"))
@@ -198,7 +196,7 @@ def create_pod(lab: Lab, node: str) -> None:
     lab.call(lambda: lab.store.create(PODS, body))
 
 
-def test_a_standing_process_has_its_own_pod_moved_once(started: Start, tmp_path: Path) -> None:
+def test_a_standing_process_has_its_own_pod_moved_once(started: Started, tmp_path: Path) -> None:
     """Else no pod would ever stand elsewhere. One that comes to the same node all the same stays there."""
     lab = started("default", 5)
     create_pod(lab, "worker-2")
@@ -235,7 +233,7 @@ def report_of(home: Path, log: str, *arguments: str) -> Ended:
 
 @pytest.mark.exhaustive
 def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
-    started: Callable[[str, int], Lab], rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """One pass is killed, the next goes on, a third finds nothing to do; each is a pod with a prefix of its own."""
     lab, elsewhere = started("default", 4), tmp_path / "elsewhere"
@@ -255,17 +253,17 @@ def test_a_report_is_made_of_pods_logs_as_kubectl_prints_them(
         for number, text in enumerate(passes)
         for line, noise in zip(text.splitlines(keepends=True), (*NOISE, *[""] * 1000), strict=False)
     )
-    told = report_of(elsewhere, log, "--format", "json")
+    told = report_of(elsewhere, log, "-o", "json")
     assert told.code == ExitCode.OK, told.stderr
     from_log: dict[str, Any] = json.loads(told.stdout)
-    from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "--format", "json").stdout)
+    from_journal: dict[str, Any] = json.loads(rollout(lab, "report", "-o", "json").stdout)
     assert from_log.pop("gaps") == ["3 lines of the journal are cut off or damaged, and left out."]
     assert from_journal.pop("gaps") == []
     assert len(from_log["commands"]) == 2
     assert from_log == from_journal
 
 
-def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Start, begin: Begin) -> None:
+def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Started, begin: Begin) -> None:
     lab = started("default", 5)
     standing = begin(lab, "--max-unavailable", "1")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))

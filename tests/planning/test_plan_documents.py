@@ -154,7 +154,7 @@ def test_a_plan_that_quotes_what_a_terminal_obeys_is_still_itself(character: str
     assert decode_plan(encode_plan(quoting), "again") == quoting
 
 
-SAVED_OF_STALENESS = build_plan(inputs([node("w-1"), node("w-2")]))
+OF_TWO = build_plan(inputs([node("w-1"), node("w-2")]))
 
 
 def test_an_update_staged_elsewhere_meanwhile_is_no_change() -> None:
@@ -190,7 +190,7 @@ def refusing(name: str) -> ProbeFailure:
     ],
 )
 def test_each_difference_is_named(fresh: PlanInputs, says: str) -> None:
-    found = tuple(map(str, changes(SAVED_OF_STALENESS, fresh)))
+    found = tuple(map(str, changes(OF_TWO, fresh)))
     assert len(found) == 1
     assert says in found[0]
 
@@ -200,7 +200,7 @@ def test_another_cluster_is_all_that_is_said() -> None:
     other = replace(
         fresh, snapshot=replace(fresh.snapshot, identity=replace(IDENTITY, uid="other", server="https://b"))
     )
-    assert tuple(map(str, changes(SAVED_OF_STALENESS, other))) == (
+    assert tuple(map(str, changes(OF_TWO, other))) == (
         "the plan is for another cluster (https://127.0.0.1:6443, not https://b)",
     )
 
@@ -219,4 +219,4 @@ def test_another_cluster_is_all_that_is_said() -> None:
 )
 def test_a_damaged_document_is_refused(damage: object, says: str) -> None:
     with pytest.raises(PlanFileError, match=says):
-        decode_plan(damage(encode_plan(SAVED_OF_STALENESS)), "plan.json")  # type: ignore[operator]
+        decode_plan(damage(encode_plan(OF_TWO)), "plan.json")  # type: ignore[operator]

@@ -53,7 +53,7 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
     assert told[5].endswith("wave 1 settles: deployment shop/cart")
     assert all(line[2] == ":" and line[5] == ":" for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
-    assert told[4].endswith("node-1: succeeded after 30s, now on 4081.2.1")
+    assert told[4].endswith("✔ node-1  on 4081.2.1  30s")
 
 
 class Hands:

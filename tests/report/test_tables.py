@@ -7,7 +7,7 @@ from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, pass
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.planning.eligibility.status import NodeStatus
-from rollout.report.columns import Column, table_text
+from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
 from tests.report.builders import STATUS_FIELDS
@@ -221,3 +221,15 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     assert [line for line in lines if line.startswith("fix")] == [
         f"fix (of worker-1): Remove {name} of worker-1" for name in names
     ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_command_is_broken(width: int) -> None:
+    """One at a sentence's end stands alone on its line, without what would be pasted with it; one in quotes stays."""
+    command = "rollout known-hosts --out /etc/rollout/known_hosts --fingerprints consoles/ --node worker-2"
+    finding = f"! worker-2  its key has changed (Its console confirms the new one: {command})"
+    *told, pasted = wrapped(finding, width).splitlines()
+    assert pasted == f"    {command}"
+    assert " ".join(" ".join(told).split()) == "! worker-2 its key has changed. Its console confirms the new one:"
+    quoted = "`rollout resume --retry-failed --node worker-2` goes on"
+    assert quoted.partition(" goes")[0] in wrapped(f"A rollout is unfinished, and nobody works on it: {quoted}", width)

@@ -22,15 +22,7 @@ from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
 from rollout.lab.world.reports import with_readiness
-
-PREFIX = "node-rollout.dev/"
-
-
-def marks(lab: Lab, node: str) -> dict[str, str]:
-    """What stands on a Node of ours, without our prefix."""
-    found = lab.call(lambda: lab.store.get(NODES, node))
-    assert found is not None
-    return _marks_of(found)
+from tests.state import PREFIX, node_of, write
 
 
 def _marks_of(node: Json) -> dict[str, str]:
@@ -54,8 +46,7 @@ def at_phase(lab: Lab, phase: str, act: Callable[[str], object], *, node: str = 
 
 def cordon(lab: Lab, node: str, *, cordoned: bool) -> None:
     """As kubectl does; in the lab's loop."""
-    found = lab.store.get(NODES, node)
-    assert found is not None
+    found = node_of(lab, node)
     rest = {key: value for key, value in spec_of(found).items() if key != "unschedulable"}
     lab.store.put(NODES, {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}})
 
@@ -134,16 +125,7 @@ def put_record(lab: Lab, wanted: Json | None) -> None:
 
 def mark(lab: Lab, node: str, **marks: str | None) -> None:
     """Write these of our annotations on a Node, by their names with underscores; None takes one away."""
-
-    def write() -> None:
-        found = lab.store.get(NODES, node)
-        assert found is not None
-        named = {PREFIX + name.replace("_", "-"): value for name, value in marks.items()}
-        merged = {**(found["metadata"].get("annotations") or {}), **named}
-        annotations = {name: value for name, value in merged.items() if value is not None}
-        lab.store.put(NODES, {**found, "metadata": {**found["metadata"], "annotations": annotations}})
-
-    lab.call(write)
+    write(lab, node, "annotations", **{PREFIX + name.replace("_", "-"): value for name, value in marks.items()})
 
 
 def sealed(plan: dict[str, Any]) -> str:

@@ -17,12 +17,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, UpdateState, load_scenario
+from tests.apply.conftest import killed_at
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
+from tests.state import inflict, node_of, unlock
 
 Run = Callable[..., Ended]
 NODES_IN_ALL = 4  # a control-plane node and three workers
@@ -152,8 +154,7 @@ def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, ru
 
 def change(lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}), *, cordoned: bool = False) -> None:
     """Somebody's hands on a Node."""
-    node = lab.store.get(NODES, name)
-    assert node is not None
+    node = node_of(lab, name)
     annotations = {f"node-rollout.dev/{key}": value for key, value in marks.items()}
     metadata = {**node["metadata"], "annotations": {**node["metadata"].get("annotations", {}), **annotations}}
     spec = {**node["spec"], "unschedulable": True} if cordoned else node["spec"]
@@ -165,10 +166,10 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
     start_lab: StartLab, run: Run, tmp_path: Path
 ) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
-    killed_at(lab, tmp_path, "draining")
+    killed_at(lab, tmp_path, "draining", "apply", *JSON, "--max-unavailable", "1")
     refused = run(lab, "resume", "--yes", "--require-all")
     assert (refused.code, "worker-2 (unreachable: when the rollout was planned: " in refused.stderr) == (4, True)
-    ended = run(lab, "resume", "--yes", "-o", "json", "--force-unlock", unlock(lab))
+    ended = run(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 4, ended.stderr
     assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
     (left,) = ended.summary["not_done"]
@@ -180,37 +181,17 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
     """And can still try it again: the record stays for as long as the rollout owes a node."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)
-    lab.call(lambda: inflict_all(lab, HostFaults(reboot=RebootFault.IGNORED)))
+    inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
     first = run(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
     (failed,) = first.failures
     assert (first.code, first.failures[failed]["left_cordoned"]) == (4, False)
-    lab.call(lambda: inflict_all(lab, HostFaults()))
+    inflict(lab, HostFaults())
     second = run(lab, "resume", "--yes", "-o", "json")
     assert second.code == 4, second.stderr
     assert len(second.summary["succeeded"]) == 2
     assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
     third = run(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
-
-
-def inflict_all(lab: Lab, faults: HostFaults) -> None:
-    for machine in lab.machines.values():
-        machine.inflict(faults)
-
-
-def killed_at(lab: Lab, home: Path, phase: str, limit: str = "1") -> None:
-    process = start(home, lab.environment, ("apply", *JSON, "--max-unavailable", limit))
-    assert process.stdout is not None
-    reached = (json.loads(line).get("phase") == phase for line in process.stdout)
-    assert any(reached)
-    process.kill()
-    process.communicate()
-
-
-def unlock(lab: Lab) -> str:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return str(lease["metadata"]["annotations"]["node-rollout.dev/run"])
 
 
 def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
@@ -230,6 +211,6 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run:
         for command in ("apply", "--yes"), ("apply", "--dry-run"):
             ended = run(lab, *command, *flags)
             assert ended.code == 4, ended.stderr
-            assert "Next:\n    rollout doctor\n" in ended.stdout
+            assert ended.stdout.count(f"Next:\n    rollout doctor {' '.join(flags)}\n") == 1
             assert "Nothing to do" not in ended.stdout
     assert untouched(lab)

@@ -8,19 +8,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
-from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
-from tests.apply.test_courtesy import ALONE, NUMBER, ORDINARY, heard
-from tests.apply.test_node_labels import WAITING, metadata, run_of, write
+from tests.apply.conftest import Started, command, rollout, started  # noqa: F401 - fixtures
+from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
+from tests.apply.test_node_labels import WAITING
 from tests.ended import Ended
+from tests.state import metadata, unlock, write
 
 FORGED = json.dumps({"labels": {"tenant": ["a", "b"], "role": ["", "admin"], "zone": ["c", None]}, "annotations": {}})
 TENANT = {"tenant": "a", "zone": "c"}
 
 
 def test_names_that_the_rules_do_not_have_are_not_obeyed_by_an_abort(
-    started: Callable[[Scenario | str, int], Lab],  # noqa: F811 - fixtures
+    started: Started,  # noqa: F811 - fixtures
     rollout: Callable[..., Ended],  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -29,8 +28,8 @@ def test_names_that_the_rules_do_not_have_are_not_obeyed_by_an_abort(
     heard(process, "before its reboot")
     process.kill()
     process.communicate()
-    write(lab, "labels", **TENANT)
-    write(lab, "annotations", **{"node-rollout.dev/replaced": FORGED})
-    assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
-    left = metadata(lab, "labels")
+    write(lab, NODE, "labels", **TENANT)
+    write(lab, NODE, "annotations", **{"node-rollout.dev/replaced": FORGED})
+    assert rollout(lab, "abort", "--yes", *unlock(lab)).code == 0
+    left = metadata(lab, NODE, "labels")
     assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)

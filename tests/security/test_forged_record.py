@@ -15,13 +15,11 @@ import pytest
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, Started, killed_at
 from tests.apply.test_gates import deployment
-from tests.apply.test_resume import Start, run_of
-from tests.operate.conftest import killed_at, record
 from tests.security.hands import put_record, sealed
 from tests.security.test_saved_plans import serving
-from tests.security.test_settings_input import put_on_node
+from tests.state import rebooted, record, unlock, write
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
@@ -45,63 +43,57 @@ def labels(lab: Lab) -> set[str]:
     return {name for node in lab.call(lambda: list(lab.store.items(NODES))) for name in node["metadata"]["labels"]}
 
 
-def rebooted(lab: Lab) -> set[str]:
-    return {name for name, reboots in lab.scoreboard().reboots.items() if reboots}
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("when", ["pre", "post"])
 def test_an_unattended_pass_sets_no_label_that_the_record_names(
-    started: Start, rollout: Rollout, tmp_path: Path, when: str
+    started: Started, rollout: Rollout, tmp_path: Path, when: str
 ) -> None:
     lab = started("default", 4)
     forged = {f"{when}_reboot_node_labels": ["evil.example/x=1"]}
-    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
-        forge(lab, lambda plan: plan["policy"]["courtesy"].update(forged))
-        ended = rollout(lab, *ONCE)
-        assert ended.code == 0, ended.stderr
-        assert node in rebooted(lab)
-        assert len(rebooted(lab)) > 1
-        assert not [name for name in labels(lab) if "evil" in name]
-        assert lab.scoreboard().clean
+    node = killed_at(lab, tmp_path, "drained", *ONCE)
+    forge(lab, lambda plan: plan["policy"]["courtesy"].update(forged))
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert node in rebooted(lab)
+    assert len(rebooted(lab)) > 1
+    assert not [name for name in labels(lab) if "evil" in name]
+    assert lab.scoreboard().clean
 
 
 def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """A check is asked for by a label, and by the removal of its last answer: of whatever annotation is named so."""
     lab = started("default", 4)
     network = {"network.example/address": "10.1.2.3"}
     everyone = list(lab.scoreboard().reboots)
     for name in everyone:
-        put_on_node(lab, name, "annotations", network)
+        write(lab, name, "annotations", **network)
     checks = {"before": list(network), "after": list(network), "prefix": "evil.example/", "timeout": "2s"}
     seen: set[str] = set()
-    with killed_at(lab, tmp_path, "drained", *ONCE) as node:
-        forge(lab, lambda plan: plan["policy"]["gates"].update(hooks=checks))
-        lab.call(lambda: lab.store.subscribe(lambda change: seen.update(change.obj["metadata"].get("labels") or ())))
-        ended = rollout(lab, *ONCE)
-        assert ended.code == 0, ended.stderr
-        assert node in rebooted(lab)
-        assert len(rebooted(lab)) > 1
-        nodes = lab.call(lambda: list(lab.store.items(NODES)))
-        assert [found["metadata"]["annotations"]["network.example/address"] for found in nodes] == ["10.1.2.3"] * len(
-            everyone
-        )
-        assert not [name for name in seen if name.startswith("evil")]
+    node = killed_at(lab, tmp_path, "drained", *ONCE)
+    forge(lab, lambda plan: plan["policy"]["gates"].update(hooks=checks))
+    lab.call(lambda: lab.store.subscribe(lambda change: seen.update(change.obj["metadata"].get("labels") or ())))
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert node in rebooted(lab)
+    assert len(rebooted(lab)) > 1
+    nodes = lab.call(lambda: list(lab.store.items(NODES)))
+    assert [found["metadata"]["annotations"]["network.example/address"] for found in nodes] == ["10.1.2.3"] * len(
+        everyone
+    )
+    assert not [name for name in seen if name.startswith("evil")]
 
 
 def test_whoever_resumes_is_told_of_checks_that_the_record_names(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "drained", *APPLY):
-        forge(
-            lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
-        )
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
-        warning = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
-        assert warning in ended.stderr, ended.stderr
+    killed_at(lab, tmp_path, "drained", *APPLY)
+    forge(lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s"))
+    ended = rollout(lab, "resume", "--yes", *unlock(lab))
+    warning = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
+    assert warning in ended.stderr, ended.stderr
 
 
 NONSENSE: dict[str, tuple[str, object]] = {
@@ -118,21 +110,21 @@ NONSENSE: dict[str, tuple[str, object]] = {
 }
 
 
-def test_rules_that_no_flag_takes_are_none_of_a_record(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_rules_that_no_flag_takes_are_none_of_a_record(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     """By a time of nothing each node that is begun would fail, and stay cordoned."""
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "drained", *ONCE):
-        whole = record(lab)
-        for name, (path, value) in NONSENSE.items():
-            put_record(lab, whole)
-            forge(lab, partial(set_rule, path=path, value=value))
-            for words in (("resume", "--yes"), ONCE):
-                ended = rollout(lab, *words)
-                assert (name, ended.code) == (name, 6), ended.stderr
-                assert "is not a plan made by rollout" in ended.stderr, name
-            assert "is not a plan made by rollout" in rollout(lab, "status", "--run").stdout, name
-        assert rebooted(lab) == set()
-        assert rollout(lab, "abort", "--yes").code == 0
+    killed_at(lab, tmp_path, "drained", *ONCE)
+    whole = record(lab)
+    for name, (path, value) in NONSENSE.items():
+        put_record(lab, whole)
+        forge(lab, partial(set_rule, path=path, value=value))
+        for words in (("resume", "--yes"), ONCE):
+            ended = rollout(lab, *words)
+            assert (name, ended.code) == (name, 6), ended.stderr
+            assert "is not a plan made by rollout" in ended.stderr, name
+        assert "is not a plan made by rollout" in rollout(lab, "status", "--run").stdout, name
+    assert rebooted(lab) == set()
+    assert rollout(lab, "abort", "--yes").code == 0
 
 
 def roll_back(lab: Lab) -> None:
@@ -150,9 +142,10 @@ def set_rule(plan: dict[str, Any], path: str, value: object) -> None:
     rules[name] = value
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_no_record_spares_a_begun_node_its_proof(
-    started: Start, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
+    started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """It says that no update was staged, where the marks on the Node say which: a rolled back host is found out."""
     lab = started("default", 4)
@@ -162,54 +155,57 @@ def test_no_record_spares_a_begun_node_its_proof(
             for node in wave["nodes"]:
                 node.update(staged=False, staged_version="", detected_by=[])
 
-    with killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY)) as node:
-        lab.call(lambda: roll_back(lab))
-        forge(lab, change)
-        ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", "--force-unlock", run_of(lab))))
-        assert ended.code == 4, ended.stderr
-        assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
+    node = killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY))
+    lab.call(lambda: roll_back(lab))
+    forge(lab, change)
+    ended = rollout(lab, *words, *(() if words == ONCE else ("-o", "json", *unlock(lab))))
+    assert ended.code == 4, ended.stderr
+    assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_no_record_makes_a_rival_accepted(
-    started: Start, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
+    started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     lab = started("default", 4)
     first = ONCE if words == ONCE else APPLY
-    with killed_at(lab, tmp_path, "drained", *first):
-        lab.call(lambda: lab.store.create(DAEMONSETS, deployment("kured")))
-        refused = rollout(lab, *words)
-        assert refused.code == 6
-        rival = {"node": "", "kind": "rival", "object": "daemonset/kube-system/kured", "message": "accepted"}
-        forge(lab, lambda plan: plan["blockers"].append(rival))
-        ended = rollout(lab, *words)
-        assert ended.code == 6, ended.stdout
-        assert "kured" in ended.stderr
-        assert rebooted(lab) == set()
+    killed_at(lab, tmp_path, "drained", *first)
+    lab.call(lambda: lab.store.create(DAEMONSETS, deployment("kured")))
+    refused = rollout(lab, *words)
+    assert refused.code == 6
+    rival = {"node": "", "kind": "rival", "object": "daemonset/kube-system/kured", "message": "accepted"}
+    forge(lab, lambda plan: plan["blockers"].append(rival))
+    ended = rollout(lab, *words)
+    assert ended.code == 6, ended.stdout
+    assert "kured" in ended.stderr
+    assert rebooted(lab) == set()
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
 def test_a_record_of_another_cluster_is_not_gone_on_with(
-    started: Start, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
+    started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     """A backup of kube-system that was restored here brings it along."""
     lab = started("default", 4)
-    with killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY)):
-        forge(lab, lambda plan: plan["cluster"].update(uid="another", server="https://elsewhere:6443"))
-        ended = rollout(lab, *words)
-        assert ended.code == 6, ended.stderr
-        assert "is of another cluster, https://elsewhere:6443" in ended.stderr
-        assert rebooted(lab) == set()
-        assert rollout(lab, "abort", "--yes").code == 0
-        assert (record(lab), lab.scoreboard().cordons_left) == (None, ())
+    killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY))
+    forge(lab, lambda plan: plan["cluster"].update(uid="another", server="https://elsewhere:6443"))
+    ended = rollout(lab, *words)
+    assert ended.code == 6, ended.stderr
+    assert "is of another cluster, https://elsewhere:6443" in ended.stderr
+    assert rebooted(lab) == set()
+    assert rollout(lab, "abort", "--yes").code == 0
+    assert (record(lab), lab.scoreboard().cordons_left) == (None, ())
 
 
 @pytest.mark.exhaustive
 def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    with serving() as theirs, killed_at(lab, tmp_path, "drained", *ONCE) as node:
+    node = killed_at(lab, tmp_path, "drained", *ONCE)
+    with serving() as theirs:
         forge(lab, lambda plan: plan["policy"]["gates"]["alerts"].update(url=theirs.url))
         ended = rollout(lab, *ONCE, "--set", "gates.timeout=1s")
         assert ended.code == 0, ended.stderr
@@ -225,7 +221,7 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
-def test_no_text_of_a_record_steers_a_terminal(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_no_text_of_a_record_steers_a_terminal(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 4)
 
     def change(plan: dict[str, Any]) -> None:
@@ -238,9 +234,9 @@ def test_no_text_of_a_record_steers_a_terminal(started: Start, rollout: Rollout,
             for node in wave["nodes"]:
                 node.update(running_version=ESCAPE, staged_version=ESCAPE, detail=ESCAPE)
 
-    with killed_at(lab, tmp_path, "drained", *APPLY):
-        forge(lab, change)
-        for words in (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", "--force-unlock", run_of(lab))):
-            ended = rollout(lab, *words)
-            assert "\x1b" not in ended.stdout + ended.stderr, words
-            assert "\x07" not in ended.stdout + ended.stderr, words
+    killed_at(lab, tmp_path, "drained", *APPLY)
+    forge(lab, change)
+    for words in (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", *unlock(lab))):
+        ended = rollout(lab, *words)
+        assert "\x1b" not in ended.stdout + ended.stderr, words
+        assert "\x07" not in ended.stdout + ended.stderr, words

@@ -17,7 +17,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_ready
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
-from tests.security.hands import PREFIX, at_phase, close_ssh, cordon, later, marks, open_ssh, refill
+from tests.security.hands import at_phase, close_ssh, cordon, later, open_ssh, refill
+from tests.state import PREFIX, is_cordoned, marks_of, unlock
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--node", "worker-2", "--control-plane", "exclude"),
@@ -53,7 +54,7 @@ def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(lab: Lab, rol
     )
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
-    assert set(marks(lab, "worker-2")) == {"last-result"}
+    assert set(marks_of(lab, "worker-2")) == {"last-result"}
 
 
 def test_a_node_that_was_refilled_between_two_asks_is_drained_again(lab: Lab, rollout: Rollout) -> None:
@@ -103,13 +104,13 @@ def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
             break
     process.kill()
     process.communicate()
-    assert marks(lab, "worker-2")["phase"] == "rebooting"
+    assert marks_of(lab, "worker-2")["phase"] == "rebooting"
     lab.call(lambda: open_ssh(lab, "worker-2"))
 
 
 def test_resume_gives_back_what_was_uncordoned_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     killed_at_its_ask(lab, tmp_path, uncordoned=True)
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
     assert any("asked to reboot again, only watched" in detail for _phase, detail in ended.steps("worker-2"))
     score = lab.scoreboard()
@@ -118,7 +119,7 @@ def test_resume_gives_back_what_was_uncordoned_meanwhile(lab: Lab, rollout: Roll
 
 def test_resume_drains_again_what_was_refilled_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
     killed_at_its_ask(lab, tmp_path, uncordoned=False)
-    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
@@ -143,19 +144,13 @@ def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(l
 
 
 def run_of(lab: Lab) -> str:
-    return marks(lab, "worker-2")["run"]
+    return marks_of(lab, "worker-2")["run"]
 
 
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
 
 
 ONE = ("--node", "worker-1", "--yes", "-o", "json", "--reboot-timeout", "8s")
-
-
-def is_cordoned(lab: Lab, node: str) -> bool:
-    found = lab.call(lambda: lab.store.get(NODES, node))
-    assert found is not None
-    return bool(found["spec"].get("unschedulable"))
 
 
 def mend(lab: Lab, node: str) -> None:
@@ -177,7 +172,7 @@ def fail(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: lose_hosts(lab))
     ended = rollout(lab, "apply", *ONE)
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), marks(lab, "worker-1")["cordoned-by-us"]) == (True, "true")
+    assert (is_cordoned(lab, "worker-1"), marks_of(lab, "worker-1")["cordoned-by-us"]) == (True, "true")
     mend(lab, "worker-1")
 
 
@@ -186,14 +181,14 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     ended = rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE)
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
     assert not is_cordoned(lab, "worker-1")
-    assert set(marks(lab, "worker-1")) == {"last-result"}
+    assert set(marks_of(lab, "worker-1")) == {"last-result"}
 
 
 def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
     ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (True, {"last-result"})
+    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (True, {"last-result"})
 
 
 def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(lab: Lab, rollout: Rollout) -> None:
@@ -201,7 +196,7 @@ def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(la
     lab.call(lambda: cordon(lab, "worker-1", cordoned=False))
     ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})
+    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (False, {"last-result"})
 
 
 def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollout: Rollout) -> None:
@@ -211,7 +206,7 @@ def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollo
     )
     assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr
     assert (ended.summary["skipped"], ended.summary["not_started"]) == (["worker-2"], [])
-    assert (is_cordoned(lab, "worker-2"), marks(lab, "worker-2")) == (True, {})
+    assert (is_cordoned(lab, "worker-2"), marks_of(lab, "worker-2")) == (True, {})
 
 
 @pytest.mark.exhaustive
@@ -221,4 +216,4 @@ def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None
     assert rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE).outcomes == {"worker-1": "not-back"}
     mend(lab, "worker-1")
     assert rollout(lab, "abort", "--yes").code == 0
-    assert (is_cordoned(lab, "worker-1"), set(marks(lab, "worker-1"))) == (False, {"last-result"})
+    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (False, {"last-result"})

@@ -20,6 +20,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import command
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked
+from tests.state import lease_of
 
 pytestmark = pytest.mark.exhaustive
 
@@ -75,8 +76,7 @@ def assert_undisturbed(lab: Lab, ended: Ended, rule: ApiFault, requests: int) ->
     score = lab.scoreboard()
     assert score.clean, score
     assert score.annotations_left == {}
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
+    lease = lease_of(lab)
     assert not lease["spec"]["holderIdentity"]
 
 
@@ -118,15 +118,9 @@ def test_hung_renewals_in_a_row_delay_the_rollout_and_no_more(lab: Lab, apply: C
 Run = Callable[..., Ended]
 
 
-APPLY_OF_GARBLED_ANSWERS = (
-    "apply",
-    "--yes",
-    "--max-unavailable",
-    "2",
-    "--control-plane",
-    "exclude",
-    "--set",
-    "waves.health-checks=1",
+TWO_AT_ONCE = (
+    *("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude"),
+    *("--set", "waves.health-checks=1"),
 )
 
 
@@ -179,7 +173,7 @@ def test_each_kind_of_request_may_be_garbled(
     lab = start_lab(nodes=6, speed=30)
     faults = garbled(answer, done=done)
     lab.inflict(*faults)
-    ended = rollout(lab, *APPLY_OF_GARBLED_ANSWERS, *PATIENT)
+    ended = rollout(lab, *TWO_AT_ONCE, *PATIENT)
     assert ended.code == 0, ended.stderr
     assert "waiting for the API server: the answer to" in ended.stderr or answer is FaultAnswer.BROKEN_OFF
     missed = [(fault.verb, fault.resource or fault.path) for fault in faults if not lab.struck(fault)]
@@ -210,7 +204,7 @@ def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: 
         lab.inflict(
             ApiFault(answer=FaultAnswer.WRONG_KIND, verb="list", resource="pods", from_request=3, requests=3, body=body)
         )
-    ended = rollout(lab, *APPLY_OF_GARBLED_ANSWERS, *PATIENT)
+    ended = rollout(lab, *TWO_AT_ONCE, *PATIENT)
     assert ended.code == 0, ended.stderr
     score = lab.scoreboard()
     assert score.clean, score

@@ -18,10 +18,11 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.execution.record.stored import read_record
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at
+from tests.apply.conftest import Rollout, Started, command
+from tests.apply.test_resume import APPLY, stopped_at
 from tests.ended import end_of
 from tests.security.hands import PACKED, PLAIN, mark, put_record
+from tests.state import marks_of, rebooted, record, run_of
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
@@ -30,14 +31,14 @@ TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "
 
 
 @contextmanager
-def interrupted(started: Start, home: Path, *flags: str, nodes: int = 5) -> Iterator[tuple[Lab, str]]:
+def interrupted(started: Started, home: Path, *flags: str, nodes: int = 5) -> Iterator[tuple[Lab, str]]:
     """A rollout that was killed with a node in its reboot, or past it."""
     lab = started("default", nodes)
-    with stopped_at(lab, home, "booted", *UNPASSED, "--set", "lock.duration=3s", *flags) as node:
-        yield lab, node
+    node = stopped_at(lab, home, "booted", *UNPASSED, "--set", "lock.duration=3s", *flags)
+    yield lab, node
 
 
-def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Start, tmp_path: Path) -> None:
+def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Started, tmp_path: Path) -> None:
     with interrupted(started, tmp_path) as (lab, _node):
         whole, api = record(lab), connect(lab.kubeconfig, None)
         assert whole is not None
@@ -55,27 +56,27 @@ def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Start, tmp_pat
 
 @pytest.mark.parametrize("names", [TYPICAL[:4], TYPICAL[4:]], ids=["written", "packed"])
 def test_a_record_that_is_not_understood_is_not_gone_on_with(
-    started: Start, rollout: Rollout, tmp_path: Path, names: tuple[str, ...]
+    started: Started, rollout: Rollout, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     with interrupted(started, tmp_path) as (lab, node):
-        whole, on_node, unlock = record(lab), marks(lab, node), ("--force-unlock", run_of(lab))
+        whole, on_node, unlocked = record(lab), marks_of(lab, node), ("--force-unlock", run_of(lab))
         assert whole is not None
         for name in names:
             damage, says = {**PLAIN, **PACKED}[name]
             put_record(lab, damage(whole))
             standing = record(lab)
-            ended = rollout(lab, "resume", "--yes", *unlock)
+            ended = rollout(lab, "resume", "--yes", *unlocked)
             assert (name, ended.code) == (name, 6), ended.stderr
             assert says in ended.stderr, name
             assert "rollout abort" in ended.stderr, name
             assert "rollout resume --finish-begun" in ended.stderr, name
             assert "bug" not in ended.stderr, ended.stderr
-            assert (name, record(lab), marks(lab, node)) == (name, standing, on_node)
+            assert (name, record(lab), marks_of(lab, node)) == (name, standing, on_node)
         assert not list(tmp_path.rglob("evil*"))
 
 
 @pytest.mark.parametrize("name", ["deep", "no health"])
-def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_path: Path, name: str) -> None:
+def test_whoever_only_looks_is_told_why(started: Started, rollout: Rollout, tmp_path: Path, name: str) -> None:
     damage, says = PLAIN[name]
     with interrupted(started, tmp_path) as (lab, node):
         whole = record(lab)
@@ -92,7 +93,7 @@ def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_pa
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("never-returns", 5)
     assert rollout(lab, *APPLY, "--reboot-timeout", "4s").code == 4
@@ -112,7 +113,7 @@ def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "garbled"])
 def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
-    started: Start, rollout: Rollout, tmp_path: Path, *, is_gone: bool
+    started: Started, rollout: Rollout, tmp_path: Path, *, is_gone: bool
 ) -> None:
     with interrupted(started, tmp_path, nodes=6) as (lab, node):
         run, whole = run_of(lab), record(lab)
@@ -131,21 +132,21 @@ def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
         assert record(lab) == standing
         assert is_gone or "stays as it is: rollout abort removes it" in ended.stderr
         score = lab.scoreboard()
-        assert {name for name, reboots in score.reboots.items() if reboots} == set(ended.summary["succeeded"])
+        assert rebooted(lab) == set(ended.summary["succeeded"])
         assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     with interrupted(started, tmp_path) as (lab, _node):
         ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
         assert ended.code == 64
         assert "this one's is intact" in ended.stderr
 
 
-def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, tmp_path: Path) -> None:
+def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started, tmp_path: Path) -> None:
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
-        on_node, asked, gate = marks(lab, node), tmp_path / "asked", tmp_path / "gate.py"
+        on_node, asked, gate = marks_of(lab, node), tmp_path / "asked", tmp_path / "gate.py"
         gate.write_text(f"import pathlib, time\npathlib.Path({str(asked)!r}).touch()\ntime.sleep(4)\n")
         words = ("resume", "--yes", "--force-unlock", run_of(lab), "--set", f"gates.command={sys.executable} {gate}")
         process = command(lab, tmp_path, *words)
@@ -154,10 +155,10 @@ def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, t
         ended = end_of(process)
         assert ended.code == 6, ended.stderr
         assert "was changed or removed since it was read" in ended.stderr
-        assert (record(lab), marks(lab, node)) == (None, on_node)
+        assert (record(lab), marks_of(lab, node)) == (None, on_node)
 
 
-def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     """Where the record is gone, the marks alone tell the run's id, and a kubelet may write on its own Node."""
     with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
         put_record(lab, None)
@@ -169,11 +170,11 @@ def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp
         assert undone.code == 4, undone.stderr
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
-        assert marks(lab, node)["run"] == "../../../../evil"
+        assert marks_of(lab, node)["run"] == "../../../../evil"
 
 
 def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
-    started: Start, rollout: Rollout, tmp_path: Path
+    started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, _node):

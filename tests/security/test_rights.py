@@ -28,6 +28,7 @@ from rollout.manifests.installation import Access
 from rollout.manifests.objects import roles
 from rollout.model.marks import MEMORY_NAME
 from rollout.model.progress import Phase
+from tests.apply.conftest import killed_at
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 from tests.server.conftest import Client
@@ -67,18 +68,6 @@ def run(lab: Lab, tmp_path: Path) -> Run:
 def rights(ended: Ended, verdict: str) -> list[str]:
     checks = json.loads(ended.stdout)["checks"]
     return [check["subject"] for check in checks if check["check"] == "right" and check["verdict"] == verdict]
-
-
-def test_a_rollout_works_with_the_printed_roles_alone(lab: Lab, run: Run) -> None:
-    doctor = run("doctor", "-o", "json")
-    assert doctor.code == ExitCode.OK, doctor.stdout
-    assert rights(doctor, "pass") == [str(right) for right in apply_rights("kube-system")]
-    applied = run("apply", "--yes", "-o", "json")
-    assert applied.code == ExitCode.OK, applied.stderr
-    assert len(applied.summary["succeeded"]) == 3
-    asked = lab.call(lambda: list(lab.requests))
-    assert not [record.path for record in asked if record.status == 403]
-    assert any(record.target.plural == "events" for record in asked)
 
 
 def test_no_rule_of_them_writes_everywhere() -> None:
@@ -250,15 +239,11 @@ def run_there(quiet_lab: Lab, tmp_path: Path) -> Run:
     return lambda *arguments: invoked(tmp_path, quiet_lab.environment, arguments)
 
 
-def kill_once(quiet_lab: Lab, home: Path, phase: str, *arguments: str) -> None:
-    """Start the program, and kill it once a node is in this phase."""
-    process = start(home, quiet_lab.environment, arguments)
-    assert process.stdout is not None
-    for line in map(json.loads, process.stdout):
-        if line.get("phase") == phase:
-            break
-    process.kill()
-    process.communicate()
+def kill_a_pass_and_finish_it(lab: Lab, home: Path, run_there: Run) -> None:
+    """Kill an operating process once a node is being drained; the next one goes on with what it left."""
+    rules = (*GATES_AND_ROLLING, *COURTESY, *QUICK_LOCK)
+    killed_at(lab, home, "draining", "operate", "--once", "-o", "json", *rules)
+    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
 
 
 def assert_used_is_printed(quiet_lab: Lab, grants: tuple[Grant, ...]) -> None:
@@ -274,21 +259,9 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     for arguments in QUIET:
         ended = run_there(*arguments)
         assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
-    kill_once(
-        quiet_lab,
-        tmp_path,
-        "draining",
-        "operate",
-        "--once",
-        "-o",
-        "json",
-        *GATES_AND_ROLLING,
-        *COURTESY,
-        *QUICK_LOCK,
-    )
-    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
     assert sum(quiet_lab.scoreboard().reboots.values()) == 4
-    kill_once(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
+    killed_at(quiet_lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--allow", "idle", *QUICK_LOCK)
     assert run_there("status", "--run").code == ExitCode.OK
     watching = start(tmp_path, quiet_lab.environment, ("status", "--watch", "-o", "json"))
     assert watching.stdout is not None
@@ -336,19 +309,7 @@ def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
     documents = json.loads(run_there("manifests", "cronjob", *image, "-o", "json").stdout)["items"]
     grants = grants_of(item for item in documents if item["kind"].endswith("Role"))
     quiet_lab.call(lambda: setattr(quiet_lab.api.access, "grants", grants))
-    kill_once(
-        quiet_lab,
-        tmp_path,
-        "draining",
-        "operate",
-        "--once",
-        "-o",
-        "json",
-        *GATES_AND_ROLLING,
-        *COURTESY,
-        *QUICK_LOCK,
-    )
-    assert run_there("operate", "--once", *QUICK_LOCK).code == ExitCode.OK
+    kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
     assert run_there("operate", "--once", *EVIDENCE).code == ExitCode.OK
     acts = used(quiet_lab)
     assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []

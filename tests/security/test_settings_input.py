@@ -15,10 +15,11 @@ import pytest
 
 from rollout.cli.main import program
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked
+from tests.state import write
 
 CLOSED = "http://127.0.0.1:1"
 
@@ -206,22 +207,10 @@ def run(tmp_path: Path) -> Run:
     return ended
 
 
-def put_on_node(lab: Lab, name: str, part: str, values: dict[str, str]) -> None:
-    """Labels or annotations, as an operator puts them."""
-
-    def put() -> None:
-        node = lab.store.get(NODES, name)
-        assert node is not None
-        metadata = node["metadata"]
-        lab.store.put(NODES, {**node, "metadata": {**metadata, part: {**(metadata.get(part) or {}), **values}}})
-
-    lab.call(put)
-
-
 def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> None:
     lab = start_lab(nodes=6)
     for name, cores in (("worker-1", "8"), ("worker-2", "16"), ("worker-3", "1_6")):
-        put_on_node(lab, name, "labels", {"cores": cores})
+        write(lab, name, "labels", cores=cores)
     for selector, expected in (("cores>8", ["worker-2"]), ("cores<17,cores!=16", ["worker-1"]), ("cores > 99", [])):
         ended = run(lab, "status", "-l", selector, "-o", "json")
         assert ended.code == (ExitCode.OK if expected else ExitCode.ERROR), ended.stderr
@@ -255,7 +244,7 @@ def test_what_no_server_takes_is_refused_by_its_flag(flags: tuple[str, str], tmp
 def test_nothing_that_a_terminal_obeys_is_printed(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
     """The text comes from whoever may write a Node's annotations, or a Lease."""
     lab = start_lab(nodes=3)
-    put_on_node(lab, "worker-1", "annotations", {"node-rollout.dev/last-result": EVIL})
+    write(lab, "worker-1", "annotations", **{"node-rollout.dev/last-result": EVIL})
     spec = {"holderIdentity": EVIL, "leaseDurationSeconds": 1}
     lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
     lab.call(lambda: lab.store.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease}))

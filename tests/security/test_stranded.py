@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
-from tests.apply.test_resume import Start, assert_finished, marks, record, run_of, stopped_at
+from tests.apply.conftest import Rollout, Started
+from tests.apply.test_resume import assert_finished, stopped_at
 from tests.security.hands import mark
+from tests.state import marks_of, record, run_of, unlock
 
 
 def begun(lab: Lab) -> set[str]:
-    return {name for name in lab.machines if "run" in marks(lab, name)}
+    return {name for name in lab.machines if "run" in marks_of(lab, name)}
 
 
 def without(lab: Lab, home: Path, node: str) -> str:
@@ -32,45 +33,46 @@ def without(lab: Lab, home: Path, node: str) -> str:
     return str(path)
 
 
-def test_a_begun_node_without_a_host_stays_begun(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_a_begun_node_without_a_host_stays_begun(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 7)
-    with stopped_at(lab, tmp_path, "draining") as node:
-        on_node, others, unlock = marks(lab, node), begun(lab) - {node}, ("--force-unlock", run_of(lab))
-        words = ("resume", "--yes", "-o", "json", "-i", without(lab, tmp_path, node), *unlock)
-        ended = rollout(lab, *words)
-        assert ended.code == 4, ended.stderr
-        assert ended.outcomes[node] == "stranded"
-        assert "no host is known for it now; its cordon and its marks stay" in ended.failures[node]["message"]
-        assert "inventory (-i)" in ended.failures[node]["hint"]
-        assert set(ended.summary["succeeded"]) == others
-        reasons = {why for name, why in ended.summary["reasons"].items() if name != node}
-        assert reasons == {"1 failed, and --max-failures is 1"}
-        assert (marks(lab, node), begun(lab)) == (on_node, {node})
-        assert node in lab.scoreboard().cordons_left
-        assert record(lab) is not None
-        assert rollout(lab, "apply", "--yes").code == 6
-        assert rollout(lab, "resume", "--yes").code == 0
-        assert_finished(lab)
+    node = stopped_at(lab, tmp_path, "draining")
+    on_node, others, unlocked = marks_of(lab, node), begun(lab) - {node}, unlock(lab)
+    words = ("resume", "--yes", "-o", "json", "-i", without(lab, tmp_path, node), *unlocked)
+    ended = rollout(lab, *words)
+    assert ended.code == 4, ended.stderr
+    assert ended.outcomes[node] == "stranded"
+    assert "no host is known for it now; its cordon and its marks stay" in ended.failures[node]["message"]
+    assert "inventory (-i)" in ended.failures[node]["hint"]
+    assert set(ended.summary["succeeded"]) == others
+    reasons = {why for name, why in ended.summary["reasons"].items() if name != node}
+    assert reasons == {"1 failed, and --max-failures is 1"}
+    assert (marks_of(lab, node), begun(lab)) == (on_node, {node})
+    assert node in lab.scoreboard().cordons_left
+    assert record(lab) is not None
+    assert rollout(lab, "apply", "--yes").code == 6
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert_finished(lab)
 
 
-def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_it_uses_up_what_may_be_away(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     one = ("--set", "lock.duration=3s", "--max-unavailable", "1", "--max-failures", "9", "--settle-timeout", "2s")
-    with stopped_at(lab, tmp_path, "draining", *one) as node:
-        inventory = without(lab, tmp_path, node)
-        ended = rollout(lab, "resume", "--yes", "-i", inventory, "--force-unlock", run_of(lab))
-        assert ended.code == 4, ended.stderr
-        assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
-        assert f"✘ {node}  " in ended.stdout
-        assert "it was started, but no host is known for it now" in ended.stdout
-        assert "rollout resume --retry-failed" not in ended.stdout
-        assert not any(lab.scoreboard().reboots.values())
-        assert begun(lab) == {node}
-        undone = rollout(lab, "abort", "--yes", "-i", inventory)
-        assert undone.code == 0, undone.stderr
-        assert (lab.scoreboard().cordons_left, record(lab)) == ((), None)
+    node = stopped_at(lab, tmp_path, "draining", *one)
+    inventory = without(lab, tmp_path, node)
+    ended = rollout(lab, "resume", "--yes", "-i", inventory, *unlock(lab))
+    assert ended.code == 4, ended.stderr
+    assert f"--max-unavailable 1 is used up by {node}" in ended.stdout
+    assert f"✘ {node}  " in ended.stdout
+    assert "it was started, but no host is known for it now" in ended.stdout
+    assert "rollout resume --retry-failed" not in ended.stdout
+    assert not any(lab.scoreboard().reboots.values())
+    assert begun(lab) == {node}
+    undone = rollout(lab, "abort", "--yes", "-i", inventory)
+    assert undone.code == 0, undone.stderr
+    assert (lab.scoreboard().cordons_left, record(lab)) == ((), None)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -84,30 +86,30 @@ def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path:
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_marks_that_are_not_understood_stop_it_for_their_node(
-    started: Start, rollout: Rollout, tmp_path: Path, changed: dict[str, str | None], says: str
+    started: Started, rollout: Rollout, tmp_path: Path, changed: dict[str, str | None], says: str
 ) -> None:
     # With room elsewhere for the pods that were evicted before it was stopped: the node stays cordoned.
     lab = started("default", 7)
-    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--set", "lock.duration=3s") as node:
-        unlock = ("--force-unlock", run_of(lab))
-        mark(lab, node, **changed)
-        on_node = marks(lab, node)
-        shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
-        assert says in shown["not_understood"][node]
-        assert node not in shown["not_begun"]
-        ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock)
-        assert (ended.code, ended.outcomes) == (4, {node: "stranded"}), ended.stderr
-        assert says in ended.failures[node]["message"]
-        assert rollout(lab, "apply", "--yes").code == 6
-        assert record(lab) is not None
-        undone = rollout(lab, "abort", "--yes")
-        assert undone.code == 4
-        assert says in undone.stdout
-        assert "kubectl annotate node" in undone.stdout
-        assert (marks(lab, node), lab.scoreboard().reboots[node]) == (on_node, 0)
+    node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--set", "lock.duration=3s")
+    unlocked = unlock(lab)
+    mark(lab, node, **changed)
+    on_node = marks_of(lab, node)
+    shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
+    assert says in shown["not_understood"][node]
+    assert node not in shown["not_begun"]
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlocked)
+    assert (ended.code, ended.outcomes) == (4, {node: "stranded"}), ended.stderr
+    assert says in ended.failures[node]["message"]
+    assert rollout(lab, "apply", "--yes").code == 6
+    assert record(lab) is not None
+    undone = rollout(lab, "abort", "--yes")
+    assert undone.code == 4
+    assert says in undone.stdout
+    assert "kubectl annotate node" in undone.stdout
+    assert (marks_of(lab, node), lab.scoreboard().reboots[node]) == (on_node, 0)
 
 
-def test_a_mark_of_another_version_keeps_its_node_out_of_plans(started: Start, rollout: Rollout) -> None:
+def test_a_mark_of_another_version_keeps_its_node_out_of_plans(started: Started, rollout: Rollout) -> None:
     lab = started("default", 4)
     mark(lab, "worker-1", quorum="3")
     plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
@@ -116,13 +118,13 @@ def test_a_mark_of_another_version_keeps_its_node_out_of_plans(started: Start, r
     assert lab.scoreboard().reboots["worker-1"] == 0
 
 
-def test_marks_beside_the_plan_are_nobody_s_consent(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+def test_marks_beside_the_plan_are_nobody_s_consent(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     """A kubelet may write the run's id on its own Node; that takes it into no rollout that does not name it."""
     lab = started("default", 4)
-    with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1") as node:
-        mark(lab, "cp-1", run=run_of(lab), phase="drained", boot_id_before="b1", cordoned_by_us="true")
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        assert ended.code == 4, ended.stderr
-        assert ended.outcomes == {node: "succeeded", "cp-1": "stranded"}
-        assert "but is not in its plan" in ended.failures["cp-1"]["message"]
-        assert lab.scoreboard().reboots["cp-1"] == 0
+    node = stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1")
+    mark(lab, "cp-1", run=run_of(lab), phase="drained", boot_id_before="b1", cordoned_by_us="true")
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    assert ended.code == 4, ended.stderr
+    assert ended.outcomes == {node: "succeeded", "cp-1": "stranded"}
+    assert "but is not in its plan" in ended.failures["cp-1"]["message"]
+    assert lab.scoreboard().reboots["cp-1"] == 0

@@ -17,7 +17,8 @@ from rollout.lab.hosts.machine import HostEvent
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 from tests.conftest import StartLab
-from tests.security.hands import at_phase, marks, written
+from tests.security.hands import at_phase, written
+from tests.state import marks_of, node_of
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--max-unavailable", "2")
 ELSEWHERE = "worker-3"
@@ -30,8 +31,7 @@ def lab(start_lab: StartLab) -> Lab:
 
 def node_info(lab: Lab, node: str, **changes: str) -> None:
     """What the Node says of its machine, changed; in the lab's loop."""
-    found = lab.store.get(NODES, node)
-    assert found is not None
+    found = node_of(lab, node)
     info = {key: value for key, value in {**found["status"]["nodeInfo"], **changes}.items() if value}
     lab.store.put(NODES, {**found, "status": {**found["status"], "nodeInfo": info}})
 
@@ -174,7 +174,7 @@ def test_a_host_that_is_exchanged_after_the_drain_is_not_rebooted(lab: Lab, roll
     assert "not asked to reboot: another machine answers" in message
     assert f"machine id {'f' * 32} instead of" in message
     score = lab.scoreboard()
-    assert (score.reboots["worker-1"], score.cordons_left, set(marks(lab, "worker-1"))) == (0, (), {"last-result"})
+    assert (score.reboots["worker-1"], score.cordons_left, set(marks_of(lab, "worker-1"))) == (0, (), {"last-result"})
 
 
 def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollout) -> None:

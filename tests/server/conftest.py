@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
-from rollout.lab.api.store import Json
+from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.state import node_of
 from tests.waiting import Overheard, wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
@@ -131,32 +131,10 @@ class Client:
         wait_until(lambda: self.boot_id != before)
 
 
-def node_of(lab: Lab, name: str) -> Json:
-    node = lab.call(lambda: lab.store.get(NODES, name))
-    assert node is not None
-    return node
-
-
-def marks_of(lab: Lab, name: str) -> dict[str, str]:
-    annotations = node_of(lab, name)["metadata"].get("annotations") or {}
-    prefix = "node-rollout.dev/"
-    return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
-
-
-def is_cordoned(lab: Lab, name: str) -> bool:
-    return bool(node_of(lab, name)["spec"].get("unschedulable"))
-
-
 def slots_of(lab: Lab) -> list[dict[str, Any]]:
     """The slots that are held, as they stand on the cluster."""
     body = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
     return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
-
-
-def holder_of(lab: Lab) -> str:
-    """Who holds the Lease; empty for nobody."""
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    return str(lease["spec"].get("holderIdentity") or "") if lease else ""
 
 
 def workers(lab: Lab) -> list[str]:

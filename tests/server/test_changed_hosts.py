@@ -8,22 +8,13 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Started
 from tests.ended import Ended
-from tests.server.conftest import (
-    Client,
-    Serve,
-    holder_of,
-    is_cordoned,
-    marks_of,
-    node_of,
-    slots_of,
-    workers,
-)
+from tests.server.conftest import Client, Serve, slots_of, workers
 from tests.server.serving import left_on
+from tests.state import holder_of, is_cordoned, marks_of, node_of, replace_machine
 from tests.waiting import wait_until
 
-Start = Callable[[Scenario | str, int], Lab]
 Rollout = Callable[..., Ended]
 
 
@@ -31,8 +22,7 @@ def create_again(lab: Lab, name: str) -> None:
     """As when a Node is deleted and its kubelet, which runs on, registers again."""
 
     def again() -> None:
-        body = lab.store.get(NODES, name)
-        assert body is not None
+        body = node_of(lab, name)
         lab.store.remove(NODES, name)
         metadata = {"name": name, "labels": body["metadata"]["labels"]}
         lab.store.create(NODES, {"metadata": metadata, "spec": {}, "status": body["status"]})
@@ -40,7 +30,9 @@ def create_again(lab: Lab, name: str) -> None:
     lab.call(again)
 
 
-def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboot(started: Start, serve: Serve) -> None:
+def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboot(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 5)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -78,7 +70,7 @@ def install_anew(lab: Lab, client: Client) -> Client:
 
 
 def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 5)
     server, client = serve(lab), Client(lab, workers(lab)[0])
@@ -113,7 +105,7 @@ def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
     ],
 )
 def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
-    text: str, why: str, started: Start, serve: Serve
+    text: str, why: str, started: Started, serve: Serve
 ) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
@@ -129,30 +121,17 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     assert body["data"]["slots.json"] == text
 
 
-def with_machine_id(lab: Lab, node: str, machine_id: str) -> None:
-    """What its kubelet reports, from now on; its boot is the same."""
-
-    def change() -> None:
-        lab.machines[node].machine_id = machine_id
-        body = lab.store.get(NODES, node)
-        assert body is not None
-        info = {**body["status"]["nodeInfo"], "machineID": machine_id}
-        lab.store.put(NODES, {**body, "status": {**body["status"], "nodeInfo": info}})
-
-    lab.call(change)
-
-
-def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Start, serve: Serve) -> None:
+def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
     server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
-    with_machine_id(lab, clone.node, lab.machines[client.node].machine_id)
+    replace_machine(lab, clone.node, lab.machines[client.node].machine_id)
     assert client.ask(server).kind == "doubled_id"
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)
 
 
-def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(started: Start, serve: Serve) -> None:
+def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(started: Started, serve: Serve) -> None:
     """As by disks that are put into each other's machines: the one that asks is not the one that was drained."""
     lab = started("default", 5)
     flags = ("--slots", "2", "--max-unavailable", "3")
@@ -160,9 +139,9 @@ def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(st
     first, second = [Client(lab, name) for name in workers(lab)[:2]]
     first.await_grant(one)
     ids = lab.machines[first.node].machine_id, lab.machines[second.node].machine_id
-    with_machine_id(lab, first.node, "0" * 32)
-    with_machine_id(lab, second.node, ids[0])
-    with_machine_id(lab, first.node, ids[1])
+    replace_machine(lab, first.node, "0" * 32)
+    replace_machine(lab, second.node, ids[0])
+    replace_machine(lab, first.node, ids[1])
     for server in (one, two):
         for client in (first, second):
             answer = client.ask(server)

@@ -6,29 +6,18 @@ from collections.abc import Callable
 import yaml
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from rollout.lab.lab import Lab
+from tests.apply.conftest import Started
 from tests.ended import Ended
 from tests.security.hands import set_well
-from tests.server.conftest import (
-    Client,
-    Serve,
-    holder_of,
-    is_cordoned,
-    marks_of,
-    slots_of,
-    victim,
-    workers,
-)
+from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
+from tests.state import holder_of, is_cordoned, marks_of, replace_machine, write_spec
 from tests.waiting import wait_until
-
-Start = Callable[[str, int], Lab]
-
 
 Rollout = Callable[..., Ended]
 
 
-def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     first = client.ask(server)
@@ -53,7 +42,7 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     assert server.end() == 0
 
 
-def test_a_full_group_denies_until_its_slot_is_free(started: Start, serve: Serve) -> None:
+def test_a_full_group_denies_until_its_slot_is_free(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     server, (first, second) = serve(lab, "--max-unavailable", "3"), [Client(lab, name) for name in workers(lab)[:2]]
     first.await_grant(server)
@@ -70,36 +59,27 @@ def test_a_full_group_denies_until_its_slot_is_free(started: Start, serve: Serve
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_a_group_may_be_of_certain_nodes_only(started: Start, serve: Serve) -> None:
+def test_a_group_may_be_of_certain_nodes_only(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     server = serve(lab, "--group-selector", "cp=node-role.kubernetes.io/control-plane")
     assert Client(lab, workers(lab)[0]).ask(server, "cp").kind == "group_mismatch"
     assert not slots_of(lab)
 
 
-def test_two_nodes_of_one_machine_id_are_never_granted(started: Start, serve: Serve) -> None:
+def test_two_nodes_of_one_machine_id_are_never_granted(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     one, two = [Client(lab, name) for name in workers(lab)[:2]]
     server = serve(lab)
-
-    def clone() -> None:
-        lab.machines[two.node].machine_id = lab.machines[one.node].machine_id
-        body = lab.store.get(NODES, two.node)
-        assert body is not None
-        status, info = body["status"], body["status"]["nodeInfo"]
-        cloned = {**info, "machineID": lab.machines[one.node].machine_id}
-        lab.store.put(NODES, {**body, "status": {**status, "nodeInfo": cloned}})
-
-    lab.call(clone)
+    replace_machine(lab, two.node, lab.machines[one.node].machine_id)
     wait_until(lambda: one.ask(server).kind == "doubled_id")
     assert one.ask(server).status == 403
     assert not slots_of(lab)
 
 
-def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Start, serve: Serve) -> None:
+def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
-    cordon(lab, client.node)
+    write_spec(lab, client.node, unschedulable=True)
     server = serve(lab)
     denied = client.ask(server)
     assert (denied.kind, "cordoned by an operator" in denied.value) == ("node_excluded", True)
@@ -111,7 +91,7 @@ def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(st
     assert is_cordoned(lab, client.node)
 
 
-def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> None:
+def test_a_slot_whose_node_is_deleted_is_free(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)
@@ -122,7 +102,7 @@ def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> N
 
 
 def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 5)
     client, other = [Client(lab, name) for name in workers(lab)[:2]]
@@ -147,7 +127,7 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     wait_until(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
 
 
-def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Start, serve: Serve) -> None:
+def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab, "--slot-timeout", "4s")
@@ -158,7 +138,7 @@ def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Start, ser
     assert client.ask(server).kind == "failed_recently"
 
 
-def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_slots_are_shown_and_taken_away_by_hand(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
@@ -185,7 +165,7 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, ro
     assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
 
 
-def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -200,19 +180,10 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve
     wait_until(lambda: not slots_of(lab))
 
 
-def cordon(lab: Lab, node: str) -> None:
-    def change() -> None:
-        body = lab.store.get(NODES, node)
-        assert body is not None
-        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": True}})
-
-    lab.call(change)
-
-
 # Static and DaemonSets' pods count for hosts that ask, as they do in a rollout.
 
 
-def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started: Start, serve: Serve) -> None:
+def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started: Started, serve: Serve) -> None:
     lab = started("default", 6)
     lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
     server = serve(lab)
@@ -223,7 +194,9 @@ def test_no_member_of_the_control_plane_goes_beside_one_that_is_not_well(started
     Client(lab, "cp-1").await_grant(server)
 
 
-def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys(started: Start, serve: Serve) -> None:
+def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys(
+    started: Started, serve: Serve
+) -> None:
     lab = started("default", 6)
     one, two, three = [Client(lab, name) for name in workers(lab)[:3]]
     server = serve(lab, "--group", "a=1", "--group", "b=50%", "--max-unavailable", "2")
@@ -237,7 +210,7 @@ def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys
     assert two.ask(server, "a").kind == "waiting_for_proof", "it holds a slot of another group"
 
 
-def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
+def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)

@@ -7,16 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
+from tests.apply.conftest import Started
 from tests.ended import Ended
-from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
+from tests.server.conftest import Client, Serve, Serving, slots_of, workers
+from tests.state import is_cordoned, marks_of, rebooted, write
 from tests.waiting import wait_until
-
-Start = Callable[..., Lab]
-
 
 Rollout = Callable[..., Ended]
 
@@ -36,7 +35,7 @@ def blockers(lab: Lab, rollout: Rollout) -> dict[str, dict[str, str]]:
 
 @pytest.mark.exhaustive
 def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_it(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("forecast", 12)
     server = serve(lab, *SHORT)
@@ -59,7 +58,7 @@ def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_i
     assert free.await_grant(server).kind == "granted"
     free.reboot()
     free.await_release(server)
-    assert {node for node, count in lab.scoreboard().reboots.items() if count} == {"worker-6"}
+    assert rebooted(lab) == {"worker-6"}
 
 
 def remember(lab: Lab, **versions: dict[str, Any]) -> None:
@@ -72,14 +71,7 @@ def remember(lab: Lab, **versions: dict[str, Any]) -> None:
 
 def annotate(lab: Lab, node: str, **words: str) -> None:
     names = {f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name] for name in words}
-
-    def change() -> None:
-        body = lab.store.get(NODES, node)
-        assert body is not None
-        annotations = {**(body["metadata"].get("annotations") or {}), **names}
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
-
-    lab.call(change)
+    write(lab, node, "annotations", **names)
 
 
 def failed_on(*nodes: str, held: bool = True) -> dict[str, Any]:
@@ -88,7 +80,7 @@ def failed_on(*nodes: str, held: bool = True) -> dict[str, Any]:
 
 
 def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("default", 5)
     remember(lab, v4152_2_0=failed_on("worker-9"))
@@ -114,7 +106,7 @@ def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
 
 
 def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     """What the server has seen to fail, `apply` knows as well."""
     never_ready = HostOverride(select=Selection(names=("worker-1",)), flaps=((0, False),))
@@ -129,7 +121,7 @@ def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
     assert server.has_said(f"version {HELD} is held")
 
 
-def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Start, serve: Serve) -> None:
+def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serve: Serve) -> None:
     """Anybody can forge an ask; a host that is gone after its reboot holds the version that it had staged, no more."""
     lab = started("default", 8)
     server = serve(lab, "--slot-timeout", "3s", "--max-unavailable", "3")
@@ -147,7 +139,7 @@ def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Start, serve:
     assert not is_cordoned(lab, forged.node)
 
 
-def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve: Serve) -> None:
+def test_a_version_that_does_not_move_is_told_to_the_host(started: Started, serve: Serve) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -159,7 +151,7 @@ def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve:
 # Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on.
 
 
-def rebooted(server: Serving, client: Client) -> dict[str, str]:
+def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
     """Once through, and what is left on the Node of it."""
     client.await_grant(server)
     client.reboot()
@@ -171,14 +163,14 @@ def rebooted(server: Serving, client: Client) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_a_host_that_falls_back_again_and_again_rests(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started(load_scenario("idle"), 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
-    assert (result := rebooted(server, client))["unmoved"] == "1"
+    assert (result := left_by_a_reboot(server, client))["unmoved"] == "1"
     # the count stands on the Node: another server goes on with it
     server.end()
     server = serve(lab)
-    result = rebooted(server, client)
+    result = left_by_a_reboot(server, client)
     assert (result["outcome"], result["unmoved"]) == ("succeeded", "2")
     assert server.has_said("as before, after 2 reboots in a row: it rests before the next")
     assert not is_cordoned(lab, client.node)

@@ -5,7 +5,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -13,25 +12,13 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, PODS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from tests.apply.conftest import is_ending
-from tests.server.conftest import (
-    Client,
-    Said,
-    Serve,
-    Serving,
-    holder_of,
-    is_cordoned,
-    marks_of,
-    slots_of,
-    victim,
-    workers,
-)
+from tests.apply.conftest import Started, is_ending
+from tests.server.conftest import Client, Said, Serve, Serving, slots_of, victim, workers
+from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
 
-Start = Callable[[str, int], Lab]
 
-
-def test_every_replica_gives_the_same_answers(started: Start, serve: Serve) -> None:
+def test_every_replica_gives_the_same_answers(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     one, two, client = serve(lab), serve(lab), Client(lab, workers(lab)[0])
     client.ask(one)
@@ -45,7 +32,7 @@ def test_every_replica_gives_the_same_answers(started: Start, serve: Serve) -> N
     assert client.report(one).kind == "not_held"
 
 
-def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Start, serve: Serve) -> None:
+def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     first = serve(lab)
@@ -65,7 +52,7 @@ def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Start, serve
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_what_is_granted_stays_so_when_all_servers_end(started: Start, serve: Serve) -> None:
+def test_what_is_granted_stays_so_when_all_servers_end(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     first = serve(lab)
@@ -83,7 +70,7 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Start, serve: Se
     wait_until(lambda: not slots_of(lab))
 
 
-def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: Start, serve: Serve) -> None:
+def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: Started, serve: Serve) -> None:
     lab = started("default", 24)
     servers = [serve(lab, "--slots", "3", "--max-unavailable", "9") for _ in range(2)]
     most, lock = [0], threading.Lock()
@@ -105,7 +92,7 @@ def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: 
     assert {name for name in lab.machines if is_cordoned(lab, name)} <= held
 
 
-def test_while_the_api_server_is_away_nothing_is_granted(started: Start, serve: Serve) -> None:
+def test_while_the_api_server_is_away_nothing_is_granted(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -177,7 +164,7 @@ def go_on(server: Serving) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slot(
-    seed: int, started: Start, serve: Serve
+    seed: int, started: Started, serve: Serve
 ) -> None:
     """It is stopped somewhere within an answer that would be a grant."""
     lab, rng = started("default", 5), random.Random(seed)  # noqa: S311 - repeatable on purpose
@@ -217,7 +204,7 @@ def test_what_a_stopped_replica_was_asked_is_no_grant_once_another_holds_the_slo
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(240)
-def test_a_drain_that_was_stopped_is_another_replicas_by_then(started: Start, serve: Serve) -> None:
+def test_a_drain_that_was_stopped_is_another_replicas_by_then(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     pair = serve(lab, "--max-unavailable", "2"), serve(lab, "--max-unavailable", "2")

@@ -12,26 +12,13 @@ import pytest
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-from tests.apply.conftest import stepped
+from tests.apply.conftest import Started, stepped
 from tests.ended import Ended
-from tests.server.conftest import (
-    CALM,
-    Client,
-    Serve,
-    Serving,
-    holder_of,
-    is_cordoned,
-    marks_of,
-    slots_of,
-    victim,
-    workers,
-)
+from tests.server.conftest import CALM, Client, Serve, Serving, slots_of, victim, workers
+from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
-
-
-Start = Callable[..., Lab]
 
 
 Rollout = Callable[..., Ended]
@@ -48,7 +35,7 @@ def outcome_of(lab: Lab, node: str) -> str:
 @pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_whose_daemon_is_restarted_after_the_grant_gets_its_node_back(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     """Zincati then reports steady state, in the boot from before, and asks for nothing until that is a yes."""
     lab = started("zincati", 6)
@@ -109,7 +96,7 @@ def test_time_outs_go_on_while_servers_come_and_go(
     flags: tuple[str, ...],
     asks_until: str,
     outcome: str,
-    started: Start,
+    started: Started,
     lives: Callable[[Lab, tuple[str, ...]], Iterator[Serving]],
 ) -> None:
     lab = started(scenario, 5)
@@ -135,7 +122,7 @@ def outcome_left_on(client: Client) -> str:
 
 @pytest.mark.sample
 @pytest.mark.timeout(240)
-def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Start, serve: Serve) -> None:
+def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Started, serve: Serve) -> None:
     """It asks again and again, and gets its grant each time: the last one is as good as the first."""
     lab = started("default", 5)
     server, client = serve(lab, "--slot-timeout", "8s"), Client(lab, workers(lab)[0])
@@ -189,7 +176,7 @@ def step(lab: Lab, seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [-DAY, DAY])
 def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
-    seconds: int, started: Start, serve: Serve
+    seconds: int, started: Started, serve: Serve
 ) -> None:
     """The Lease, the slots and their times stand there; all of them were written before the jump."""
     lab = started("default", 5)
@@ -220,7 +207,7 @@ def off_by(ahead: float) -> Scenario:
 @pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, DAY])
 def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
-    ahead: int, started: Start, serve: Serve, rollout: Rollout
+    ahead: int, started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started(off_by(ahead), 5)
     server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")

@@ -8,29 +8,20 @@ from pathlib import Path
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
+from tests.apply.conftest import Started, command
 from tests.ended import Ended
 from tests.operate.conftest import open_now
-from tests.server.conftest import (
-    Client,
-    Serve,
-    holder_of,
-    is_cordoned,
-    marks_of,
-    slots_of,
-    victim,
-    workers,
-)
+from tests.server.conftest import Client, Serve, slots_of, victim, workers
+from tests.state import annotations, holder_of, is_cordoned, marks_of, write
 from tests.waiting import wait_until
 
-Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
 APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
 
 
-def test_apply_is_refused_while_a_server_works_and_names_it(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_apply_is_refused_while_a_server_works_and_names_it(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -49,7 +40,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(started: Start, serv
 
 
 def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
-    started: Start, serve: Serve, rollout: Rollout, tmp_path: Path
+    started: Started, serve: Serve, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("drain-hangs", 5)
     stuck = victim(lab)
@@ -71,7 +62,7 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     Client(lab, next(name for name in workers(lab) if name not in stuck_on)).await_grant(server)
 
 
-def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(started: Start, serve: Serve) -> None:
+def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(started: Started, serve: Serve) -> None:
     """As an `apply` does before it has written its record: no node has marks of theirs."""
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
@@ -87,7 +78,7 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client.await_grant(server)
 
 
-def test_pauses_and_windows_hold_for_hosts_that_ask(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_pauses_and_windows_hold_for_hosts_that_ask(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
@@ -115,7 +106,7 @@ def aborted_once_it_is_late(lab: Lab, rollout: Rollout) -> Ended:
     return ended
 
 
-def test_abort_gives_back_what_a_dead_server_had_begun(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_abort_gives_back_what_a_dead_server_had_begun(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
     server = serve(lab)
@@ -132,7 +123,7 @@ def test_abort_gives_back_what_a_dead_server_had_begun(started: Start, serve: Se
 
 
 def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
-    started: Start, serve: Serve, rollout: Rollout
+    started: Started, serve: Serve, rollout: Rollout
 ) -> None:
     lab = started("drain-hangs", 5)
     client = Client(lab, victim(lab))
@@ -148,19 +139,13 @@ def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
     assert server.process.poll() is None
 
 
-def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     server = serve(lab)
     client.await_grant(server)
     server.end(signal.SIGKILL)
-
-    def remove_marks() -> None:
-        body = lab.store.get(NODES, client.node)
-        assert body is not None
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": {}}})
-
-    lab.call(remove_marks)
+    write(lab, client.node, "annotations", **dict.fromkeys(annotations(lab, client.node)))
     aborted = aborted_once_it_is_late(lab, rollout)
     assert "Slots of FleetLock that no node has marks of are freed" in aborted.stdout
     assert not slots_of(lab)

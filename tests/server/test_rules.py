@@ -1,7 +1,7 @@
 """The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of their reboots."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,33 +11,18 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
-from tests.apply.conftest import is_ending
+from tests.apply.conftest import Started, is_ending
 from tests.ended import Ended
-from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, victim, workers
+from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
 from tests.server.test_replicas import end_stubborn
+from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write, write_spec
 from tests.waiting import wait_until
 
-Start = Callable[..., Lab]
-
-
 Rollout = Callable[..., Ended]
-
-
-def change(lab: Lab, node: str, kind: str, **words: str | None) -> None:
-    """Write annotations or labels on a Node; None takes one away."""
-
-    def put() -> None:
-        body = lab.store.get(NODES, node)
-        assert body is not None
-        changed = {**(body["metadata"].get(kind) or {}), **words}
-        kept = {name: value for name, value in changed.items() if value is not None}
-        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], kind: kept}})
-
-    lab.call(put)
 
 
 def assert_untouched(lab: Lab, client: Client) -> None:
@@ -46,7 +31,7 @@ def assert_untouched(lab: Lab, client: Client) -> None:
     assert marks_of(lab, client.node) == {}
 
 
-def test_pods_that_block_a_node_hold_its_host_off(started: Start, serve: Serve) -> None:
+def test_pods_that_block_a_node_hold_its_host_off(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     denied = client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=frontend"))
@@ -56,7 +41,7 @@ def test_pods_that_block_a_node_hold_its_host_off(started: Start, serve: Serve) 
     assert client.ask(serve(lab, "--set", "gates.blocking-pod-selector=app=nobody")).kind == "waiting_for_drain"
 
 
-def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, serve: Serve) -> None:
+def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])
     template = {
@@ -78,7 +63,7 @@ def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, 
     assert client.ask(serve(lab, "--allow", "kured")).kind == "waiting_for_drain"
 
 
-def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serve: Serve) -> None:
+def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, serve: Serve) -> None:
     """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the second has."""
     lab = started("default", 4)
     flags = (
@@ -92,22 +77,22 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serv
     wait_until(lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels")))
     assert client.ask(server).kind == "waiting_for_drain"
     assert lab.scoreboard().evictions == 0
-    change(lab, client.node, "annotations", **{"check.example/before": "true"})
+    write(lab, client.node, "annotations", **{"check.example/before": "true"})
     client.await_grant(server)
     client.reboot()
     wait_until(lambda: marks_of(lab, client.node).get("phase") == "ready")
     assert client.report(server).kind == "waiting_for_proof"
     assert is_cordoned(lab, client.node)
-    change(lab, client.node, "annotations", **{"check.example/after": "true"})
+    write(lab, client.node, "annotations", **{"check.example/after": "true"})
     client.await_release(server)
     assert not is_cordoned(lab, client.node)
 
 
 @pytest.mark.parametrize("flag", ["--exclude", "--node", "--selector"])
-def test_a_node_that_is_not_meant_is_left_alone(flag: str, started: Start, serve: Serve) -> None:
+def test_a_node_that_is_not_meant_is_left_alone(flag: str, started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     out, other = [Client(lab, name) for name in workers(lab)[:2]]
-    change(lab, other.node, "labels", tier="db")
+    write(lab, other.node, "labels", tier="db")
     named = {"--exclude": out.node, "--node": other.node, "--selector": "tier=db"}[flag]
     server = serve(lab, flag, named)
     denied = out.ask(server)
@@ -116,11 +101,11 @@ def test_a_node_that_is_not_meant_is_left_alone(flag: str, started: Start, serve
     assert other.ask(server).kind == "waiting_for_drain"
 
 
-def test_a_pool_has_its_own_limit(started: Start, serve: Serve, tmp_path: Path) -> None:
+def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path) -> None:
     lab = started("default", 6)
     one, two, other = [Client(lab, name) for name in workers(lab)[:3]]
     for client in (one, two):
-        change(lab, client.node, "labels", tier="db")
+        write(lab, client.node, "labels", tier="db")
     (tmp_path / "pools.toml").write_text('[[pool]]\nname = "db"\nselector = "tier=db"\nmax-unavailable = 1\n')
     server = serve(lab, "--slots", "3", "--max-unavailable", "3", "--config", "pools.toml")
     assert one.ask(server).kind == "waiting_for_drain"
@@ -129,7 +114,7 @@ def test_a_pool_has_its_own_limit(started: Start, serve: Serve, tmp_path: Path) 
     assert other.ask(server).kind == "waiting_for_drain"
 
 
-def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve: Serve, rollout: Rollout) -> None:
+def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Started, serve: Serve, rollout: Rollout) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
@@ -139,7 +124,7 @@ def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve:
     assert client.ask(server).kind == "granted"
 
 
-def test_no_ask_is_a_grant_while_a_pod_is_left(started: Start, serve: Serve) -> None:
+def test_no_ask_is_a_grant_while_a_pod_is_left(started: Started, serve: Serve) -> None:
     lab = started("drain-hangs", 5)
     server, client = serve(lab), Client(lab, victim(lab))
     client.ask(server)
@@ -151,7 +136,7 @@ def test_no_ask_is_a_grant_while_a_pod_is_left(started: Start, serve: Serve) -> 
     assert left_on(lab, client.node) == []
 
 
-def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Start, serve: Serve) -> None:
+def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Started, serve: Serve) -> None:
     """The last look comes before a node is drained, which is what may be granted."""
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
@@ -166,7 +151,7 @@ def test_no_ask_is_a_grant_while_a_volume_is_attached(started: Start, serve: Ser
     client.await_grant(server)
 
 
-def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Start, serve: Serve) -> None:
+def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Started, serve: Serve) -> None:
     """As one that tolerates the cordon: its host is told to wait, and the node is drained again."""
     lab = started("default", 5)
     server, client = serve(lab, "--force"), Client(lab, workers(lab)[0])
@@ -182,7 +167,7 @@ def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Start,
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Start, serve: Serve) -> None:
+def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Started, serve: Serve) -> None:
     """It is not away: nothing proves that another may go in its place."""
     lab = started("default", 5)
     flags = (
@@ -202,15 +187,14 @@ def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Start,
     assert other.ask(server).kind == "failed_lock_semaphore_full"
 
 
-def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Start, serve: Serve) -> None:
+def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Started, serve: Serve) -> None:
     """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
 
     def take() -> None:
-        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
-        assert lease is not None
+        lease = lease_of(lab)
         metadata = {**lease["metadata"], "annotations": {"node-rollout.dev/run": "0123456789abcdef"}}
         lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], "holderIdentity": "ann"}})
 
@@ -224,7 +208,7 @@ def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(starte
     assert lab.scoreboard().rebooted_undrained == ()
 
 
-def test_a_pause_that_has_just_come_lets_nobody_in(started: Start, serve: Serve) -> None:
+def test_a_pause_that_has_just_come_lets_nobody_in(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     one, two = (Client(lab, node) for node in workers(lab)[:2])
     server = serve(lab, "--slots", "2", "--max-unavailable", "2")
@@ -245,29 +229,17 @@ FLAGS = (
 )
 
 
-def metadata(lab: Lab, node: str, kind: str) -> Mapping[str, str]:
-    found = lab.store.get(NODES, node)
-    assert found is not None
-    return {**(found["metadata"].get(kind) or {})}
-
-
 @pytest.mark.parametrize("flag", [("--set", "reboot.wall=true"), ("--set", "reboot.wait-for-users=5m")])
-def test_what_takes_ssh_is_refused(started: Start, rollout: Rollout, flag: tuple[str, ...]) -> None:
+def test_what_takes_ssh_is_refused(started: Started, rollout: Rollout, flag: tuple[str, ...]) -> None:
     ended = rollout(started("default", 4), "fleetlock", "--listen", "127.0.0.1:0", *flag)
     assert ended.code == ExitCode.USAGE
     assert "a FleetLock server uses none" in ended.stderr
 
 
-def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Start, serve: Serve) -> None:
+def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
-
-    def uncordon() -> None:
-        body = lab.store.get(NODES, client.node)
-        assert body is not None
-        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": False}})
-
-    lab.call(uncordon)
+    write_spec(lab, client.node, unschedulable=False)
     for _ in range(3):
         assert client.ask(server).status != 200

@@ -7,7 +7,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,9 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from rollout.server.connections import IDLE_SECONDS, PART_OF_ONE, Connections
-from tests.server.conftest import Client, Serve, Serving, holder_of, slots_of, workers
+from tests.apply.conftest import Started
+from tests.server.conftest import Client, Serve, Serving, slots_of, workers
+from tests.state import holder_of
 from tests.waiting import wait_until
 
 # Of one address.
@@ -95,9 +97,6 @@ def test_a_silent_connection_is_closed_though_nobody_needs_its_room(server: Serv
         wait_until(lambda: is_closed(silent))
 
 
-Start = Callable[[str, int], Lab]
-
-
 # Another address of this machine than the one that the bad client has.
 OTHER = "127.0.0.2"
 
@@ -121,7 +120,7 @@ def of_another(server: Serving, method: str, path: str, asked_as: str = "", seco
 @pytest.mark.exhaustive
 @pytest.mark.sample
 @pytest.mark.timeout(240)
-def test_one_client_keeps_neither_others_nor_probes_out(started: Start, serve: Serve) -> None:
+def test_one_client_keeps_neither_others_nor_probes_out(started: Started, serve: Serve) -> None:
     """Each of its reports waits for a proof that does not come."""
     lab = started("drain-hangs", 6)
     server = serve(lab, "--slots", "2")
@@ -149,7 +148,7 @@ def test_one_client_keeps_neither_others_nor_probes_out(started: Start, serve: S
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(240)
-def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(started: Start, serve: Serve) -> None:
+def test_a_server_ends_within_ten_seconds_even_while_the_api_server_hangs(started: Started, serve: Serve) -> None:
     lab = started("default", 5)
     server, clients = serve(lab, "--slots", "2"), [Client(lab, name) for name in workers(lab)[:2]]
     clients[0].await_grant(server)
@@ -177,10 +176,10 @@ def _asked(client: Client, server: Serving) -> None:
 # Which connection goes where there are too many: the longest silent one, and none that is being answered.
 
 
-MOST_OF_CONNECTIONS = 6
+LIMIT = 6
 
 
-OF_ONE = MOST_OF_CONNECTIONS // PART_OF_ONE
+OF_ONE = LIMIT // PART_OF_ONE
 
 
 @dataclass(eq=False)
@@ -229,7 +228,7 @@ async def listening() -> AsyncIterator[Port]:
 
     with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as clients:
         bound.setblocking(False)
-        connections = Connections(MOST_OF_CONNECTIONS)
+        connections = Connections(LIMIT)
         task = asyncio.create_task(connections.accept(bound, accepted, None))
         yield Port(bound.getsockname()[1], connections, handlers, clients)
         task.cancel()
@@ -258,9 +257,9 @@ def test_where_there_are_too_many_in_all_the_longest_silent_goes() -> None:
     async def live() -> None:
         async with listening() as port:
             first = await port.connect("127.0.0.9")
-            for number in range(MOST_OF_CONNECTIONS):
+            for number in range(LIMIT):
                 await port.connect(f"127.0.0.{number % 3 + 1}")
-            assert [handler.was_closed for handler in port.handlers] == [True, *([False] * MOST_OF_CONNECTIONS)]
+            assert [handler.was_closed for handler in port.handlers] == [True, *([False] * LIMIT)]
             assert first.was_closed
 
     asyncio.run(live())

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
-from rollout.cli.options import YesOption
+from rollout.cli.flags import CLUSTER, HOSTS, RULES, YesOption, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import (
     PLANNED,
@@ -32,6 +31,8 @@ FileArgument = Annotated[
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing; ask the server about each write")]
 
+_CONSENT = "Give --yes, or a plan saved with `rollout plan --out FILE`."
+
 
 @takes(*CLUSTER, "nodes", *RULES, "gates.interactive", *HOSTS)
 def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
@@ -50,9 +51,11 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.session import connect
 
-    consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=settings.output.as_json)
+    consent.refuse_if_nobody_can_be_asked(
+        given=yes or dry_run or file is not None, as_json=settings.output.as_json, hint=_CONSENT
+    )
     selection, policy = selection_of(settings), policy_of(settings)
-    saved = plan.load_saved(file, policy) if file else None
+    saved = plan.load_saved(file) if file else None
     if saved:
         selection, policy = saved.plan.selection, saved.plan.policy
         _refuse_rules_beside_plan(settings, policy)

@@ -13,7 +13,7 @@ import typer
 from rollout.adapters.local_files import scratch_for
 from rollout.cli import wiring
 from rollout.cli.failures import PROGRAM, invoke
-from rollout.cli.options import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.simulated import NodesOption, ScenarioOption, SpeedOption, own_path, scoreboard_text
 from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
 from rollout.model.policy import Policy
@@ -52,8 +52,6 @@ def demo(
       rollout demo
       rollout demo --scenario never-returns
     """
-    from rollout.cli.simulated import own_path, scoreboard_text
-
     program = call.find_root().command
     planned, detecting = _own_flags(scenario)
     with _lab(scenario, nodes, speed) as lab:

@@ -1,13 +1,60 @@
-"""`rollout doctor`."""
+"""`rollout doctor`: the places that a run tells, then whatever a rollout needs of cluster and hosts."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
 
+from rollout.adapters.notify import DeliveryError, deliver
+from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import policy_of
-from rollout.errors import ExitCode
+from rollout.cli.settings.rules import policy_of, selection_of
+from rollout.cli.settings.schema import HostKeys
+from rollout.cli.settings.unattended import Metrics, Notify
+from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
+from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
+from rollout.cli.stages.plan import decide
+from rollout.cli.stages.session import Gathered, Session, Targets, connect
+from rollout.errors import ApiError, ExitCode, RolloutError
+from rollout.execution.record.memory import why_unwritable
+from rollout.execution.record.stored import record_of
+from rollout.execution.record.unfinished import word_of
+from rollout.gather.cluster.memory import memory_of
+from rollout.gather.cluster.rights import apply_rights, missing_rights
+from rollout.gather.cluster.snapshot import read_identity
+from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, passed, warned
+from rollout.gather.doctor.checks import ordered as in_order
+from rollout.gather.doctor.cluster import (
+    LockState,
+    clock_checks,
+    drain_checks,
+    exclusion_checks,
+    lock_check,
+    memory_checks,
+    pause_checks,
+    pool_checks,
+    right_checks,
+    rival_checks,
+    selection_check,
+    server_checks,
+    unseen_lock_check,
+    unwritable_checks,
+)
+from rollout.gather.doctor.hosts import all_host_checks
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.notification import Note, written
+from rollout.model.policy import Policy
+from rollout.model.text import timestamp
+from rollout.planning.eligibility.candidates import excluded_by_name
+from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of
+from rollout.planning.eligibility.rivals import rivals
+from rollout.report.doctor import doctor_document, doctor_text
+from rollout.report.unfinished import heading, ways_out
 
 NotifyTestOption = Annotated[bool, typer.Option("--notify-test", help="Send a test of notifications")]
 
@@ -21,15 +68,164 @@ def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
       rollout doctor
       rollout doctor -l pool=web -o json
     """
-    from rollout.cli.stages.doctor import examined, metrics_checks, notification_checks
-    from rollout.gather.doctor.checks import Verdict, ordered
-    from rollout.report.doctor import doctor_document, doctor_text
-
     rules = policy_of(settings)
     name = settings.cluster.name or settings.cluster.context or "the cluster"
-    places = (*notification_checks(settings.notify, name, test=notify_test), *metrics_checks(settings.metrics))
-    checks = ordered((*places, *examined(settings, rules)))
+    places = (*_notification_checks(settings.notify, name, test=notify_test), *_metrics_checks(settings.metrics))
+    checks = in_order((*places, *_examined(settings, rules)))
     output = settings.output
     output.show(doctor_document(checks), lambda: doctor_text(checks, every=bool(output.verbose), width=output.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
+    """Check after check, until one stands in the way of all that follow."""
+    selection = selection_of(settings)
+    stage, subject = CheckName.KUBECONFIG, settings.cluster.context or "current context"
+    try:
+        session = connect(settings, selection, policy)
+        subject = session.api.server
+        yield from server_checks(read_identity(session.api))
+        yield from clock_checks(wiring.system_clock().now(), session.api.server_time())
+        rights = tuple(_rights(session))
+        yield from rights
+        yield _lock(session)
+        yield from _unwritable(session, rights)
+        stage, subject = CheckName.NODES, selection.selector or "all nodes"
+        nodes = read_nodes(session)
+        targets = ask_hosts(session, nodes, replace(session.probe, units=True))
+        selected = frozenset(targets.selected)
+        chosen = [node for node in nodes if node.name in selected]
+        yield from _remembered(session, chosen)
+        yield selection_check(subject, targets.number_of(selection), len(nodes))
+        yield from _pools(chosen, policy)
+        yield from _hosts(session, targets)
+        stage = CheckName.DRAIN
+        yield from _forecast(session, targets)
+    except RolloutError as error:
+        yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
+
+
+def _remembered(session: Session, nodes: Sequence[Node]) -> Iterator[Check]:
+
+    memory = read_memory(session, quiet=True)
+    yield from memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
+    yield from pause_checks(memory, nodes, session.api.server_time())
+
+
+def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
+    """Yield what the API server would not store although this user has the right to it, by its answers to dry runs."""
+    missing = [right.subject for right in rights if right.verdict is not Verdict.PASS]
+    if not any(" configmaps " in subject for subject in missing):
+        record, memory = record_of(session.namespace), memory_of(session.namespace)
+        no_record = with_patience(lambda: record.why_unwritable(session.api))
+        no_memory = with_patience(lambda: why_unwritable(session.api, session.namespace))
+        yield from unwritable_checks((record, no_record), (memory, no_memory))
+
+
+def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
+
+    if not policy.pools:
+        return ()
+    members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
+    for node in nodes:
+        members[pools_of(policy).of(node.labels)].append(node.name)
+    return pool_checks(members, DEFAULT)
+
+
+def _rights(session: Session) -> Iterable[Check]:
+
+    needs = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
+    return right_checks(needs, missing_rights(session.api, needs, ask=with_patience))
+
+
+def _hosts(session: Session, targets: Targets) -> Iterable[Check]:
+
+    chosen = [name for name in targets.selected if not excluded_by_name(name, session.selection)]
+    keys_checked = session.settings.ssh.host_key_checking is not HostKeys.OFF
+    own = bool(session.settings.reboot.command)
+    return all_host_checks(chosen, targets.observations, keys_checked=keys_checked, own_command=own)
+
+
+def _forecast(session: Session, targets: Targets) -> Iterator[Check]:
+    """Yield what planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
+    snapshot, policy = read_cluster(session), session.policy
+    # every host is forecast, staged or not: tomorrow's update meets the same budgets
+    own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
+    plan = decide(replace(session, policy=rules), Gathered(snapshot, targets))
+    yield from rival_checks(rivals(snapshot, ()))
+    yield from exclusion_checks(plan)
+    yield from drain_checks(plan)
+
+
+def _lock(session: Session) -> Check:
+    """Whether a rollout could take the lock now, and whose it is where it could not."""
+    api, namespace = session.api, session.namespace
+    subject = f"{namespace}/{marks.LEASE_NAME}"
+    try:
+        unfinished = find_unfinished(api, namespace)
+        lock = glance_at_lock(api, namespace)
+        holder = lock.holder
+        is_alive = bool(holder) and not lock.has_ended and is_holder_alive(api, namespace)
+    except ApiError as error:
+        return unseen_lock_check(subject, error.message, error.hint)
+    if unfinished is None:
+        return lock_check(subject, LockState(holder, is_alive))
+    text = heading(unfinished, word_of(unfinished, alive=is_alive))
+    state = LockState(holder, is_alive, text, ways_out(unfinished), unfinished.blocks)
+    return lock_check(subject, state)
+
+
+def _notification_checks(options: Notify, cluster: str, *, test: bool) -> Iterator[Check]:
+    """Where notifications would go; with `test`, whether they arrive."""
+    body = "rollout doctor --notify-test sent this. Nothing has happened."
+    at = timestamp(wiring.system_clock().now())
+    note = written(Note(event="test", at=at, cluster=cluster, title="test of notifications", body=body))
+    for place in wiring.notify_destinations(options):
+        try:
+            if test:
+                deliver(place, note)
+        except DeliveryError as error:
+            yield warned(
+                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its URL in notify.url."
+            )
+        else:
+            said = "accepted a test" if test else "not tried: --notify-test sends a test"
+            yield passed(CheckName.NOTIFICATIONS, place.name, said)
+
+
+def _metrics_checks(metrics: Metrics) -> Iterator[Check]:
+    """Whether metrics could be left there now. Nothing is written, pushed or served."""
+    from rollout.adapters.metrics import Pushgateway, try_listening
+
+    if metrics.textfile:
+        yield _textfile(metrics.textfile)
+    if metrics.pushgateway:
+        gateway = Pushgateway(metrics.pushgateway, "")
+        yield _tried(gateway.url, gateway.ask, "answers", "Check metrics.pushgateway.")
+    if address := metrics.listen:
+        fix = "See what listens there: ss -ltnp. A standing operate on this machine does so, too."
+        yield _tried(address, lambda: try_listening(address), "free to listen on", fix)
+
+
+def _tried(subject: str, trial: Callable[[], None], well: str, fix: str) -> Check:
+    try:
+        trial()
+    except RolloutError as error:
+        return warned(CheckName.METRICS, subject, error.message, fix)
+    return passed(CheckName.METRICS, subject, well)
+
+
+def _textfile(file: Path) -> Check:
+    """Judged without a trace: the file is replaced as a whole, so another one has to fit into its folder."""
+    folder, fix = file.absolute().parent, "Make it writable for this user, or change metrics.textfile."
+    if not folder.is_dir():
+        return warned(CheckName.METRICS, str(file), f"{folder} is not a folder", "Make it, or change metrics.textfile.")
+    if file.is_dir():
+        return warned(CheckName.METRICS, str(file), "a folder has this name", "Change metrics.textfile.")
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return warned(CheckName.METRICS, str(file), f"{folder} cannot be written: {error.strerror}", fix)
+    return passed(CheckName.METRICS, str(file), "its folder can be written")

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +11,11 @@ from rollout.cli.flags import CLUSTER, LISTING, RULES, takes
 from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster, Reboot
-from rollout.cli.settings.values import node_name, server_url
-from rollout.cli.terminal import say, show
+from rollout.cli.settings.values import node_name
+from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slots, is_fleetlock_run, is_group
+from rollout.model.fleetlock import Slots, is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
 
@@ -177,65 +176,3 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
 def _refuse_strangers(node: str, known: set[str]) -> None:
     if node not in known:
         raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
-
-
-class DropInFormat(StrEnum):
-    """For whom it is."""
-
-    TOML = "toml"
-    BUTANE = "butane"
-
-
-UrlOption = Annotated[
-    str,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Where hosts reach the server: by its address, as they cannot resolve names of Services.",
-    ),
-]
-
-
-def _checked_group(name: str) -> str:
-    if not is_group(name):
-        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
-    return name
-
-
-GroupOption = Annotated[
-    str, typer.Option("--group", metavar="NAME", parser=_checked_group, help="Group for which the hosts ask.")
-]
-WarinessOption = Annotated[
-    float | None,
-    typer.Option("--wariness", metavar="0..1", help="How late hosts take a new release; 0 first, 1 last."),
-]
-FormatOption = Annotated[
-    DropInFormat, typer.Option("--format", help="toml: the file itself. butane: for hosts set up by Ignition.")
-]
-
-
-@fleetlock_app.command(cls=SectionedCommand, short_help="Print the drop-in for hosts with Zincati.")
-def zincati(
-    url: UrlOption = "",
-    group: GroupOption = "default",
-    wariness: WarinessOption = None,
-    drop_in_format: FormatOption = DropInFormat.TOML,
-) -> None:
-    """Print the drop-in that has a host's Zincati ask this server before it reboots.
-
-    It is a file of the host: /etc/zincati/config.d/55-rollout-fleetlock.toml; systemctl restart zincati reads it.
-
-    \b
-    Examples:
-      rollout fleetlock zincati --url http://10.96.0.15/ --group workers
-      rollout fleetlock zincati --url http://10.96.0.15/ \\
-        --format butane > fleetlock.bu
-    """
-    from rollout.manifests.zincati import DropIn, butane, drop_in
-
-    if wariness is not None and not 0 <= wariness <= 1:
-        raise UsageError(f"--wariness {wariness} is not between 0 and 1")
-    content = DropIn(server_url("--url", url), group, wariness)
-    show((butane if drop_in_format is DropInFormat.BUTANE else drop_in)(content).rstrip("\n"))
-    if content.base_url.startswith("http:"):
-        say("warning: plain HTTP: whoever can answer in the server's place can have hosts reboot undrained")

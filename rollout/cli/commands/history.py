@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import CLUSTER, takes
-from rollout.cli.options import AllClustersOption
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_bytes
-from rollout.errors import InputError, UsageError
+from rollout.errors import InputError
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import printable
 
@@ -27,6 +26,10 @@ RunArgument = Annotated[
         help="Show this run as a timeline: the first letters of its id, or a journal's path.",
         show_default=False,
     ),
+]
+
+AllClustersOption = Annotated[
+    bool, typer.Option("--all-clusters", help="Runs on any cluster; default: those on the context's, by its address")
 ]
 
 
@@ -117,12 +120,8 @@ ReportedRunArgument = Annotated[
         show_default=False,
     ),
 ]
-FormatOption = Annotated[
-    ReportFormat | None,
-    typer.Option("--format", help="What to write; default: what the ending of --out says, else markdown"),
-]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file; default: standard output")
+    Path | None, typer.Option("--out", metavar="FILE", help="Write .html, .md or .json; default: Markdown to stdout")
 ]
 
 
@@ -130,13 +129,12 @@ OutOption = Annotated[
 def report(
     settings: Given,
     run: ReportedRunArgument = "",
-    format: FormatOption = None,  # noqa: A002 - the flag's name
     out: OutOption = None,
     all_clusters: AllClustersOption = False,
 ) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
 
-    html is one page for a browser, which fetches nothing; markdown is for tickets and the summaries of jobs; json is
+    HTML is one page for a browser, which fetches nothing; Markdown is for tickets and the summaries of jobs; JSON is
     for programs. All are made from the run's journal: a run that goes on, was cut off, or ran elsewhere is reported as
     far as its journal goes.
 
@@ -145,13 +143,14 @@ def report(
       rollout report --out last-night.html
       rollout report 3f9a --out 3f9a.html
       rollout report >> "$GITHUB_STEP_SUMMARY"
-      rollout report night.jsonl --format json
+      rollout report night.jsonl -o json
       kubectl -n node-rollout logs job/now | rollout report -
     """
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages.recorded import recorded_run
 
-    chosen = _format(format, out, as_json=settings.output.as_json)
+    ending = _ENDINGS.get(out.suffix.lower(), ReportFormat.MARKDOWN) if out else ReportFormat.MARKDOWN
+    chosen = ReportFormat.JSON if settings.output.as_json else ending
     check_target(out)
     run_read = recorded_run(run, settings.output.journal, settings.cluster, everywhere=all_clusters)
     written = _written(_reported(run_read), chosen)
@@ -160,15 +159,6 @@ def report(
         return
     write_whole(out, written)
     say(f"Written to {printable(str(out))}.")
-
-
-def _format(chosen: ReportFormat | None, out: Path | None, *, as_json: bool) -> ReportFormat:
-    """Return what was asked for; `UsageError` where that is two things."""
-    if as_json and chosen not in (None, ReportFormat.JSON):
-        raise UsageError(f"--format {chosen} and -o json contradict each other", hint="Drop one of the two flags.")
-    if chosen or as_json:
-        return chosen or ReportFormat.JSON
-    return _ENDINGS.get(out.suffix.lower(), ReportFormat.MARKDOWN) if out else ReportFormat.MARKDOWN
 
 
 def _written(report: "RunReport", chosen: ReportFormat) -> bytes:

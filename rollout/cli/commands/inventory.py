@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
-from rollout.cli.options import YesOption
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, YesOption, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of

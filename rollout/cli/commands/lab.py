@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.adapters.local_files import scratch_for
-from rollout.cli.options import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
-from rollout.cli.settings.values import server_url
+from rollout.cli.simulated import (
+    FleetLockOption,
+    NodesOption,
+    ScenarioOption,
+    SpeedOption,
+    own_path,
+    scoreboard_text,
+)
 from rollout.cli.terminal import is_terminal, say, show, width
 from rollout.errors import UsageError
 from rollout.model.text import ssh_path
@@ -75,8 +81,6 @@ def up(
       rollout lab up --scenario never-returns
       rollout lab up --like cluster.json --speed 20
     """
-    from rollout.cli.simulated import own_path, scoreboard_text
-
     with scratch_for("the lab"):
         # asyncssh finds out by a temporary file which libraries there are
         from rollout.lab import require_libraries
@@ -86,7 +90,9 @@ def up(
         from rollout.lab.scenario import steps_of
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
-    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "", like)
+    if fleetlock and not fleetlock.startswith(("http://", "https://")):
+        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
+    loaded = _scenario(scenario, nodes, fleetlock and f"{fleetlock.rstrip('/')}/", like)
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]

@@ -240,4 +240,4 @@ def _hosts_steps(installation: "Installation") -> Iterator[str]:
     host = f"[{where}]" if ":" in where else where
     asked = f"kubectl -n {access.namespace} get service {access.name}"
     known = "" if service.cluster_ip else f" (ADDRESS: {asked})"
-    yield f"next, for the hosts: rollout fleetlock zincati --url {service.scheme}://{host}/{known}"
+    yield f'next, for the hosts (docs/fleetlock.md): base_url = "{service.scheme}://{host}/"{known}'

@@ -11,8 +11,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.times import time_meant, written_time
-from rollout.cli.settings.values import node_name, one_line
+from rollout.cli.settings.values import node_name, one_line, time_meant, written_time
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, UsageError
 from rollout.model.cluster import Node

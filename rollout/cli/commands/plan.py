@@ -1,7 +1,6 @@
 """`rollout plan`."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,10 +14,9 @@ from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
-from rollout.cli.settings.times import time_meant, written_time
-from rollout.cli.settings.values import node_name
+from rollout.cli.settings.values import node_name, time_meant, written_time
 from rollout.cli.terminal import say
-from rollout.errors import ApiError, ExitCode, UsageError
+from rollout.errors import ExitCode, UsageError
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import shell_word
@@ -26,7 +24,9 @@ from rollout.model.text import shell_word
 if TYPE_CHECKING:
     from rollout.cli.stages.session import Gathered, Session
     from rollout.gather.cluster.snapshot import Kept
+    from rollout.report.status import FollowUp
 
+_DOES_NOT_START = "apply does not start beside it: first it has to end, or be undone by `rollout abort`."
 FileArgument = Annotated[
     Path | None,
     typer.Argument(metavar="FILE", help="Show this saved plan; ask neither cluster nor hosts.", show_default=False),
@@ -87,6 +87,7 @@ def plan(
     from rollout.cli.files import check_target
     from rollout.cli.stages import refusals
     from rollout.cli.stages.plan import decide, where_of, zones
+    from rollout.cli.stages.run_status import rollout_beside
     from rollout.cli.stages.session import connect
     from rollout.report.plan_parts import blocked_line
 
@@ -114,11 +115,19 @@ def plan(
         return
     session, is_late, limit = _within(date, session, gathered)
     planned = decide(session, gathered)
-    beside = _beside(session, gathered)
+    beside, _ = rollout_beside(session, gathered.snapshot.nodes)
     blockers = refusals.refused(session, planned)
-    next_step = "" if blockers or beside or is_late else _next(planned, settings, out, limit)
+    next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
     of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
-    _show(planned, output, of_nodes, where=where, blocked=blocked_line(blockers), beside=beside, next_step=next_step)
+    _show(
+        planned,
+        output,
+        of_nodes,
+        where=where,
+        blocked=blocked_line(blockers),
+        other=beside,
+        next_step=next_step,
+    )
     if settings.nodes.require_all:
         refusals.refuse_excluded(session, planned)
     _write(planned, of_nodes, out, markdown)
@@ -181,14 +190,16 @@ def _show(
     where: str,
     next_step: str,
     blocked: str,
-    beside: str = "",
+    other: "FollowUp | None" = None,
 ) -> None:
-    """Show a plan; `blocked` and `beside` are that blockers, or another rollout, keep apply from starting."""
+    """Show a plan; `blocked` is that blockers, and `other` which other rollout, keep apply from starting."""
     from rollout.planning.plan.document import encode_plan
     from rollout.report.plan_screen import plan_text
 
-    if beside and (output.is_document or output.as_names):
-        say(beside)
+    in_the_way = other if other and other.is_first else None
+    beside = f"{in_the_way.sentence} {_DOES_NOT_START}" if in_the_way else ""
+    if in_the_way and (output.is_document or output.as_names):
+        say(f"{beside} See: {in_the_way.command}")
     text = partial(
         plan_text,
         plan,
@@ -196,51 +207,34 @@ def _show(
         width=output.width,
         now=wiring.system_clock().now(),
         where=where,
-        blocked=blocked,
+        blocked="" if in_the_way else blocked,
         beside=beside,
-        next_step=next_step,
+        next_step=in_the_way.command if in_the_way else next_step,
     )
     output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
-
-
-def _beside(session: "Session", gathered: "Gathered") -> str:
-    """Return the rollout for which `apply` would refuse this plan; empty where there is none that can be seen."""
-    from rollout.cli.stages.gather import find_unfinished_among
-    from rollout.cli.stages.lock import glance_at_lock
-    from rollout.execution.record.unfinished import word_of
-    from rollout.report.unfinished import beside_text
-
-    with suppress(ApiError):
-        unfinished = find_unfinished_among(session, gathered.snapshot.nodes)
-        if unfinished is not None and unfinished.blocks:
-            alive = glance_at_lock(session.api, session.namespace).alive
-            return beside_text(unfinished, word_of(unfinished, alive=alive))
-    return ""
 
 
 def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
     """Write the files that are asked for."""
     from rollout.cli.files import write_whole
-    from rollout.cli.stages.plan import note_saved
     from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
-        document = encode_plan(planned)
-        write_whole(out, document)
-        note_saved(document)
+        write_whole(out, encode_plan(planned))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones).encode())
 
 
 def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:
     """Return the command that runs this plan, or one by the same rules; or that tells why there is none."""
+    from rollout.cli.stages.plan import next_without_waves
+
     if not planned.waves:
-        is_troubled = bool(excluded_by_trouble(planned.excluded))
-        return settings.repeated("rollout doctor", *CLUSTER, *RULES, *HOSTS) if is_troubled else ""
+        return next_without_waves(planned, settings)
     if out:
         return _apply(out)
-    return settings.repeated("rollout apply", *CLUSTER, "nodes", *RULES, *HOSTS) + limit
+    return settings.repeated("rollout apply") + limit
 
 
 def _apply(file: Path) -> str:

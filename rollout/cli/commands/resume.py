@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import consent, wiring
-from rollout.cli.flags import CLUSTER, HOSTS, takes
-from rollout.cli.options import UnlockOption, YesOption
+from rollout.cli.flags import CLUSTER, HOSTS, YesOption, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
@@ -25,6 +24,15 @@ if TYPE_CHECKING:
     from rollout.execution.rollout.ledger import Aborted
 
 
+UnlockOption = Annotated[
+    str,
+    typer.Option(
+        "--force-unlock",
+        metavar="RUN",
+        show_default=False,
+        help="Do not wait for the Lease of this run: you are sure that no process is working on it",
+    ),
+]
 RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
 FinishOption = Annotated[
     bool,

@@ -80,7 +80,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         now=now,
         rollout=rollout,
         closed=_closed(policy.gates.windows),
-        repeated=lambda command: _repeated(command, settings),
+        repeated=settings.repeated,
     )
     show(text)
 
@@ -91,13 +91,6 @@ def _closed(windows: WindowPolicy) -> str:
 
     why = Schedule.of(windows).closed(wiring.system_clock().now())
     return f"No node is started now: {why}." if why else ""
-
-
-def _repeated(command: str, settings: Given) -> str:
-    """Return the command about the same cluster, and where it takes nodes, about the same of them."""
-    word = command.split()[1]
-    of_nodes = (*SELECTION, *HOSTS) if word in ("plan", "doctor", "status") else HOSTS if word == "resume" else ()
-    return settings.repeated(command, *CLUSTER, *of_nodes)
 
 
 def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "FollowUp", *, only_pending: bool) -> None:

@@ -17,6 +17,18 @@ from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
 from rollout.model.text import shell_word
 
+CLUSTER = ("cluster",)
+SELECTION = ("nodes.selector", "nodes.node", "nodes.exclude")
+HOSTS = ("ssh",)
+RULES = (*SELECTION, "nodes.allow", "nodes.skip", "waves", "drain", "reboot", "gates.window")
+# What commands take that messages name, besides the cluster.
+_TAKEN = {
+    "apply": ("nodes", *RULES, *HOSTS),
+    "plan": ("nodes", *RULES, *HOSTS),
+    "doctor": (*RULES, *HOSTS),
+    "status": (*SELECTION, *HOSTS),
+    "resume": HOSTS,
+}
 _CONFIG = "ROLLOUT_CONFIG"
 # What is taken from the environment alone: by the adapters.
 _WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
@@ -40,11 +52,12 @@ class Given(Settings):
     text: str = ""
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def repeated(self, command: str, *names: str) -> str:
-        """This command, with what was typed of these tables and settings, to be pasted.
+    def repeated(self, command: str) -> str:
+        """This command, with what was typed of the tables and settings that it takes, to be pasted.
 
         What `--set` and `--config` say any command takes; a setting that stands in the command is left as it is.
         """
+        names = (*CLUSTER, *_TAKEN.get(command.split()[1], ()))
         taken = (
             word
             for name, words in self.words

@@ -1,8 +1,10 @@
 """The rules of a rollout, as its plan and its record hold them, from the settings."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
+from rollout.cli.settings.keys import Table, settings_of
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
 from rollout.cli.settings.schema import settings as settings_by_name
@@ -37,26 +39,15 @@ def selection_of(settings: Settings) -> Selection:
 def policy_of(settings: Settings) -> Policy:
     """All rules; `UsageError` for those that contradict one another."""
     nodes, waves, reboot = settings.nodes, settings.waves, settings.reboot
+    most = {"max_unavailable": waves.max_unavailable or Count(1)}
     return Policy(
-        max_unavailable=waves.max_unavailable or Count(1),
-        canary=waves.canary,
-        spread_by=waves.spread_by,
-        control_plane=waves.control_plane,
-        control_plane_selector=waves.control_plane_selector,
+        **{**_alike(Policy, waves, settings.drain, reboot), **most},
         include_cordoned=Allow.CORDONED in nodes.allow,
         reboot_idle=Allow.IDLE in nodes.allow,
         skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
         include_held=Allow.HELD in nodes.allow,
-        sharing=waves.sharing,
-        ramp=waves.ramp,
-        prefer_no_schedule_taint=settings.drain.prefer_no_schedule_taint,
-        exclude_from_load_balancers=settings.drain.exclude_from_load_balancers,
-        drain=_drain(settings),
+        drain=DrainPolicy(**_alike(DrainPolicy, settings.drain)),
         reboot_timeout=reboot.timeout,
-        ready_timeout=reboot.ready_timeout,
-        settle_timeout=waves.settle_timeout,
-        max_failures=waves.max_failures,
-        strategy=waves.strategy,
         own_reboot_command=is_own_reboot(settings),
         detect=detected_by(settings),
         gates=_gates(settings),
@@ -65,17 +56,15 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-def _drain(settings: Settings) -> DrainPolicy:
-    drain = settings.drain
-    return DrainPolicy(
-        timeout=drain.timeout,
-        grace_period=drain.grace_period,
-        force=drain.force,
-        delete_emptydir_data=drain.delete_emptydir_data,
-        disable_eviction=drain.disable_eviction,
-        pod_selector=drain.pod_selector,
-        skip_wait_for_delete_timeout=drain.skip_wait_for_delete_timeout,
-    )
+def _alike(rules: type[Policy] | type[DrainPolicy], *tables: Table) -> dict[str, Any]:
+    """Return the rules that stand in these tables by the same names."""
+    names = {rule.name for rule in fields(rules)}
+    return {
+        item.field: getattr(table, item.field)
+        for table in tables
+        for item in settings_of(type(table))
+        if item.field in names
+    }
 
 
 def _gates(settings: Settings) -> GatePolicy:

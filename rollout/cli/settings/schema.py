@@ -16,7 +16,7 @@ from typing import get_type_hints
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Setting, Table, setting, settings_of
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.unattended import Evidence, FleetLock, Metrics, Notify, Operate
+from rollout.cli.settings.unattended import Alerts, Evidence, FleetLock, Labels, Metrics, Notify, Operate
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
@@ -321,41 +321,6 @@ class Gates(Table):
         read=values.label_prefix,
     )
     hook_timeout: Duration = setting(_HOOKS.timeout, "How long checks may take")
-
-
-class Alerts(Table):
-    """Prometheus' firing alerts that hold nodes."""
-
-    prometheus_url: str = setting(
-        "",
-        "Start no node while this Prometheus has firing alerts, or cannot be reached",
-        "URL",
-        read=values.prometheus_url,
-    )
-    alertmanager_url: str = setting(
-        "", "Alerts that this Alertmanager has silenced do not count", "URL", read=values.prometheus_url
-    )
-    filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
-    filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
-    matchers: tuple[str, ...] = setting(
-        (),
-        'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"',
-        "MATCHER",
-        read=values.matcher,
-        between=";",
-    )
-
-
-class Labels(Table):
-    """Labels on nodes for other programs."""
-
-    pre_reboot: tuple[str, ...] = setting(
-        (), "Set these at the cordon, restore them afterwards", "NAME=VALUE", read=values.node_labels
-    )
-    post_reboot: tuple[str, ...] = setting(
-        (), "Set these once a node is rebooted, proven and given back", "NAME=VALUE", read=values.node_labels
-    )
-    fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
 
 
 class PoolTable(Table):

@@ -1,4 +1,4 @@
-"""Tables of what nobody watches: where metrics and notifications go, passes of operate, the FleetLock server."""
+"""Tables of what other programs are told and asked, and of what nobody watches: operate and the FleetLock server."""
 
 from pathlib import Path
 
@@ -6,6 +6,41 @@ from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.model.notification import NotifyEvent
 from rollout.model.quantity import Count, Duration
+
+
+class Alerts(Table):
+    """Prometheus' firing alerts that hold nodes."""
+
+    prometheus_url: str = setting(
+        "",
+        "Start no node while this Prometheus has firing alerts, or cannot be reached",
+        "URL",
+        read=values.prometheus_url,
+    )
+    alertmanager_url: str = setting(
+        "", "Alerts that this Alertmanager has silenced do not count", "URL", read=values.prometheus_url
+    )
+    filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
+    filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
+    matchers: tuple[str, ...] = setting(
+        (),
+        'Only alerts with these labels count, as PromQL writes them: severity=~"critical|page"',
+        "MATCHER",
+        read=values.matcher,
+        between=";",
+    )
+
+
+class Labels(Table):
+    """Labels on nodes for other programs."""
+
+    pre_reboot: tuple[str, ...] = setting(
+        (), "Set these at the cordon, restore them afterwards", "NAME=VALUE", read=values.node_labels
+    )
+    post_reboot: tuple[str, ...] = setting(
+        (), "Set these once a node is rebooted, proven and given back", "NAME=VALUE", read=values.node_labels
+    )
+    fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
 
 
 class Metrics(Table):

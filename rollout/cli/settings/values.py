@@ -6,10 +6,11 @@ What they need is imported where it is needed: a help text and a completion need
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rollout.errors import UsageError
+from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
 
 TRUTH = {
@@ -17,9 +18,6 @@ TRUTH = {
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
 }
 _COMMENT = "#"
-_SERVER = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
-# What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
-_PLAIN_URL = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -283,16 +281,27 @@ def _group(value: str, example: str) -> tuple[str, str]:
     return name.strip(), rest.strip()
 
 
-def server_url(flag: str, text: str) -> str:
-    """Return the address of a FleetLock server, with the slash at its end that keeps the last part of its path."""
-    if not text:
-        raise UsageError(f"no {flag}: hosts need the address of the server", hint=_SERVER)
+def written_time(value: str) -> str:
+    """Return a duration or a time, which may be empty, as it was written."""
+    written = value.strip()
+    if written and not moment(written):
+        try:
+            Duration.parse(written)
+        except UsageError as error:
+            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
+    return written
+
+
+def time_meant(written: str, now: datetime, flag: str) -> datetime | None:
+    """Return the time that is meant by a duration from `now`, or by a time; None where nothing is written."""
+    if not written:
+        return None
+    time = moment(written)
     try:
-        parts, port = urlsplit(text), urlsplit(text).port
-    except ValueError as error:
-        raise UsageError(f"{flag} {text!r} is not a URL: {error}", hint=_SERVER) from error
-    if parts.username is not None or parts.query or parts.fragment:
-        raise UsageError(f"{flag} has a user, a query or a fragment, which no request would have", hint=_SERVER)
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN_URL.fullmatch(text):
-        raise UsageError(f"{flag} {text!r} is not the URL of a server", hint=_SERVER)
-    return text if text.endswith("/") else f"{text}/"
+        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
+    except OverflowError as error:
+        raise UsageError(f"{flag}: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
+    if meant <= now:
+        raise UsageError(f"{flag}: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+    return meant

@@ -66,12 +66,12 @@ def execute(run: Run) -> ExitCode:
 def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     session, asked = run.session, bool(run.session.gates and run.session.gates.confirmation)
+    if not (run.plan.waves or run.inherited is not None or run.deferred):
+        return _nothing_done(run, stop)
     began = wiring.system_clock().monotonic()
-    with display(as_json=session.as_json, live=not asked, stop=stop) as observer:
-        anything = run.plan.waves or run.inherited is not None or run.deferred
-        with stage("run") as note:
-            result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
-            note(ended(result))
+    with display(as_json=session.as_json, live=not asked, stop=stop) as observer, stage("run") as note:
+        result = _executed(run, observer, stop)
+        note(ended(result))
         # a process that was not told of it goes on
         let_go_of_lost_terminals()
     if not session.as_json and (run.plan.waves or result.not_done or result.left_over):
@@ -89,7 +89,7 @@ def rehearse(run: Run) -> ExitCode:
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
     if run.session.as_json:
         _write_rehearsal(run, rehearsed, result)
-    else:
+    elif run.plan.waves:
         width = run.session.width
         show("\n".join(filter(None, (rehearsal_text(rehearsed, width), rehearsal_ending(result, width)))))
     return ExitCode.PARTIAL if result.not_done else ExitCode.OK
@@ -147,14 +147,15 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
     return notified(observer, session.settings, subject)
 
 
-def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    """Tell of a run without nodes.
+def _nothing_done(run: Run, stop: StopRequest) -> RunResult:
+    """Tell of a run without nodes: people have seen all of it in the plan.
 
     Whoever reads the lines still gets a plan and a summary, and the journal what it owes.
     """
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    observers = _all_of(run, observer)
     with ExitStack() as owing:
+        observer: Observer = owing.enter_context(display(as_json=True)) if run.session.as_json else Observers(())
+        observers = _all_of(run, observer)
         if result.not_done:
             observers = owing.enter_context(_journalled(run, observers, observer))
             observers = owing.enter_context(_notified(run, observers, stop))

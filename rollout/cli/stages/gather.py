@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from rollout.adapters.own_pod import own_pod
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.settings.schema import Ssh
@@ -20,10 +21,11 @@ from rollout.gather.cluster import snapshot as snapshot_reading
 from rollout.gather.cluster.memory import read_slots
 from rollout.gather.cluster.snapshot import Kept
 from rollout.gather.hosts.identity import identified
-from rollout.gather.hosts.matching import SshDefaults, match_hosts
+from rollout.gather.hosts.matching import match_hosts
 from rollout.gather.hosts.polling import poll
 from rollout.gather.hosts.probe_command import Probe
 from rollout.gather.hosts.signs import annotated
+from rollout.gather.inventory.reading import SshDefaults
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
@@ -137,7 +139,7 @@ def ask_named(session: Session, nodes: Sequence[Node], requested: Container[str]
 
 def _own_node(session: Session, nodes: Sequence[Node]) -> OwnNode | None:
     """Return the node under this process; a pod that should know it and does not is told so."""
-    own = wiring.own_pod()
+    own = own_pod()
     if own is None:
         return None
     node = located(own, _pod(own, session.api), nodes)

@@ -121,7 +121,9 @@ def metered(options: Places, cluster_name: str, server: str, listen: str = "") -
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
         if listen:
-            serving = deliveries.enter_context(wiring.metrics_server(listen, metrics, lambda: metrics.is_ready))
+            from rollout.adapters.metrics import MetricsServer
+
+            serving = deliveries.enter_context(MetricsServer(listen, metrics, lambda: metrics.is_ready))
             say(f"metrics: {serving.url}")
         yield Meter(metrics)
 
@@ -136,7 +138,9 @@ def _deliver(metrics: "Metrics", options: Places, deliveries: ExitStack) -> None
         textfile = _Textfile(file, metrics)
         deliveries.enter_context(Delivery(str(file), textfile.write, generation, _warn))
     if options.pushgateway:
-        gateway = wiring.pushgateway(options.pushgateway, metrics.cluster)
+        from rollout.adapters.metrics import Pushgateway
+
+        gateway = Pushgateway(options.pushgateway, metrics.cluster)
 
         def push() -> None:
             gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)

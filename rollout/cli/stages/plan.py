@@ -1,18 +1,14 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
-import hashlib
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from rollout.adapters.journal import runs_directory
-from rollout.adapters.local_files import current_reader, distrust, open_output
 from rollout.cli import wiring
 from rollout.cli.log import stage
+from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Allow, Skip
 from rollout.cli.stages import gather, refusals
 from rollout.cli.stages.gather import close_labels, first_label
@@ -27,6 +23,7 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
+from rollout.model.progress import excluded_by_trouble
 from rollout.model.text import counted, printable, shortened
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.planning.plan.build import PlanInputs, build_plan
@@ -40,16 +37,12 @@ from rollout.report.sentences import extent
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
 _MOST_CHANGES = 10
-# A plan that was saved before these counts as another's: its rules are shown.
-_LATEST = 500
 _DECISIONS = logging.getLogger("rollout.decision")
 
 
-def load_saved(file: Path, chosen: Policy | None = None) -> SavedPlan:
-    """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise. `chosen` are the rules beside it."""
-    document = _read(file)
-    plan = decode_plan(document, str(file))
-    return SavedPlan(plan, str(file), plan.policy if _is_own(document) else chosen)
+def load_saved(file: Path) -> SavedPlan:
+    """Return a saved plan, whole and as it was saved; `PlanFileError` otherwise."""
+    return SavedPlan(decode_plan(_read(file), str(file)), str(file))
 
 
 def _read(path: Path) -> bytes:
@@ -61,30 +54,6 @@ def _read(path: Path) -> bytes:
             f"cannot read the plan {path}: {error.strerror}",
             hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
         ) from error
-
-
-def note_saved(document: bytes) -> None:
-    """Remember a plan by its digest; where nothing can be written it counts as another's."""
-    with suppress(OSError):
-        descriptor = open_output(_saved_list(), os.O_WRONLY | os.O_APPEND, make_folders=True)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(f"{_digest(document)}\n".encode())
-
-
-def _is_own(document: bytes) -> bool:
-    """Whether this very plan was saved here; a list that others may write says nothing."""
-    with suppress(OSError):
-        path = _saved_list()
-        return not distrust(path, current_reader()) and _digest(document) in path.read_text("ascii").split()[-_LATEST:]
-    return False
-
-
-def _digest(document: bytes) -> str:
-    return hashlib.sha256(document).hexdigest()
-
-
-def _saved_list() -> Path:
-    return runs_directory().parent / "saved-plans"
 
 
 def gather_for_run(session: Session) -> Gathered:
@@ -99,8 +68,10 @@ def planned_run(session: Session, gathered: Gathered) -> Run:
     """Return what is to be run, after showing it; an unattended process shows it where something is to be done."""
     decided, saved = decide(session, gathered), session.saved
     if not (session.as_json or session.operating):
-        show(file_text(decided, saved.file, session.width) if saved else shown(session, gathered, decided))
-    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", saved.chosen) if saved else ()
+        name = saved.file if saved and decided.waves else ""
+        show(file_text(decided, name, session.width) if name else shown(session, gathered, decided))
+    # people have just been shown them
+    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has") if saved and session.as_json else ()
     return run_of(session, gathered, decided, gathered.targets.number_of(decided.selection), conceded)
 
 
@@ -236,8 +207,17 @@ def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
 
 def shown(session: Session, gathered: Gathered, plan: RolloutPlan) -> str:
     """Return what is going to be run, in the few lines that stand before a question."""
-    where = where_of(session, plan)
-    return brief_text(plan, zones=zones(gathered.snapshot), width=session.width, where=where)
+    where, step = where_of(session, plan), next_without_waves(plan, session.settings)
+    return brief_text(plan, zones=zones(gathered.snapshot), width=session.width, where=where, next_step=step)
+
+
+def next_without_waves(plan: RolloutPlan, settings: Given) -> str:
+    """Return the command that tells why nodes could not be planned; empty where there is a wave, or no such node."""
+    reasons = {node.reason for node in excluded_by_trouble(plan.excluded)} - {ExclusionReason.DEFERRED}
+    if plan.waves or not reasons:
+        return ""
+    command = "rollout status" if reasons == {ExclusionReason.VERSION_HELD} else "rollout doctor"
+    return settings.repeated(command)
 
 
 def where_of(session: Session, plan: RolloutPlan) -> str:
@@ -252,13 +232,9 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = None) -> tuple[str, ...]:
-    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences.
-
-    What the operator has `chosen` likewise is nothing to warn of.
-    """
-    known = relaxed_rules(chosen or Policy())
-    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy) if sentence not in known)
+def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
+    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
     for sentence in sentences:
         say(f"warning: {sentence}")
     return sentences

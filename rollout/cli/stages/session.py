@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan from a `file`; `chosen` are rules that the operator has chosen: its own, where they saved it here."""
+    """A plan, and the file that it is from."""
 
     plan: RolloutPlan
     file: str
-    chosen: Policy | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from rollout.execution.base.live_view import watch_node
 from rollout.execution.node.context import NodeContext, NodeTask
-from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.marking import write
+from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model import marks

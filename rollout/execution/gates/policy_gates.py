@@ -12,7 +12,7 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import NodePlaybooks, check_after, check_before, run_after_reboot, run_before_reboot
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_node, read_node_pods, read_nodes
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.gates import GateVariable

@@ -18,11 +18,10 @@ from typing import Any
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext, NodeTask, Progress
-from rollout.execution.node.failures import NodeFailure, RefusedError
 from rollout.execution.node.host import NodeHost, in_boot_before, look_once
 from rollout.execution.node.marking import is_excluded, labels_of_turn, lasting_labels, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
-from rollout.execution.node.transitions import AFTER_REBOOT
+from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, RefusedError
 from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node

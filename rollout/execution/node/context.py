@@ -9,9 +9,8 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
 from rollout.execution.drain.task import DrainTask, MovedPods, Precedence
 from rollout.execution.events import EventWriter
-from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.host import NodeHost
-from rollout.execution.node.transitions import BEFORE_REBOOT, advance
+from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, advance
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.detection import Source

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from rollout.errors import SshError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.host import SSH_SECONDS
 from rollout.execution.node.marking import is_excluded_by_us
+from rollout.execution.node.transitions import GivenUpError
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.users import WHO_COMMAND, parse_users
 from rollout.model.cluster import Node

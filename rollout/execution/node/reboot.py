@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
 from rollout.execution.base.deadline import Deadline, is_passing
-from rollout.execution.drain.drain import must_go
-from rollout.execution.drain.returning_pods import without_returning
+from rollout.execution.drain.drain import must_go, without_returning
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.host import in_boot_before, look, no_boot, other_machine
+from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot

@@ -10,7 +10,6 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
 from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot, report_replaced
-from rollout.execution.node.failures import NodeFailure, RefusedError, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.marking import (
     MarksGoneError,
     give_back,
@@ -23,7 +22,15 @@ from rollout.execution.node.marking import (
 )
 from rollout.execution.node.proof import await_own_pods, await_ready, prove_detected
 from rollout.execution.node.reboot import RefilledError, ask_for_reboot, await_boot, last_look
-from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
+from rollout.execution.node.transitions import (
+    BEFORE_REBOOT,
+    NodeFailure,
+    RefusedError,
+    blamed,
+    is_final,
+    may_be_given_back,
+    outcome_of,
+)
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -75,7 +82,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    node, observation = _standing(context)
+    node, observation = _node_and_host(context)
     if isinstance(observation, HostFacts):
         _check_same_boot(context, observation)
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
@@ -90,7 +97,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
 
-def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
+def _node_and_host(context: NodeContext) -> tuple[Node, HostObservation]:
     """Return the Node and its host; one that is deleted meanwhile, as by an autoscaler, is left to that."""
     try:
         node, facts = _observed(context)
@@ -298,7 +305,7 @@ def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -
 def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
     """Give the node back where it works, leave it cordoned where it does not; whether it was given back."""
     version = progress.version or context.planned.running_version
-    if may_be_given_back(outcome, progress.phase, BEFORE_REBOOT):
+    if may_be_given_back(outcome, progress.phase):
         give_back(context.task, outcome, version)
         return True
     leave_failed(context.task, outcome, version)

@@ -77,16 +77,16 @@ class RunRecord:
         self._cluster.ask(lambda api: api.create(collection, body))
 
     def _take_place(self, body: dict[str, Any], run: str) -> None:
-        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
-        if standing is None:
+        stored = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        if stored is None:
             self._patiently_create(body)
             return
-        if standing.problem:
-            raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
-        if not standing.ended and standing.run != run and has_begun(standing.run, self._cluster.ask(read_nodes)):
-            raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
-        if standing.run != run:
-            metadata = {**body["metadata"], "resourceVersion": standing.resource_version}
+        if stored.problem:
+            raise BlockedError(f"the record of a rollout is not understood: {stored.problem}", hint=_WAY_OUT)
+        if not stored.ended and stored.run != run and has_begun(stored.run, self._cluster.ask(read_nodes)):
+            raise LockedError(f"the rollout {stored.run} of {stored.started_by} is unfinished", hint=_WAYS_OUT)
+        if stored.run != run:
+            metadata = {**body["metadata"], "resourceVersion": stored.resource_version}
             self._cluster.ask(lambda api: api.replace(self._path, {**body, "metadata": metadata}))
 
     def take_up(self, run: str) -> None:
@@ -95,8 +95,8 @@ class RunRecord:
         It stays as it is, but for who works on it: it knows of all nodes, where a process that goes on plans those that
         are left.
         """
-        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
-        if standing is None or standing.problem or standing.run != run:
+        stored = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        if stored is None or stored.problem or stored.run != run:
             raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
                 hint="See how it stands: rollout status --run.",

@@ -130,7 +130,7 @@ def read_record(api: ClusterApi, namespace: str) -> StoredRecord | None:
         return None
     origin = f"ConfigMap {namespace}/{marks.LEASE_NAME}"
     try:
-        return _standing(_config_map(body), origin)
+        return _read(_config_map(body), origin)
     except _NotUnderstoodError as error:
         return StoredRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
 
@@ -144,7 +144,7 @@ def _config_map(body: bytes) -> _ConfigMap:
         raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
 
 
-def _standing(config_map: _ConfigMap, origin: str) -> StoredRecord:
+def _read(config_map: _ConfigMap, origin: str) -> StoredRecord:
     """Return the record in a ConfigMap; where its content is not understood, what its annotations say still stands."""
     run, problem = config_map.annotations.get(marks.RUN, ""), ""
     plan: RolloutPlan | None = None

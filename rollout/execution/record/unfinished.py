@@ -114,10 +114,10 @@ def assess(record: StoredRecord | None, nodes: Iterable[Node], *, deferred: bool
     tainted = _tainted(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
-    standing = record or _implied(begun, unclear)
-    outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, standing.run))}
+    stored = record or _implied(begun, unclear)
+    outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, stored.run))}
     return Unfinished(
-        record=standing,
+        record=stored,
         begun=tuple(node_begun for node_begun in begun if node_begun.phase is not Phase.FAILED),
         failed=tuple(node_begun for node_begun in begun if node_begun.phase is Phase.FAILED),
         given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},

@@ -90,13 +90,13 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     any case: to ask for one is to write on a Node, and to take the annotation away by which it answers. So are the
     time-outs.
     """
-    standing = unfinished.record.plan
-    if standing is None:
+    known = unfinished.record.plan
+    if known is None:
         return unfinished
-    rules = timed_as(stricter(standing.policy, today, _planned_for(standing)), today)
+    rules = timed_as(stricter(known.policy, today, _planned_for(known)), today)
     rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
-    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
-    is_changed = is_regrouped(standing.policy, today) or is_labelled_otherwise(standing.policy, today)
+    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
+    is_changed = is_regrouped(known.policy, today) or is_labelled_otherwise(known.policy, today)
     if is_changed or has_failed_enough(under_rules):
         return replace(under_rules, untouched=())
     return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))

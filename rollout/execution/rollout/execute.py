@@ -6,7 +6,6 @@ cannot be rehearsed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from rollout.execution.record.stored import has_begun
 from rollout.execution.rollout.ledger import Inheritance, Ledger, Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions, lease_lock
 from rollout.execution.rollout.run import Run
+from rollout.gather.background import side_by_side
 from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods, read_nodes
 from rollout.model.cluster import DaemonSet
 from rollout.model.host import Host
@@ -183,8 +183,11 @@ def _result(run: Run) -> RunResult:
 def rehearse(api: ClusterApi, plan: RolloutPlan) -> tuple[Rehearsal, ...]:
     """Ask about every planned node, in the plan's order."""
     owners = read_daemon_sets(api)
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rehearse") as pool:
-        return tuple(pool.map(lambda node: _rehearse_node(api, node, plan.policy, owners), plan.nodes))
+    rehearsed = side_by_side(
+        plan.nodes, lambda node: _rehearse_node(api, node, plan.policy, owners), most=_AT_ONCE, name="rehearse"
+    )
+    by_name = {node.name: rehearsal for node, rehearsal in rehearsed}
+    return tuple(by_name[node.name] for node in plan.nodes)
 
 
 def _rehearse_node(api: ClusterApi, node: PlannedNode, policy: Policy, owners: Sequence[DaemonSet]) -> Rehearsal:

@@ -11,10 +11,10 @@ from rollout.execution.drain.task import MovedPods, Precedence
 from rollout.execution.events import EventWriter
 from rollout.execution.gates.policy_gates import PolicyGates
 from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
-from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
+from rollout.execution.node.transitions import blamed
 from rollout.execution.record.memory import RunMemory
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.stored import Health

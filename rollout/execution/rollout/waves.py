@@ -3,7 +3,6 @@
 Each node under way has a thread of its own. Never are more away than the limit allows.
 """
 
-import threading
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
@@ -17,6 +16,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.policy_gates import Hold
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.rolling import Admission
+from rollout.gather.background import in_background
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.model.text import shortened
@@ -32,8 +32,7 @@ class NodeThreads:
     """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
 
     It does not where it is left by an interruption: the process is to end, or somebody has given up waiting for it, and
-    a host whose connection hangs may take very long. So they are daemons, unlike a pool's: the interpreter would wait
-    for those. What they may still do ends with the lock.
+    a host whose connection hangs may take very long. What they may still do ends with the lock.
     """
 
     def __init__(self, run_one: Callable[[PlannedNode], NodeResult], notice: Callable[[str], None]) -> None:
@@ -48,9 +47,7 @@ class NodeThreads:
 
     def begin(self, node: PlannedNode) -> None:
         """Begin one."""
-        end: Future[NodeResult] = Future()
-        threading.Thread(target=self._run, args=(node, end), name=f"node-{node.name}", daemon=True).start()
-        self._running[end] = node.name
+        self._running[in_background(lambda: self._run_one(node), f"node-{node.name}")] = node.name
 
     def ended(self, seconds: float | None) -> Sequence[NodeResult]:
         """Those that have ended, as soon as one has; none after so many seconds. None waits for as long as it takes."""
@@ -70,12 +67,6 @@ class NodeThreads:
             self._notice(f"internal error: no further node is started, those in flight are finished: {nodes}")
         if error is None or isinstance(error, Exception):
             wait(self._running)
-
-    def _run(self, node: PlannedNode, end: Future[NodeResult]) -> None:
-        try:
-            end.set_result(self._run_one(node))
-        except BaseException as error:  # noqa: BLE001 - raised where its end is asked for
-            end.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)

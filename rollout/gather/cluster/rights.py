@@ -1,12 +1,12 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from rollout.gather.background import side_by_side
 from rollout.gather.cluster import decode
 from rollout.model import marks
 from rollout.ports import ClusterApi
@@ -72,9 +72,8 @@ def missing_rights(
     `ask` calls one question: with patience, where a single failure among many must not spoil all.
     """
     distinct = tuple(dict.fromkeys(needs))
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: ask(lambda: allowed(api, right)), distinct)
-        return tuple(right for right, has in zip(distinct, answers, strict=True) if not has)
+    has = dict(side_by_side(distinct, lambda right: ask(lambda: allowed(api, right)), most=_AT_ONCE, name="rights"))
+    return tuple(right for right in distinct if not has[right])
 
 
 def _all(

@@ -4,7 +4,7 @@ Every function raises `ApiError` or one of its subclasses.
 """
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
+from rollout.gather.background import in_background
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.rivals import read_coordinators
@@ -80,33 +81,33 @@ def read_snapshot(api: ClusterApi, kept: Kept | None = None) -> ClusterSnapshot:
 
     Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
-    with ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot") as pool:
-        identity = pool.submit(read_identity, api)
-        nodes = pool.submit(read_nodes, api, kept=kept)
-        budgets = pool.submit(read_budgets, api, kept)
-        daemon_sets = pool.submit(read_daemon_sets, api, kept)
-        attachments = pool.submit(_optional, partial(read_attachments, api, kept=kept), _UNSEEN_ATTACHMENTS)
-        volumes = pool.submit(_optional, partial(read_volumes, api, kept), _UNSEEN_VOLUMES)
-        coordinators = pool.submit(read_coordinators, api)
-        pods = pool.submit(_read_pods, api, kept=kept)
-        all_pods = pods.result()
-        namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
-        attached, unseen_attachments = attachments.result()
-        bound_volumes, unseen_volumes = volumes.result()
-        others, unseen_others = coordinators.result()
-        return ClusterSnapshot(
-            identity=identity.result(),
-            nodes=nodes.result(),
-            pods=all_pods,
-            budgets=budgets.result(),
-            daemon_sets=daemon_sets.result(),
-            attachments=attached,
-            warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
-            volumes=bound_volumes,
-            coordinators=others,
-            namespaces=dict(namespaces),
-            read_at=api.server_time(),
-        )
+
+    def begun(read: Callable[[], T]) -> "Future[T]":
+        return in_background(read, "snapshot")
+
+    identity, coordinators = begun(lambda: read_identity(api)), begun(lambda: read_coordinators(api))
+    nodes, pods = begun(lambda: read_nodes(api, kept=kept)), begun(lambda: _read_pods(api, kept=kept))
+    budgets, daemon_sets = begun(lambda: read_budgets(api, kept)), begun(lambda: read_daemon_sets(api, kept))
+    attachments = begun(lambda: _optional(lambda: read_attachments(api, kept=kept), _UNSEEN_ATTACHMENTS))
+    volumes = begun(lambda: _optional(lambda: read_volumes(api, kept), _UNSEEN_VOLUMES))
+    all_pods = pods.result()
+    namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods, kept)
+    attached, unseen_attachments = attachments.result()
+    bound_volumes, unseen_volumes = volumes.result()
+    others, unseen_others = coordinators.result()
+    return ClusterSnapshot(
+        identity=identity.result(),
+        nodes=nodes.result(),
+        pods=all_pods,
+        budgets=budgets.result(),
+        daemon_sets=daemon_sets.result(),
+        attachments=attached,
+        warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
+        volumes=bound_volumes,
+        coordinators=others,
+        namespaces=dict(namespaces),
+        read_at=api.server_time(),
+    )
 
 
 def read_identity(api: ClusterApi) -> ClusterIdentity:

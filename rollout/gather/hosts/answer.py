@@ -7,10 +7,13 @@ the operator's screen. Everything that becomes a value or a message passes one o
 import re
 from collections.abc import Iterable, Mapping
 
-from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER
 from rollout.model.text import excerpt
 
 _GLOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
+# The statuses of `timeout` for a command that it cut off, and of a shell for one that it does not find.
+CUT_OFF, NOT_FOUND = 124, 127
+_EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 
@@ -40,6 +43,12 @@ def _unquoted(value: str) -> str:
         value = value[1:-1]
         return re.sub(r'\\([$`"\\])', r"\1", value) if quote == '"' else value
     return value
+
+
+def exit_status(section: str) -> int | None:
+    """Return the last one in it, None for none: what came before may be the command's own."""
+    statuses = _EXIT.findall(section)
+    return int(statuses[-1]) if statuses else None
 
 
 def complaint(stderr: str) -> str:

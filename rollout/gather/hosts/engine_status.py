@@ -8,8 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from rollout.gather.hosts.answer import assignments, complaint
-from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, assignments, complaint, exit_status
 from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt
 
@@ -19,10 +18,7 @@ _NULL = "(null)"
 _INTEGER = re.compile(r"\d{1,18}")
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
 _BUS_REPLY = re.compile(rf"xdssx (\S+) (\S+) {_BUS_STRING} {_BUS_STRING} (\S+)")
-_EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
-_CUT_OFF = 124
-_NOT_FOUND = 127
 # What the bus says of a name that no program has, nor any file says how to start one.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
@@ -96,10 +92,10 @@ def _fraction(text: str) -> float:
 
 def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[EngineTrouble, str]:
     sources = [source for source in _SOURCES if source in stdout]
-    codes = {source: _exit_code(stdout[source]) for source in sources}
-    if _CUT_OFF in codes.values():
+    codes = {source: exit_status(stdout[source]) for source in sources}
+    if CUT_OFF in codes.values():
         return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
-    if codes.get("client") == _NOT_FOUND:
+    if codes.get("client") == NOT_FOUND:
         return EngineTrouble.MISSING, _missing(complaint(stderr.get("bus", "")))
     if any(_NULL in stdout[source] for source in sources):
         return EngineTrouble.DENIED, _with_cause(
@@ -115,11 +111,6 @@ def _missing(said: str) -> str:
     if said.endswith(_NO_SUCH_SERVICE):
         return "update_engine is not on this host"
     return _with_cause("update_engine_client is not on this host, and D-Bus gave no answer", said)
-
-
-def _exit_code(section: str) -> int:
-    match = _EXIT.search(section)
-    return int(match[1]) if match else 0
 
 
 def _with_cause(sentence: str, cause: str) -> str:

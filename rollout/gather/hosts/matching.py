@@ -16,8 +16,6 @@ from rollout.model.host import Host, is_address
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
 
-__all__ = ["HostMap", "SshDefaults", "match_hosts"]
-
 
 @dataclass(frozen=True, slots=True)
 class HostMap:

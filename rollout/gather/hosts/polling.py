@@ -3,8 +3,6 @@
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import TypeVar
 
 from rollout.errors import (
@@ -14,6 +12,7 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
+from rollout.gather import background
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
@@ -99,7 +98,6 @@ def _kind(error: SshError) -> ProbeFailureKind:
 
 
 Answer = CommandResult | SshError
-_Todo = SimpleQueue[tuple[str, Host]]
 T = TypeVar("T")
 
 
@@ -109,28 +107,12 @@ def side_by_side(
     """Each host's answer or failure as it comes, at most `concurrency` asked at a time, by a thread each.
 
     A host that fails, hangs until its deadline or raises something unforeseen costs its own answer and one of the
-    threads for a while, never another host's answer.
-
-    Closed, it ends at once: no further host is asked, and nobody waits for those being asked.
+    threads for a while, never another host's answer. Closed, it ends at once: no further host is asked, and nobody
+    waits for those being asked.
     """
-    todo, answers = _Todo(), SimpleQueue[tuple[str, T | SshError]]()
-    for item in hosts.items():
-        todo.put(item)
-    # Daemons, unlike a pool's: the interpreter would wait for those of a pool at its end.
-    for _ in range(min(max(1, concurrency), len(hosts))):
-        Thread(target=_work, args=(todo, answers, ask), name="probe", daemon=True).start()
-    try:
-        for _ in hosts:
-            yield answers.get()
-    finally:
-        while _next(todo) is not None:
-            pass
-
-
-def _work(todo: _Todo, answers: SimpleQueue[tuple[str, T | SshError]], ask: Callable[[Host], T]) -> None:
-    while (item := _next(todo)) is not None:
-        name, host = item
-        answers.put((name, _answer(host, ask)))
+    answers = background.side_by_side(hosts, lambda name: _answer(hosts[name], ask), most=concurrency, name="probe")
+    with closing(answers):
+        yield from answers
 
 
 def _answer(host: Host, ask: Callable[[Host], T]) -> T | SshError:
@@ -140,10 +122,3 @@ def _answer(host: Host, ask: Callable[[Host], T]) -> T | SshError:
         return error
     except Exception as error:  # noqa: BLE001 - one host's surprise must not end the others' questions
         return SshUnreachableError(f"asking it failed: {error!r}", hint="Please report this.")
-
-
-def _next(todo: _Todo) -> tuple[str, Host] | None:
-    try:
-        return todo.get_nowait()
-    except Empty:
-        return None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from rollout.gather.hosts.answer import assignments, complaint, sections
 from rollout.gather.hosts.boot import machine_id, running_version
 from rollout.gather.hosts.engine_status import parse_update_status
-from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
+from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal, wants_password
@@ -28,8 +28,6 @@ from rollout.model.host import (
 from rollout.model.rivals import SelfReboot
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
-
-__all__ = ["PROBE_COMMAND", "REBOOT_COMMAND", "parse_probe"]
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")

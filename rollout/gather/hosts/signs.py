@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from rollout.gather.hosts.answer import complaint
+from rollout.gather.hosts.answer import CUT_OFF, NOT_FOUND, complaint, exit_status
 from rollout.gather.hosts.engine_status import version
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.cluster import Node
@@ -25,9 +25,8 @@ Sections = Mapping[str, str]
 _SHOWN = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
-_EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _CHECKSUM = re.compile(r"[0-9a-f]{64}")
-_CUT_OFF, _NOT_RUN, _NOT_FOUND, _BY_SIGNAL = 124, 126, 127, 128
+_NOT_RUN, _BY_SIGNAL = 126, 128
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 _LOCKED = (
     "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
@@ -76,7 +75,7 @@ def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
 
 def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
     source, section = Source.RPM_OSTREE, stdout.get("rpm-ostree", "")
-    if _exit_status(section) == _NOT_FOUND:
+    if exit_status(section) == NOT_FOUND:
         return Sign(source, Answer.ABSENT, "rpm-ostree is not on this host")
     try:
         status = msgspec.json.decode(section.rpartition(f"\n{EXIT_MARKER}")[0], type=_Status)
@@ -111,22 +110,16 @@ def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> S
 def _command(stdout: Sections, _stderr: Sections) -> Sign:
     """By its exit status: 0 is needed, and any other not, but for those by which a shell says that it did not run."""
     source, section = Source.COMMAND, stdout.get("command", "")
-    status = _exit_status(section)
+    status = exit_status(section)
     said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
     tail = f": {said}" if said else ""
-    if status is None or status == _CUT_OFF:
+    if status is None or status == CUT_OFF:
         return Sign(source, Answer.NONE, f"the detect.command did not end in time{tail}")
-    if status in {_NOT_RUN, _NOT_FOUND} or status >= _BY_SIGNAL:
+    if status in {_NOT_RUN, NOT_FOUND} or status >= _BY_SIGNAL:
         return Sign(source, Answer.NONE, f"the detect.command did not run: exit status {status}{tail}")
     if status:
         return Sign(source, Answer.NOT_NEEDED, f"the detect.command exited with {status}")
     return Sign(source, Answer.NEEDED, f"the detect.command exited with 0{tail}")
-
-
-def _exit_status(section: str) -> int | None:
-    """Return the last one in it: what came before may be the command's own."""
-    statuses = _EXIT.findall(section)
-    return int(statuses[-1]) if statuses else None
 
 
 _READERS: Mapping[Source, Callable[[Sections, Sections], Sign]] = MappingProxyType(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from rollout.gather.hosts.answer import complaint
+from rollout.gather.hosts.answer import CUT_OFF, complaint
 
 _LISTED_RULE = re.compile(r"\(([^()]*)\) (.*)")
 _BETWEEN = re.compile(r"(?<!\\), ")
@@ -70,7 +70,6 @@ _SIGNS: tuple[tuple[str, SudoProblem], ...] = (
     (r"is not allowed to", SudoProblem.NOT_ALLOWED),
     (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", SudoProblem.MISSING),
 )
-_CUT_OFF = 124
 
 
 def sudo_fix(message: str, user: str) -> str:
@@ -82,7 +81,7 @@ def sudo_fix(message: str, user: str) -> str:
 def refusal(stderr: str, exit_status: int | None = None) -> SudoRefusal | None:
     """Return what the complaint and the exit status of `sudo -n` mean; None where there is neither."""
     complained = complaint(stderr)
-    if exit_status == _CUT_OFF:
+    if exit_status == CUT_OFF:
         return SudoRefusal(SudoProblem.NO_ANSWER, complained)
     for pattern, problem in _SIGNS:
         if re.search(pattern, stderr):

@@ -179,7 +179,7 @@ def hold_table(report: RunReport) -> Table:
         groups.setdefault(hold.event.budget or "the API server", []).append(hold)
     headings = ("Held by", "Pods", "Nodes", "Longest", "Why", "Together", "Not released")
     rows = tuple(_hold_row(name, holds) for name, holds in groups.items())
-    note = "Each hold by itself: --format json."
+    note = "Each hold by itself: -o json."
     return Table("Held evictions", headings, rows, note, own=frozenset({"Longest", "Together", "Not released"}))
 
 
@@ -232,7 +232,7 @@ def failure_table(report: RunReport) -> Table:
             reasons.setdefault((word, why), []).append(node)
     rows += tuple((shortened(names), NOTHING, word, why, NOTHING) for (word, why), names in reasons.items())
     left = len(report.failures) - MOST_FAILURES
-    note = f"{left} more failures: --format json." if left > 0 else ""
+    note = f"{left} more failures: -o json." if left > 0 else ""
     return Table("Failures", ("Node", "At", "Outcome", "Why", "What to do"), rows, note, own=frozenset({"At"}))
 
 
