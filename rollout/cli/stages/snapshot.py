@@ -24,7 +24,8 @@ def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:
     pace = Pace.of(snapshot.nodes, past_runs(snapshot.identity), snapshot.pods)
     graces: dict[str, int] = {}
     for pod in snapshot.pods:
-        if pod.owner:
+        # those that belong to their node come back with it: that is part of its reboot
+        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
             grace = policy.drain.grace_of(pod.grace_period)
             graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
     return CopiedPace(pace.reboot(0, 1), _owners(pace, graces))
