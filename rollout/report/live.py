@@ -23,7 +23,7 @@ from rollout.model.text import elapsed, printable
 from rollout.report.console import print_above, take_turns
 from rollout.report.plan_parts import usual_reboot
 from rollout.report.run_view import NodeView, RunView
-from rollout.report.sentences import blocked_briefly, briefly, phases, sentence, sign, wave_title
+from rollout.report.sentences import blocked_briefly, briefly, is_down, phases, sentence, sign, wave_title
 
 _REFRESHES_PER_SECOND = 8
 _MOST_HELD = 5
@@ -32,8 +32,6 @@ _OTHER_LINES = 3
 # Between columns, and what the last of them has at least where the others are left whole.
 _GAP, _LEAST_DETAIL = 2, 20
 _DETAIL_LINES = 2
-# of a host that does not answer yet, as the SSH executors tell it
-_SILENT = ("the connection was refused", "no answer within")
 _HELD = "yellow"
 _WIDEST = 100
 _LEAST = 60
@@ -164,7 +162,7 @@ class LiveProgress:
 
     def _detail(self, row: NodeView) -> str:
         """What a node waits for; that a host is silent while it reboots is as it should be."""
-        if row.phase is not Phase.REBOOTING or not any(word in row.detail for word in _SILENT):
+        if not is_down(row):
             return row.detail
         usually = f", usually {self._usual_reboot}" if self._usual_reboot else ""
         return f"down for {elapsed(self._monotonic() - row.entered)}{usually}"

@@ -33,7 +33,11 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
 def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
     schedule = Schedule.of(policy)
     opening, upcoming = schedule.current(now), schedule.following(now)
-    opens = f"opens {_when(upcoming.begin, now)}" if upcoming else ""
+
+    def when(then: datetime) -> str:
+        return f"in {_far(then, now)} ({schedule.written_time(then)})"
+
+    opens = f"opens {when(upcoming.begin)}" if upcoming else ""
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
         still = f"open for another {_far(opening.end, now)}" if opening else ", ".join(filter(None, ("closed", opens)))
@@ -44,12 +48,8 @@ def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
         yield "freeze", f"{shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
     elif policy.freezes:
         begins = schedule.next_freeze(now)
-        state = f"begins {_when(begins.begin, now)}" if begins else "over"
+        state = f"begins {when(begins.begin)}" if begins else "over"
         yield "freeze", f"{shortened(policy.freezes)}: {state}"
-
-
-def _when(then: datetime, now: datetime) -> str:
-    return f"in {_far(then, now)} ({then.astimezone():%a %Y-%m-%d %H:%M %Z})"
 
 
 def _far(then: datetime, now: datetime) -> str:

@@ -25,6 +25,9 @@ from rollout.model.progress import (
 from rollout.model.text import counted, elapsed, printable, shortened
 from rollout.report.run_view import NodeView, RunView
 
+# of a host that does not answer yet, as the SSH executors tell it
+_SILENT = ("the connection was refused", "no answer within")
+
 
 def sentence(event: StepEvent) -> str:
     """What happened, safe to print."""
@@ -52,7 +55,7 @@ def what_happened(
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
-            return event.phase + _detail(event.detail)
+            return event.phase + (", still down" if is_down(event) else _detail(event.detail))
         case PodReleased():
             return f"{printable(event.pod)} may go"
         case NodeFinished():
@@ -85,8 +88,14 @@ def standing(view: RunView, now: float) -> str:
     longest = min(view.in_flight, key=lambda node: node.entered, default=None)
     if longest is None:
         return figures
-    slowest = f"{printable(longest.name)} is {longest.phase} for {elapsed(now - longest.entered)}"
-    return f"{figures}; {phases(view.in_flight)}; {slowest}{_detail(longest.detail)}"
+    took = elapsed(now - longest.entered)
+    how = f", down for {took}" if is_down(longest) else f" for {took}{_detail(longest.detail)}"
+    return f"{figures}; {phases(view.in_flight)}; {printable(longest.name)} is {longest.phase}{how}"
+
+
+def is_down(node: NodeStep | NodeView) -> bool:
+    """Whether its host is silent as one that reboots should be."""
+    return node.phase is Phase.REBOOTING and any(word in node.detail for word in _SILENT)
 
 
 def phases(nodes: Iterable[NodeView]) -> str:

@@ -122,6 +122,9 @@ def test_failed_nodes_are_tried_again_on_request(started: Started, rollout: Roll
             lab.machines[name].power_on()
 
     lab.call(repair)
+    refused = rollout(lab, "resume", "--yes", "--retry-failed", "--set", "reboot.timeout=15s")
+    assert refused.code == 64
+    assert "--reboot-timeout cannot be changed now: the interrupted rollout has its own rules" in refused.stderr
     ended = rollout(lab, "resume", "--yes", "--retry-failed")
     assert ended.code == 0, ended.stderr
     assert_finished(lab)

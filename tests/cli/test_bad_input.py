@@ -130,7 +130,7 @@ def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: Start
         ended = command("apply", asked, "--ssh-port", "1", lab=lab)
         assert ended.code == ExitCode.PARTIAL
         assert "  unreachable: " in ended.stdout
-        assert "Next:\n    rollout doctor\n" in ended.stdout
+        assert "Next:\n    rollout doctor --ssh-port 1\n" in ended.stdout
     assert nothing_changed(lab)
 
 

@@ -72,7 +72,7 @@ def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, c
     text = "\n".join(lines)
     assert re.search(r"api: POST /api/v1/namespaces/\S+/pods/\S+/eviction: 201", text)
     assert re.search(r"ssh: worker-\d \(\S+\): boot id, then reboot: ", text)
-    assert re.search(r"run: worker-\d: rolled-back", text)
+    assert re.search(r"run: ✘ worker-\d  rolled back", text)
     assert f"stage: apply ended with {ExitCode.PARTIAL.value} after" in lines[-1]
     command("resume", "--set", "output.log-file=all.log", lab=lab)
     grown = log.read_text(encoding="utf-8").splitlines()

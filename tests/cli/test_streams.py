@@ -131,9 +131,9 @@ def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_pa
         word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
         saved = in_shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
         assert saved.code == ExitCode.OK, saved.stderr
-        line = next(line for line in saved.stderr.splitlines() if "To run exactly this: " in line)
+        line = next(line for line in saved.stdout.splitlines() if "rollout apply " in line)
         assert all(character.isprintable() for character in line)
-        shown = in_shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'plan', 1)}", tmp_path, lab)
+        shown = in_shell(f"{ROLLOUT} plan {line.partition('rollout apply ')[2]}", tmp_path, lab)
         assert shown.code == ExitCode.OK, shown.stderr
     assert not (tmp_path / "ran").exists()
 

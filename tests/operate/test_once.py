@@ -222,3 +222,13 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     refused = rollout(lab, "operate", "--once", "--config", str(settings))
     assert refused.code == 6
     assert "blocked on" in refused.stderr
+
+
+def test_a_pass_that_can_take_no_node_does_not_say_that_none_waits(started: Started, rollout: Rollout) -> None:
+    lab = started("rollback", 4)
+    first = rollout(lab, *ONCE)
+    assert [line["type"] for line in first.lines].count("version_held") == 1
+    second = rollout(lab, "operate", "--once")
+    assert second.code == 4
+    assert "Nothing to do" not in second.stdout
+    assert "version-held" in second.stdout

@@ -259,11 +259,14 @@ def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:
     assert [line.rstrip()[-1] for line in board(live).splitlines() if "a long tale" in line][1:] == ["…"]
 
 
+SILENT = "the connection was refused"
+
+
 def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_trouble_does_not() -> None:
     hands = Hands()
     live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
     waiting = "waiting for the host: "
-    live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}the connection was refused"))
+    live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{SILENT}"))
     hands.at = 12.0
     assert board(live, 120).rstrip().endswith("down for 12s")
     ready = EVENTS[0]
@@ -271,5 +274,10 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     known = TimeEstimate(60, ("a reboot takes 27s, the median of 3 in the local journals",))
     live.notify(replace(ready, plan=replace(ready.plan, estimate=known)))
     assert board(live, 120).rstrip().endswith("down for 12s, usually 27s")
+    down, refused = (NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}{why}") for why in (SILENT, "no key"))
+    assert (sentence(down), sentence(refused)) == (
+        "worker-1: rebooting, still down",
+        "worker-1: rebooting, waiting for the host: no key",
+    )
     live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}no SSH key is accepted"))
     assert "no SSH key is accepted" in " ".join(board(live, 120).split())

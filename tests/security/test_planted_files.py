@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -169,10 +170,13 @@ def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) ->
     elsewhere.mkdir()
 
     def swap() -> None:
-        Path("run").rename("aside")
-        Path("run").symlink_to("../elsewhere")
-        Path("run").unlink()
-        Path("aside").rename("run")
+        # the writer may have made it anew
+        aside = Path(f"aside-{time.monotonic_ns()}")
+        Path("run").rename(aside)
+        with suppress(OSError):
+            Path("run").symlink_to("../elsewhere")
+            Path("run").unlink()
+        aside.rename("run")
 
     written = refused = 0
     with racing(shared, swap):

@@ -72,7 +72,9 @@ def apply(settings: Given, file: FileArgument = None, yes: YesOption = False, dr
         refusals.refuse_unfit(session, run.plan)
         if dry_run:
             raise typer.Exit(execute.rehearse(run))
-        plan.warn_of_held(run.plan)
+        if saved or session.as_json:
+            # elsewhere the plan that is shown has them
+            plan.warn_of_held(run.plan)
         if not (yes or saved):
             _ask(run)
         raise typer.Exit(execute.execute(run))

@@ -27,6 +27,10 @@ _PAUSE = 0.5
 # A host that was granted a moment ago is given a minute to go down, which its server waits for.
 _LONGEST = 120.0
 _ALONE = 15.0
+# Hosts ask when they like: there is no order of waves to choose.
+_LIMITS = tuple(
+    f"waves.{rule}" for rule in ("max-unavailable", "max-failures", "spread-by", "control-plane", "settle-timeout")
+)
 
 fleetlock_app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -37,7 +41,7 @@ fleetlock_app = typer.Typer(
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
-@takes("fleetlock", *CLUSTER, "nodes.allow", "nodes.skip", *RULES)
+@takes("fleetlock", *CLUSTER, "nodes.allow", "nodes.skip", *(rule for rule in RULES if rule != "waves"), *_LIMITS)
 def serve(settings: Given) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
 

@@ -84,30 +84,22 @@ def plan(
       rollout plan --finish-by 8h --window '22:00 6h'
       rollout plan web.plan
     """
-    from rollout.cli.files import check_target
     from rollout.cli.stages import refusals
     from rollout.cli.stages.plan import decide, where_of, zones
     from rollout.cli.stages.run_status import rollout_beside
     from rollout.cli.stages.session import connect
     from rollout.report.plan_parts import blocked_line
 
-    output = settings.output
     if file is not None:
         if out or markdown or detailed_exitcode or explain or finish_by or snapshot:
             raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
         settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
-        _show_saved(file, output)
+        _show_saved(file, settings.output)
         return
-    if explain is not None and output.as_names:
-        raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
-    check_target(out)
-    check_target(markdown)
-    check_target(snapshot)
-    if anonymous and not snapshot:
-        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
+    _check_outputs(settings, out, markdown, snapshot, anonymous=anonymous, explaining=explain is not None)
     session = connect(settings, selection, policy)
     gathered = _gathered(session, snapshot, anonymous=anonymous)
     if explain is not None:
@@ -119,19 +111,24 @@ def plan(
     blockers = refusals.refused(session, planned)
     next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
     of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
-    _show(
-        planned,
-        output,
-        of_nodes,
-        where=where,
-        blocked=blocked_line(blockers),
-        other=beside,
-        next_step=next_step,
-    )
+    blocked = blocked_line(blockers)
+    _show(planned, settings.output, of_nodes, where=where, blocked=blocked, other=beside, next_step=next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(session, planned)
     _write(planned, of_nodes, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
+
+
+def _check_outputs(settings: Given, *files: Path | None, anonymous: bool, explaining: bool) -> None:
+    """Refuse what cannot be written, before anything is asked; the last file is the snapshot's."""
+    from rollout.cli.files import check_target
+
+    if explaining and settings.output.as_names:
+        raise UsageError("-o name is for the plan's nodes, not for --explain")
+    for file in files:
+        check_target(file)
+    if anonymous and not files[-1]:
+        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
 
 
 def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> "Gathered":

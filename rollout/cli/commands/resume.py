@@ -9,7 +9,7 @@ import typer
 from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, YesOption, takes
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
+from rollout.cli.settings.rules import PLANNED, refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.values import duration
 from rollout.cli.terminal import say, show, show_lines
@@ -43,6 +43,7 @@ FinishOption = Annotated[
 ]
 # What the rules of the interrupted rollout leave open.
 _OPEN = (Allow.BLOCKED, Allow.HELD)
+_OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
 @takes(*CLUSTER, "nodes.allow", "nodes.skip", "nodes.require-all", "gates.interactive", *HOSTS)
@@ -71,10 +72,7 @@ def resume(
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.report.unfinished import RECORD_STAYS
 
-    if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
-        raise UsageError(
-            f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
-        )
+    _refuse_other_allowances(settings)
     session = connect(settings, Selection())
     watch = refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
@@ -84,6 +82,11 @@ def resume(
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
     rules = rules_of(unfinished)
     if unfinished.record.plan is not None:
+        settings.refuse_typed(
+            set(PLANNED).difference(_OPEN_RULES),
+            "cannot be changed now: the interrupted rollout has its own rules",
+            "Drop it; for other rules: rollout abort, then rollout apply.",
+        )
         refuse_missing_commands(settings, rules)
         refuse_another_address(settings, rules)
     gates = wiring.gates(settings, rules.gates.alerts)
@@ -99,6 +102,13 @@ def resume(
         if unfinished.is_garbled:
             say(RECORD_STAYS)
         raise typer.Exit(code)
+
+
+def _refuse_other_allowances(settings: Given) -> None:
+    if closed := [word for word in settings.nodes.allow if word not in _OPEN and "nodes.allow" in settings.typed]:
+        raise UsageError(
+            f"--allow {closed[0]}: the interrupted rollout has its own rules", hint=f"resume takes {', '.join(_OPEN)}."
+        )
 
 
 def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:

@@ -327,12 +327,13 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _nothing_to_do(planned: RolloutPlan) -> RunResult:
-    """Say so in a line, and name the nodes that nobody could take."""
+    """Say so in a line, or name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
-    show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
     if result.not_done:
         show(summary_text(result, width=width(), operating=True))
+    else:
+        show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
     return result
 
 

@@ -92,7 +92,7 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
     if rules.include_held or node in rules.retried:
         return None
     if why := why_held(memory, version, rules.limit):
-        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --allow held)"
+        return ExclusionReason.VERSION_HELD, f"{why} (`rollout release {shell_word(version)}`, or --allow held)"
     if rules.proven and (why := rules.proven.why_lacking(version)):
         problem = rules.proven.problem(version)
         return ExclusionReason.UNPROVEN, f"{why}; {problem}" if problem else why
@@ -135,7 +135,7 @@ def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
         return ""
     for version in sorted(memory.versions):
         if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
-            way_out = f"rollout release {shell_word(version)}, or --allow held"
+            way_out = f"`rollout release {shell_word(version)}`, or --allow held"
             return f"{why}; it may be the one that waits here ({way_out})"
     return ""
 

@@ -67,12 +67,16 @@ class Schedule:
         return f"frozen ({shortened(frozen, _NAMED)})" if frozen else OUTSIDE
 
     def until(self, now: datetime) -> str:
-        """When nodes may be started again, in the clocks of the first window, or freeze."""
+        """When nodes may be started again."""
         upcoming = self.following(now)
         if upcoming is None:
             return "nothing opens in the next two years"
+        return f"the next opens {self.written_time(upcoming.begin)}"
+
+    def written_time(self, moment: datetime) -> str:
+        """A moment in the clocks of the first window, or freeze."""
         zone = (*self.windows, *self.freezes)[0].zone
-        return f"the next opens {upcoming.begin.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
+        return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def ahead(self, now: datetime) -> list[Opening]:
         """Return the openings of two years ahead, with the one that `now` lies in."""
