@@ -1,5 +1,6 @@
 """Six hosts with Zincati and one server, from the staged update to the last release: nobody else does anything."""
 
+import re
 import ssl
 from itertools import groupby
 from pathlib import Path
@@ -7,12 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rollout.errors import ExitCode
 from rollout.lab.hosts.zincati import ANCHORS, DROP_IN, PRE_REBOOT, STEADY_STATE
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.ended import invoked
 from tests.server.serving import new_certificate, serving
 from tests.waiting import wait_until
 
@@ -39,14 +38,15 @@ def way(lab: Lab, node: str) -> list[tuple[str, bool]]:
     return [answer for answer, _ in groupby(answers)]
 
 
-def give_drop_in(lab: Lab, home: Path, url: str, *, authority: str) -> None:
-    """What the program prints for hosts becomes a file of each, with the authority of the server's certificate."""
-    ended = invoked(home, lab.environment, ("fleetlock", "zincati", "--url", url.removesuffix("v1/")))
-    assert ended.code == ExitCode.OK, ended.stderr
+def give_drop_in(lab: Lab, url: str, *, authority: str) -> None:
+    """The documented file becomes one of each host, with the authority of the server's certificate."""
+    page = (Path(__file__).parents[2] / "docs" / "fleetlock.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(# /etc/zincati/config\.d/.*?)```", page, flags=re.DOTALL)
+    drop_in = text.replace("https://10.96.0.15/", url.removesuffix("v1/")).replace('"workers"', '"default"')
 
     def write() -> None:
         for name in lab.agents:
-            lab.machines[name].files |= {f"{ANCHORS}lab.pem": authority, DROP_IN: ended.stdout}
+            lab.machines[name].files |= {f"{ANCHORS}lab.pem": authority, DROP_IN: drop_in}
 
     lab.call(write)
 
@@ -56,7 +56,7 @@ def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> No
     certificate, key = new_certificate(tmp_path)
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
     with serving(lab, tmp_path, *tls, context=ssl.create_default_context(cafile=str(certificate))) as server:
-        give_drop_in(lab, tmp_path, server.url, authority=certificate.read_text())
+        give_drop_in(lab, server.url, authority=certificate.read_text())
 
         def done() -> bool:
             return all(lab.machines[name].reboots and way(lab, name)[-1] == STEADY for name in lab.agents)
