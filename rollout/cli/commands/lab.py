@@ -90,9 +90,7 @@ def up(
         from rollout.lab.scenario import steps_of
     if like and (nodes or scenario != _DEFAULT):
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
-    if fleetlock and not fleetlock.startswith(("http://", "https://")):
-        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
-    loaded = _scenario(scenario, nodes, fleetlock and f"{fleetlock.rstrip('/')}/", like)
+    loaded = _scenario(scenario, nodes, fleetlock, like)
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -144,6 +142,8 @@ def _scenario(name: str, nodes: int | None, fleetlock: str, like: Path | None) -
     from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.scenario import load_scenario
 
+    if fleetlock and not fleetlock.startswith(("http://", "https://")):
+        raise UsageError(f"--fleetlock {fleetlock!r} is not a URL", hint="Write it as http://127.0.0.1:8080/.")
     loaded = scenario_like(like) if like else load_scenario(name)
     scaled = loaded if nodes is None else scale(loaded, nodes)
-    return with_fleetlock(scaled, fleetlock) if fleetlock else scaled
+    return with_fleetlock(scaled, f"{fleetlock.rstrip('/')}/") if fleetlock else scaled

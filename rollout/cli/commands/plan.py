@@ -1,6 +1,6 @@
 """`rollout plan`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -82,19 +82,14 @@ def plan(
       rollout plan -l pool=web --max-unavailable 25% \\
         --spread-by topology.kubernetes.io/zone --out web.plan
       rollout plan --finish-by 8h --window '22:00 6h'
-      rollout plan web.plan
     """
     from rollout.cli.stages import refusals
-    from rollout.cli.stages.plan import decide, where_of, zones
-    from rollout.cli.stages.run_status import rollout_beside
+    from rollout.cli.stages.plan import decide
     from rollout.cli.stages.session import connect
     from rollout.report.plan_parts import blocked_line
 
     if file is not None:
-        if out or markdown or detailed_exitcode or explain or finish_by or snapshot:
-            raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
-        settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
-        _show_saved(file, settings.output)
+        _show_saved(file, settings, flags=(out, markdown, detailed_exitcode, explain, finish_by, snapshot))
         return
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
@@ -107,15 +102,12 @@ def plan(
         return
     session, is_late, limit = _within(date, session, gathered)
     planned = decide(session, gathered)
-    beside, _ = rollout_beside(session, gathered.snapshot.nodes)
     blockers = refusals.refused(session, planned)
     next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
-    of_nodes, where = zones(gathered.snapshot), where_of(session, planned)
-    blocked = blocked_line(blockers)
-    _show(planned, settings.output, of_nodes, where=where, blocked=blocked, other=beside, next_step=next_step)
+    _show_new(planned, session, gathered, blocked=blocked_line(blockers), next_step=next_step)
     if settings.nodes.require_all:
         refusals.refuse_excluded(session, planned)
-    _write(planned, of_nodes, out, markdown)
+    _write(planned, gathered, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
 
 
@@ -165,18 +157,31 @@ def _within(date: datetime | None, session: "Session", gathered: "Gathered") -> 
     return replace(session, policy=finish.plan.policy), not finish.is_by(date), limit
 
 
-def _show_saved(file: Path, output: Output) -> None:
-    """Show the plan as it was made."""
+def _show_saved(file: Path, settings: Given, *, flags: Sequence[object]) -> None:
+    """Show the plan as it was made; none of these flags may be given."""
     from rollout.cli.stages.plan import load_saved
     from rollout.report.plan_parts import blocked_line
 
+    if any(flags):
+        raise UsageError("a saved plan is shown as it is", hint="Drop the flags.")
+    settings.refuse_typed(PLANNED, "cannot be used with a saved plan, which is shown as it is", "Drop them.")
     plan = load_saved(file).plan
     blocked = blocked_line(plan.blockers)
     next_step = _apply(file) if plan.waves and not blocked else ""
     where = f"{plan.cluster.server}, made {plan.created_at}"
-    _show(plan, output, {}, where=where, blocked=blocked, next_step=next_step)
+    _show(plan, settings.output, {}, where=where, blocked=blocked, next_step=next_step)
     if blocked:
         raise typer.Exit(ExitCode.BLOCKED)
+
+
+def _show_new(plan: RolloutPlan, session: "Session", gathered: "Gathered", *, blocked: str, next_step: str) -> None:
+    """Show what was planned just now."""
+    from rollout.cli.stages.plan import where_of, zones
+    from rollout.cli.stages.run_status import rollout_beside
+
+    other, _ = rollout_beside(session, gathered.snapshot.nodes)
+    of_nodes, where = zones(gathered.snapshot), where_of(session, plan)
+    _show(plan, session.settings.output, of_nodes, where=where, next_step=next_step, blocked=blocked, other=other)
 
 
 def _show(
@@ -211,16 +216,17 @@ def _show(
     output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
 
 
-def _write(planned: RolloutPlan, zones: Mapping[str, str], out: Path | None, markdown: Path | None) -> None:
+def _write(planned: RolloutPlan, gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
     """Write the files that are asked for."""
     from rollout.cli.files import write_whole
+    from rollout.cli.stages.plan import zones
     from rollout.planning.plan.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
         write_whole(out, encode_plan(planned))
     if markdown is not None:
-        write_whole(markdown, plan_markdown(planned, zones=zones).encode())
+        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
 
 
 def _next(planned: RolloutPlan, settings: Given, out: Path | None, limit: str = "") -> str:

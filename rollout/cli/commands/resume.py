@@ -14,7 +14,7 @@ from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.values import duration
 from rollout.cli.terminal import say, show, show_lines
 from rollout.errors import ExitCode, UsageError
-from rollout.model.policy import Selection
+from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
 from rollout.model.text import counted
 
@@ -69,7 +69,7 @@ def resume(
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.session import connect
-    from rollout.execution.rollout.continuation import is_nothing_left, rules_of
+    from rollout.execution.rollout.continuation import is_nothing_left
     from rollout.report.unfinished import RECORD_STAYS
 
     _refuse_other_allowances(settings)
@@ -80,15 +80,7 @@ def resume(
         _tell_nothing(unfinished, as_json=session.as_json)
         return
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
-    rules = rules_of(unfinished)
-    if unfinished.record.plan is not None:
-        settings.refuse_typed(
-            set(PLANNED).difference(_OPEN_RULES),
-            "cannot be changed now: the interrupted rollout has its own rules",
-            "Drop it; for other rules: rollout abort, then rollout apply.",
-        )
-        refuse_missing_commands(settings, rules)
-        refuse_another_address(settings, rules)
+    rules = _rules(unfinished, settings)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
     session = replace(session, policy=rules, gates=gates, watch=watch, force_unlock=force_unlock)
@@ -102,6 +94,22 @@ def resume(
         if unfinished.is_garbled:
             say(RECORD_STAYS)
         raise typer.Exit(code)
+
+
+def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
+    """Return those of the interrupted rollout, which what is typed cannot change; the defaults where none are known."""
+    from rollout.execution.rollout.continuation import rules_of
+
+    rules = rules_of(unfinished)
+    if unfinished.record.plan is not None:
+        settings.refuse_typed(
+            set(PLANNED).difference(_OPEN_RULES),
+            "cannot be changed now: the interrupted rollout has its own rules",
+            "Drop it; for other rules: rollout abort, then rollout apply.",
+        )
+        refuse_missing_commands(settings, rules)
+        refuse_another_address(settings, rules)
+    return rules
 
 
 def _refuse_other_allowances(settings: Given) -> None:

@@ -48,8 +48,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     from rollout.planning.eligibility.status import node_statuses
     from rollout.report.status import status_text
 
-    namespace, output = settings.lock.namespace, settings.output
-    policy = policy_of(settings)
+    namespace, output, policy = settings.lock.namespace, settings.output, policy_of(settings)
     if watch:
         if output.format in (OutputFormat.YAML, OutputFormat.NAME):
             raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
@@ -59,8 +58,7 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         show_run(connect_cluster(settings.cluster), namespace, output)
         return
     session = connect(settings, selection_of(settings), policy)
-    nodes = read_nodes(session)
-    targets = ask_hosts(session, nodes)
+    targets = ask_hosts(session, nodes := read_nodes(session))
     memory, now = remembered(session), session.api.server_time()
     rollout, stages = rollout_beside(session, nodes)
     proven = proven_as_known(session, memory)
