@@ -131,18 +131,19 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("scenario", "nodes"), [("typical", 6), ("default", 6)])
-def test_forecast_and_rehearsal_agree(
-    scenario: str, nodes: int, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
+@pytest.mark.parametrize(("scenario", "least"), [("typical", 0.7), ("default", 0.9)])
+def test_a_rehearsal_takes_what_was_forecast_or_less_where_that_assumes_the_worst(
+    scenario: str, least: float, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
+    """Of a budget's pods whose starts nobody knows, a forecast assumes that none begins before the other has ended."""
     file = tmp_path / "cluster.json"
-    forecast = snapshot(started(scenario, nodes), rollout, file)["estimate"]["seconds"]
+    forecast = snapshot(started(scenario, 6), rollout, file)["estimate"]["seconds"]
     # what this process and the machine take counts as often
     speed = 6
     copy = start_lab(scenario_like(file), speed=speed)
     began = time.monotonic()
     assert rollout(copy, "apply", "--yes", "--max-unavailable", "2").code == 0
-    assert (time.monotonic() - began) * speed == pytest.approx(forecast, rel=0.1)
+    assert least * forecast <= (time.monotonic() - began) * speed <= 1.1 * forecast
 
 
 @pytest.mark.exhaustive

@@ -266,7 +266,7 @@ def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, se
     inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-2")
     ended = rollout(lab, "apply", "--yes", "-c", str(settings), "--reboot-timeout", "60s")
     assert ended.code == 4
-    assert "worker-1: succeeded" in ended.stderr
+    assert "✔ worker-1" in ended.stderr
     assert "--reboot-timeout 4s" in ended.stdout
     assert "✘ worker-2  not back within --reboot-timeout 4s" in ended.stdout
 

@@ -107,7 +107,7 @@ class Flags:
             "--delete-emptydir-data": self.emptied,
             "--disable-eviction": self.deleting,
             f"--grace-period={GRACE}": self.grace,
-            f"--set drain.skip-wait-for-delete-timeout={OVERDUE}": self.skip,
+            f"--skip-wait-for-delete-timeout={OVERDUE}": self.skip,
             f"--pod-selector={self.selector}": self.selector,
         }
         return tuple(word for word, on in said.items() if on)
