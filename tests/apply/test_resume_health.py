@@ -12,7 +12,7 @@ from tests.state import unlock
 from tests.waiting import wait_until
 
 BYSTANDER = "cp-3"
-SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "5s")
+SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "10s")
 
 
 def cut_power(lab: Lab, node: str) -> None:
@@ -57,7 +57,7 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     assert first.code == 4
     assert first.summary["succeeded"] == []
     why = next(iter(first.summary["reasons"].values()))
-    assert f"since the interruption the cluster has not settled within 5s: node {BYSTANDER}" in why
+    assert f"since the interruption the cluster has not settled within 10s: node {BYSTANDER}" in why
     second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.summary["succeeded"]
     assert lab.scoreboard().cordons_left == ()
