@@ -24,7 +24,7 @@ def in_background(work: Callable[[], T], name: str) -> "Future[T]":
 def side_by_side(items: Iterable[I], work: Callable[[I], T], *, most: int, name: str) -> Generator[tuple[I, T]]:
     """Each item with what comes of it, as it comes, at most so many at a time; what one raises is raised.
 
-    Closed, it ends at once: no further one is begun, and nobody waits for those under way.
+    Closed, it ends at once: no further one is begun, and those under way are not waited for.
     """
     todo, ended = SimpleQueue[I](), SimpleQueue[tuple[I, Future[T]]]()
     for item in items:

@@ -143,18 +143,14 @@ def test_nobody_wins_a_race_against_the_writer(
     # whoever may write a file may give it another name, whatever the kernel protects
     os.chown(victim, 0, NOBODY)
     victim.chmod(0o664)
-    refused = written = 0
+
+    def write_anew() -> None:
+        with suppress(FileNotFoundError):
+            (shared / "x").unlink()
+        write(shared / "x")
+
     with racing(shared, lambda: lay(Path("x"), Path("../victim"))):
-        for _ in range(TRIES):
-            try:
-                write(shared / "x")
-                written += 1
-            except (OSError, InputError):
-                refused += 1
-            if written and victim.read_text() != SECRET:
-                break
-            with suppress(FileNotFoundError):
-                (shared / "x").unlink()
+        _, refused = tried(write_anew, lambda: victim.read_text() != SECRET)
     state = victim.stat()
     assert (victim.read_text(), state.st_mode & 0o777, state.st_uid) == (SECRET, 0o664, 0)
     assert refused, "the race did not take place"
@@ -178,19 +174,25 @@ def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) ->
             Path("run").unlink()
         aside.rename("run")
 
-    written = refused = 0
     with racing(shared, swap):
-        for _ in range(TRIES):
-            try:
-                append(run / "x")
-                written += 1
-            except (OSError, InputError):
-                refused += 1
-            if any(elsewhere.iterdir()):
-                break
+        written, refused = tried(lambda: append(run / "x"), lambda: any(elsewhere.iterdir()))
     assert list(elsewhere.iterdir()) == []
     assert written, "nothing was ever written"
     assert refused, "the race did not take place"
+
+
+def tried(write: Callable[[], None], is_lost: Callable[[], bool]) -> tuple[int, int]:
+    """How often it was written and how often refused, until the race is lost or has been run often enough."""
+    written = refused = 0
+    for _ in range(TRIES):
+        try:
+            write()
+            written += 1
+        except (OSError, InputError):
+            refused += 1
+        if is_lost():
+            break
+    return written, refused
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tables of what other programs are told and asked, and of what nobody watches: operate and the FleetLock server."""
+"""Tables of what other programs are told and asked, and of what runs unattended: operate, the FleetLock server."""
 
 from pathlib import Path
 

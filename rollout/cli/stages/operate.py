@@ -327,7 +327,7 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _nothing_to_do(planned: RolloutPlan) -> RunResult:
-    """Say so in a line, or name the nodes that nobody could take."""
+    """Say so in a line, or name the nodes that cannot be taken."""
     result = RunResult((), excluded=planned.excluded)
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
     if result.not_done:

@@ -31,7 +31,7 @@ _NAMED = 5
 class NodeThreads:
     """Take nodes through their runs, a thread a node. Leaving it waits for those under way.
 
-    It does not where it is left by an interruption: the process is to end, or somebody has given up waiting for it, and
+    It does not where it is left by an interruption: the process is to end, or its caller has given up on it, and
     a host whose connection hangs may take very long. What they may still do ends with the lock.
     """
 

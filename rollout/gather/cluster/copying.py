@@ -2,7 +2,7 @@
 
 What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
 the mirror of a static one. Where names are to be hidden, those of nodes become numbers in their order, other names and
-labels digests by a key that nobody keeps; what Kubernetes itself calls so stays.
+labels digests by a key that is thrown away; what Kubernetes itself calls so stays.
 """
 
 import hashlib

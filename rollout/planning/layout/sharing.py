@@ -16,7 +16,7 @@ from rollout.planning.drain.budgets import BudgetIndex, Load
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import is_replaced
 
-# Nobody waits longer than that many turns for a budget, however late the deadline of a drain.
+# No node waits longer than that many turns for a budget, however late the deadline of a drain.
 _MOST_ROUNDS = 1000
 
 
