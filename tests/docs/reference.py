@@ -9,7 +9,7 @@ from typing import Any
 
 from rollout.cli.main import program
 from rollout.cli.settings.keys import Setting, written
-from rollout.cli.settings.schema import pool_settings, settings
+from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
@@ -115,6 +115,7 @@ _WARNINGS = {
     WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
     WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--allow held`, or retried",
     WarningKind.LOGGED_IN: "users are logged in on a planned node's host: the reboot ends their sessions",
+    WarningKind.NOTHING_CRITICAL: "no pod has the labels of a `[[critical]]` table: it keeps nothing",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
@@ -257,7 +258,8 @@ def keys() -> str:
     for setting in settings().values():
         table, _, key = setting.name.partition(".")
         tables.setdefault(f"[{table}]", []).append(_key(setting, key))
-    tables["[[pool]]"] = [_key(setting, setting.name) for setting in pool_settings().values()]
+    for name in LISTS:
+        tables[f"[[{name}]]"] = [_key(setting, setting.name) for setting in settings_in(name).values()]
     headings = ("key", "is", "default", "flag or variable")
     return "\n\n".join(f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items())
 
