@@ -109,6 +109,12 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "disable_eviction": "`--disable-eviction`",
         "pod_selector": "`--pod-selector`; empty for all pods",
         "skip_wait_for_delete_timeout": "`drain.skip-wait-for-delete-timeout`",
+        "critical": "the `[[critical]]` tables",
+    },
+    "Critical": {
+        "namespace": "`namespace`",
+        "selector": "`selector`",
+        "min_available": "`min-available`",
     },
     "GatePolicy": {
         "windows": "when nodes may be started",

@@ -96,7 +96,7 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
         )
         return
     for budget in budgets:
-        if bypasses(pod, budget):
+        if bypasses(pod, budget) or _gives_way(pod):
             continue
         if stuck_pods.can_never_allow(budget):
             message = _never(budget, stuck_pods.headcount)
@@ -104,6 +104,11 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
         elif unready := _in_the_way(budget, stuck_pods):
             message = _unhealthy(budget, unready, itself=pod in unready)
             yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, finding_of(budget.key), message)
+
+
+def _gives_way(pod: Pod) -> bool:
+    """Whether whoever made the pod and its budget takes that away once the node is cordoned, as Longhorn does."""
+    return pod.owner is not None and pod.owner.api_version.startswith("longhorn.io/")
 
 
 def _never(budget: Budget, headcount: Headcount) -> str:
@@ -172,9 +177,15 @@ def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning
 
 def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[PlanWarning]:
     for budget in budgets:
-        if bypasses(pod, budget) or stuck_pods.can_never_allow(budget) or budget.disruptions_allowed > 0:
+        if bypasses(pod, budget) or budget.disruptions_allowed > 0:
             continue
-        if not _in_the_way(budget, stuck_pods):
+        if _gives_way(pod):
+            message = (
+                "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
+                "or stays attached: then the drain waits in vain, up to --drain-timeout"
+            )
+            yield PlanWarning(node, finding_of(budget.key), message, WarningKind.BUDGET_WAITING)
+        elif not stuck_pods.can_never_allow(budget) and not _in_the_way(budget, stuck_pods):
             yield PlanWarning(
                 node,
                 finding_of(budget.key),
