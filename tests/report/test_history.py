@@ -118,27 +118,6 @@ def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     assert report(*RUN, again, RUN[-1]).ending is Ending.INCOMPLETE
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {},
-        {"type": "run"},
-        {"type": "plan", "plan": 3},
-        {"type": "plan", "plan": {"waves": [{"nodes": [3]}]}},
-        {"type": "node_finished", "node": 3, "conditions": "none", "seconds": "long"},
-        {"type": "summary", "reasons": ["none"], "succeeded": 3, "failed": None},
-        {"type": "summary", "reasons": {"node": 3}, "not_done": [3], "left_out": ["none"]},
-        {"type": "summary", "not_done": [{"node": "\x1b[2J", "reason": "\x1b"}], "left_out": {"\x1b": 1, "odd": "x"}},
-        {"type": "wave_started", "nodes": 7, "at": 12},
-        {"type": "step", "phase": "\x1b[2J"},
-        {"type": "of tomorrow", "at": "some time"},
-    ],
-)
-def test_whatever_stands_in_a_journal_is_told_or_passed_over(odd: Record) -> None:
-    told = "\n".join([history_text([report(*RUN, odd)]), *rows((*RUN, odd), details=True)])
-    assert "\x1b" not in told
-
-
 ABORTED = {
     "type": "aborted",
     "at": "2026-03-04T05:09:00Z",

@@ -1,16 +1,13 @@
-import json
 from dataclasses import replace
 
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import LoggedInUser
-from rollout.model.json_text import json_document
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
-from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -67,11 +64,6 @@ def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(rea
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
-
-
-def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
-    [row] = json.loads(json_document([WAITING]))
-    assert list(row) == STATUS_FIELDS
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
