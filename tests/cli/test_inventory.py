@@ -184,7 +184,7 @@ def test_asking_alone_waits_for_nothing(start_lab: StartLab, command: Command) -
 
 @pytest.mark.exhaustive
 @pytest.mark.sample
-@pytest.mark.parametrize("fault", [HostFaults(client_missing=True), HostFaults(bus=BusFault.DENIED)])
+@pytest.mark.parametrize("fault", [HostFaults(missing=("update_engine_client",)), HostFaults(bus=BusFault.DENIED)])
 def test_other_ways_to_ask(fault: HostFaults, start_lab: StartLab, command: Command) -> None:
     """Over the bus where there is no client, as root where the bus denies the user."""
     lab = start_lab("updates", nodes=11, speed=20)

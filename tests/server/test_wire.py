@@ -39,7 +39,7 @@ def test_a_body_that_is_no_ask_is_refused(server: Serving, lab: Lab, body: bytes
     for request_name in ("pre-reboot", "steady-state"):
         answer = server.send(request_name, body)
         assert (answer.kind, answer.status) == (kind, status)
-    assert answer.headers["Content-Type"] == "application/json"
+        assert answer.headers["Content-Type"] == "application/json"
     assert not slots_of(lab)
 
 
