@@ -230,10 +230,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "LeftNode": {"node": _NODE},
     "CheckResult": {
         "node": _NODE,
-        "outcome": "how it ended; `asked`: it took the question, without `--wait`",
-        "version": "that is staged; empty where that is not known",
-        "message": "what went wrong; else empty",
-        "last_checked": "when its server last answered, in seconds since 1970 by the host's clock; 0: not known",
+        "outcome": "what became of the question; `asked`: it took it, or is at it already",
+        "version": "that was staged before; else empty",
+        "message": "why it was not asked, or will not; else empty",
     },
     "Slot": {
         "group": "of the hosts that share slots",

@@ -71,16 +71,16 @@ def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) ->
 
 
 @pytest.mark.parametrize(
-    ("fault", "events", "power", "reboots"),
+    ("faults", "events", "power", "reboots"),
     [
-        (RebootFault.IGNORED, 0, Power.RUNNING, 0),
-        (RebootFault.NEVER_RETURNS, 2, Power.OFF, 0),
-        (RebootFault.SLOW, 2, Power.OFF, 0),
-        (RebootFault.NONE, 3, Power.RUNNING, 1),
+        (HostFaults(reboot=RebootFault.IGNORED), 0, Power.RUNNING, 0),
+        (HostFaults(reboot=RebootFault.NEVER_RETURNS), 2, Power.OFF, 0),
+        (HostFaults(boot_seconds=240), 2, Power.OFF, 0),
+        (HostFaults(), 3, Power.RUNNING, 1),
     ],
 )
-def test_reboot_faults(fault: RebootFault, events: int, power: Power, reboots: int, make_machine: MakeMachine) -> None:
-    machine = make_machine(faults=HostFaults(reboot=fault), speed=500)
+def test_reboot_faults(faults: HostFaults, events: int, power: Power, reboots: int, make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=faults, speed=500)
 
     asyncio.run(rebooted(machine, events))
 
@@ -138,9 +138,9 @@ def test_ubuntu_has_a_marker_that_goes_with_the_boot_and_no_update_engine(
     for absent in ("update_engine_client -status", "rpm-ostree status", "cat /etc/flatcar/update.conf"):
         assert ask(machine, absent).status != 0
     assert ask(machine, "systemctl is-active locksmithd update-engine").status == 4
-    assert ask(machine, "[ -e /var/run/reboot-required ] && echo yes").out == "yes\n"
+    assert ask(machine, "test -e /var/run/reboot-required && echo yes").out == "yes\n"
     booted_anew(machine)
-    assert ask(machine, "[ -e /run/reboot-required ]").status == 1
+    assert ask(machine, "test -e /run/reboot-required").status == 1
     assert machine.os_version == "24.04"
 
 
@@ -154,7 +154,7 @@ def test_fedora_coreos_boots_what_it_has_staged(make_machine: MachineFactory, as
     machine = host(make_machine, System.FEDORA_COREOS, OLD, engine=engine)
     assert f"OSTREE_VERSION='{OLD}'\n" in ask(machine, "cat /etc/os-release").out
     assert deployments(machine, ask) == [(checksum_of(NEW), True, False), (checksum_of(OLD), False, True)]
-    assert ask(machine, "[ -e /run/reboot-required ]").status == 1
+    assert ask(machine, "test -e /run/reboot-required").status == 1
     booted_anew(machine)
     assert deployments(machine, ask) == [(checksum_of(NEW), False, True)]
 

@@ -45,7 +45,7 @@ FILES = (
 SCRIPTS = {
     "probe": PROBE_COMMAND,
     "every source": Probe(
-        (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; echo b >&2; exit 3"
+        (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; cat /none"
     ).command,
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
@@ -57,7 +57,8 @@ STATES = {
     "healthy": HostFaults(),
     **{f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in SudoFault},
     "bus-absent": HostFaults(bus=BusFault.ABSENT),
-    "client-missing": HostFaults(client_missing=True),
+    "client-missing": HostFaults(missing=("update_engine_client",)),
+    "sudo-missing": HostFaults(missing=("sudo",), bus=BusFault.DENIED),
     "inhibited": HostFaults(inhibited=True),
     "users": HostFaults(users=("core pts/0", "ada tty1")),
     "who-missing": HostFaults(missing=("who",)),
@@ -65,7 +66,7 @@ STATES = {
 }
 SHELLS = [shell for shell in ("sh", "bash", "busybox") if shutil.which(shell)]
 # What the folder has of its own, for all scripts.
-OWN = {"cat", "echo", "test", "[", "true", "false"}
+OWN = {"cat", "echo", "test", "true", "false"}
 TIMEOUT = (
     'shift; command -v "$1" >/dev/null || '
     """{ echo "timeout: failed to run command '$1': No such file or directory" >&2; exit 127; }; exec "$@\""""
