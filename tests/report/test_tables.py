@@ -30,6 +30,11 @@ def test_status_has_a_row_a_node() -> None:
     ]
 
 
+def test_what_keeps_a_host_from_its_reboot_comes_before_the_plan_of_the_others() -> None:
+    refused = replace(WAITING, node="node-2", reason="no-sudo: core may not run systemctl reboot")
+    assert status_text([WAITING, refused]).endswith("Next:\n    rollout doctor")
+
+
 def test_status_where_nothing_is_to_be_done_is_the_table_and_a_sentence() -> None:
     reason = "no-update: nothing is staged (--allow idle reboots it anyway)"
     fine = replace(WAITING, needs_reboot=False, staged_version="", reason=reason)
@@ -225,3 +230,8 @@ def test_no_command_is_broken(width: int) -> None:
     assert " ".join(" ".join(told).split()) == "! worker-2 its key has changed. Its console confirms the new one:"
     quoted = "`rollout resume --retry-failed --node worker-2` goes on"
     assert quoted.partition(" goes")[0] in wrapped(f"A rollout is unfinished, and nobody works on it: {quoted}", width)
+    inner = "rollout release 4081.2.1 --context staging"
+    sentence = f"4081.2.1 failed on 3 nodes. Release it: {inner}; or wait for the next version."
+    assert inner in wrapped(sentence, width)
+    columns = (Column("NODE"), Column("NOTE", note=True))
+    assert inner in table_text(columns, [("worker-2", sentence)], width)
