@@ -196,7 +196,7 @@ def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Started,
     lab = started("default", 4)
 
     def deny() -> None:
-        lab.machines["worker-1"].inflict(HostFaults(client_missing=True))
+        lab.machines["worker-1"].inflict(HostFaults(missing=("update_engine_client",)))
 
     lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
     assert lines[-1]["code"] == 0, lines[-1]
