@@ -126,7 +126,7 @@ def _metadata(workload: Workload) -> Json:
 def _controller(workload: Workload, replicas: int) -> Json:
     spec: Json = {"template": _template(workload), "selector": {"matchLabels": {"app": workload.name}}}
     if workload.kind is WorkloadKind.STATEFUL_SET:
-        spec |= {"serviceName": workload.name, "podManagementPolicy": "OrderedReady"}
+        spec["serviceName"] = workload.name
     if workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
     return {"metadata": _metadata(workload), "spec": spec}
