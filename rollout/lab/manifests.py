@@ -24,8 +24,8 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
+from rollout.lab.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
-from rollout.lab.world.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.world.volumes import CSI_DRIVER
 
 _CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {

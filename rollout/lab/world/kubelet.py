@@ -9,10 +9,7 @@ import msgspec
 from rollout.lab.api.deletion import begin_deletion
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world import reports
-from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     Key,
     is_deleting,
     is_finished,
@@ -24,6 +21,9 @@ from rollout.lab.world.objects import (
     spec_of,
     uid,
 )
+from rollout.lab.world import reports
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.reports import micro_time, new_lease, new_node, registered, reported, silenced
 
 _NEVER = "never"

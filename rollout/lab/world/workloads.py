@@ -25,8 +25,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.cluster import ALPHABET, Cluster
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     controller_of,
     is_active,
     is_deleting,
@@ -40,6 +39,7 @@ from rollout.lab.world.objects import (
     with_condition,
     with_spec,
 )
+from rollout.lab.world.cluster import ALPHABET, Cluster
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,

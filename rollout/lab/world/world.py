@@ -19,13 +19,13 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Change, ChangeType, ObjectStore
 from rollout.lab.clock import LabClock
+from rollout.lab.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import HostState, NodeSetting, Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
-from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
 from rollout.lab.world.volumes import AttachController
 from rollout.lab.world.workloads import (

@@ -4,8 +4,8 @@ import pytest
 
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS
 from rollout.lab.api.store import Json
+from rollout.lab.objects import condition, with_spec
 from rollout.lab.world.budgets import Expectation, disruptions_allowed, expectation
-from rollout.lab.world.objects import condition, with_spec
 from tests.lab.world.simulation import Simulation, names
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from rollout.lab.api.resources import LEASES, NODES, PODS, VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, Json
+from rollout.lab.objects import condition, is_deleting, is_ready, phase, with_spec
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import condition, is_deleting, is_ready, phase, with_spec
 from rollout.lab.world.volumes import CSI_DRIVER
 from tests.lab.world.simulation import NAMESPACE, NEW_IMAGE, OLD_IMAGE, Simulation
 
