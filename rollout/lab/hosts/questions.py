@@ -100,11 +100,6 @@ async def _update_conf(session: Session, report: _Report) -> None:
     report.out += "".join(f"{text}\n" for text in texts if text is not None)
 
 
-async def _unattended_upgrades(session: Session, report: _Report) -> None:
-    if session.has("unattended-upgrade"):
-        report.add(await session.run(("apt-config", "shell", "REBOOTS", "Unattended-Upgrade::Automatic-Reboot/b")))
-
-
 async def _zincati(session: Session, report: _Report) -> None:
     machine = session.machine
     if files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati"):
@@ -163,7 +158,6 @@ async def _ostree_lock(session: Session, report: _Report) -> None:
 _PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = MappingProxyType(
     {
         "update-conf": _update_conf,
-        "unattended-upgrades": _unattended_upgrades,
         "zincati": _zincati,
         "may-reboot": _may_reboot,
         "shows": _shows,
