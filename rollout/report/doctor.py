@@ -33,10 +33,10 @@ def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | No
     `width` in columns, None for no limit. `next_step` is the command that leads on where nothing failed.
     """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
-    told = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
+    listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
     leads_on = next_step and not tally(checks)[Verdict.FAIL]
     end = [wrapped(_sum(checks, every=every), width), *([f"Next:\n    {next_step}"] if leads_on else [])]
-    return "\n\n".join(filter(None, (told, "\n".join(end))))
+    return "\n\n".join(filter(None, (listed, "\n".join(end))))
 
 
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came

@@ -131,8 +131,8 @@ def _heading(plan: RolloutPlan, where: str) -> str:
 def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     """What stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
     troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
-    told = ((left.node, left.reason, left.message if is_wide else _cause(plan, left)) for left in troubled)
-    for (reason, message), names in _by_reason(told).items():
+    causes = ((left.node, left.reason, left.message if is_wide else _cause(plan, left)) for left in troubled)
+    for (reason, message), names in _by_reason(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
     yield from (f"! {line}" for line in finding_lines(plan.warnings))
 
