@@ -124,11 +124,6 @@ class MetricsServer:
         self._server.server_close()
 
 
-def try_listening(address: str) -> None:
-    """`InputError` where this address cannot be listened on now."""
-    _listener(address).close()
-
-
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
@@ -186,10 +181,6 @@ class Pushgateway:
         if last_success:
             outliving = _Collected(last_success)
             push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
-
-    def ask(self) -> None:
-        """Whether it answers and is ready; nothing is pushed."""
-        self._send(f"{self.url}/-/ready", "GET", _SECONDS, (), b"")()
 
     def _send(
         self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes

@@ -37,7 +37,7 @@ from rollout.report.lines import AnyLine, JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
 from tests.docs.field_meanings import MEANINGS
-from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
+from tests.docs.written_types import AllGroup, HostGroup, InventoryMeta, ManifestList
 
 DOCUMENTS: Mapping[str, Any] = {
     "status": StatusReport,
@@ -56,7 +56,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "release": ReleaseReport,
     "known-hosts": HostKeysReport,
     "inventory": (InventoryMeta, AllGroup, HostGroup),
-    "inventory-host": HostVariables,
     "manifests": ManifestList,
     "fleetlock-status": SlotsReport,
     "fleetlock-release": SlotReleaseReport,
@@ -67,7 +66,6 @@ DOCUMENTS: Mapping[str, Any] = {
 A type that several have is told of where it comes first.
 """
 
-TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
 """Those with tables of their own."""
 
 TITLES: Mapping[str, str] = {
@@ -77,7 +75,6 @@ TITLES: Mapping[str, str] = {
     "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
     "inventory": "`rollout inventory --list`",
-    "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",
