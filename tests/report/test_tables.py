@@ -1,16 +1,13 @@
-import json
 from dataclasses import replace
 
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import LoggedInUser
-from rollout.model.json_text import json_document
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
-from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -72,11 +69,6 @@ def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(rea
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
-
-
-def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
-    [row] = json.loads(json_document([WAITING]))
-    assert list(row) == STATUS_FIELDS
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
@@ -200,13 +192,27 @@ def many() -> tuple[Check, ...]:
 
 def test_findings_that_are_alike_are_one_line() -> None:
     lines = doctor_text(many()).splitlines()
-    assert len(lines) == 9
-    assert lines[1].startswith("✘ ssh")
-    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[1]
-    assert lines[2].strip() == "fix: Is it up?"
-    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[3]
-    assert "worker-9: its clock is stopped" in lines[5]
-    assert lines[-1] == "300 checks passed, 4 to look at, 300 failed."
+    assert len(lines) == 8
+    assert lines[0].startswith("✘ ssh")
+    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[0]
+    assert lines[1].strip() == "fix: Is it up?"
+    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[2]
+    assert "worker-9: its clock is stopped" in lines[4]
+    assert lines[-1] == "300 checks passed (-v lists them), 4 to look at, 300 failed."
+
+
+def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
+    good = tuple(passed(CheckName.SSH, name, "answers") for name in NAMES[:3])
+    assert doctor_text(good, next_step="rollout plan").splitlines() == [
+        "All 3 checks passed (-v lists them).",
+        "Next:",
+        "    rollout plan",
+    ]
+    every = doctor_text(good, every=True).splitlines()
+    assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
+    assert every[-1] == "All 3 checks passed."
+    bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
+    assert "Next:" not in doctor_text(bad, next_step="rollout plan")
 
 
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
