@@ -90,10 +90,10 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     gathered = Gathered(snapshot, targets)
+    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     _show_rest(session, unfinished, rest, gathered, retry=retry)
     if session.as_json:
         warn_of_held(rest.plan)
-    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
     refusals.refuse_unfit(session, asked_about, rest.inherited)
     return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
