@@ -32,7 +32,8 @@ from rollout.model.text import seconds_since
 from rollout.planning.eligibility.selector import parse_selector
 
 _EVERY_POD = LabelSelector()
-_NEVER_REPLACED = ("DaemonSet", "Node")
+# The last is Longhorn's: its pods belong to their node, too.
+_NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
@@ -166,7 +167,7 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
         return _Finding(
             None,
             VerdictReason.LOCAL_STORAGE,
-            "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
+            "emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
         )
     return _Finding(
         Action.REFUSE,
