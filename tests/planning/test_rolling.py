@@ -153,13 +153,13 @@ def test_a_higher_limit_is_never_slower_and_sharing_never_slower_than_not(cluste
 
 
 def test_the_price_is_told() -> None:
-    """One pod at a time: the second node waits until the first one's replacement is ready, 35 s + 30 s."""
+    """One pod at a time: the second node waits until the first one's replacement is ready, 30 s after its eviction."""
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(2)]
     nodes, idle = [node(f"w-{i}") for i in range(3)], {"w-2": facts("w-2", staged=False)}
     guard, policy = budget("web", allowed=1), Policy(Count(2))
     (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
-    assert "; shares shop/web, one pod at a time: +1m5s" in shared.because
-    assert shared.note == "waits for budget shop/web, +1m5s"
+    assert "; shares shop/web, one pod at a time: +30s" in shared.because
+    assert shared.note == "waits for budget shop/web, +30s"
     assert shared.estimate.drain == 100
 
 
