@@ -3,7 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from rollout.cli.settings.keys import Setting, Table, settings_of, written
-from rollout.cli.settings.output import OutputFormat
 from rollout.cli.settings.reading import (
     CLUSTER,
     HOSTS,
@@ -30,10 +29,7 @@ from rollout.cli.settings.schema import settings
 from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 
-__all__ = ["CLUSTER", "HOSTS", "LISTING", "RULES", "SELECTION", "YesOption", "takes"]
-LISTING = tuple(OutputFormat)
-"""What commands that list nodes can print."""
-_PRINTED = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
+__all__ = ["CLUSTER", "HOSTS", "RULES", "SELECTION", "YesOption", "takes"]
 _ALWAYS = ("output",)
 _PANELS = {
     **dict.fromkeys(("cluster", "nodes"), "Nodes"),
@@ -63,9 +59,7 @@ SetOption = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
 
 
-def takes(
-    *names: str, formats: Sequence[OutputFormat] = _PRINTED, of_another: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of these tables, or settings; it is called with `settings`, and with its own values.
 
     The file that it names counts for itself, unless it is that `of_another` process.
@@ -87,9 +81,6 @@ def takes(
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
-            if output.format not in formats:
-                known = ", ".join(formats)
-                raise UsageError(f"--output {output.format}: {context.command_path} prints {known}")
             with logged(str(context.info_name), output.verbose, output.log_file):
                 grouped = {
                     name: kind(**{item.name: received[item.name] for item in fields(kind)})

@@ -28,7 +28,7 @@ With one:           rollout doctor    what is missing, and the fix
                     rollout status    which nodes wait for a reboot
                     rollout plan      what apply would do
                     rollout apply     do it
-                    rollout check-update --wait   look for updates now
+                    rollout check-update   look for updates now
 Interrupted:        rollout resume    go on, or: rollout abort
 
 A flag may stand in the environment, ROLLOUT_MAX_UNAVAILABLE=3; settings in a file: --config FILE.

@@ -3,7 +3,7 @@
 import logging
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
@@ -87,12 +87,6 @@ def show_lines(text: str) -> None:
 
 def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-def show_names(nodes: Iterable[str]) -> None:
-    """Nodes as kubectl takes them: `node/NAME`, a line each, and nothing where there is none."""
-    sys.stdout.write("".join(f"node/{printable(name)}\n" for name in nodes))
     sys.stdout.flush()
 
 

@@ -48,16 +48,6 @@ def context_of(options: "Cluster") -> str:
         return ""
 
 
-def server_of(options: "Cluster") -> tuple[str, str]:
-    """Return the context of the kubeconfig that is used, and its server's address.
-
-    `KubeconfigError` where there is none.
-    """
-    from rollout.adapters.kube.kubeconfig import find_server
-
-    return find_server(options.kubeconfig, options.context or None, os.environ)
-
-
 def host_shell(options: Ssh) -> HostExecutor:
     """Return what carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell
@@ -210,8 +200,4 @@ def lease_holder() -> str:
 
 def operator() -> str:
     """Who has given the command, for people: user and machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{getpass.getuser()}@{socket.gethostname()}"

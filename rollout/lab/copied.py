@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from rollout.errors import ScenarioError
+from rollout.gather.cluster.copying import FORMAT_VERSION, KIND, ClusterCopy, CopiedHost, CopiedPace
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import (
     BUDGETS,
@@ -29,9 +30,7 @@ from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.hosts.machine import HostTimings
-from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
-from rollout.lab.world.host import NodeSetting, Timings
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     LAB_PREFIX,
     controller_of,
     is_deleting,
@@ -40,10 +39,11 @@ from rollout.lab.world.objects import (
     is_ready,
     labels_of,
 )
+from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
+from rollout.lab.world.host import NodeSetting, Timings
 from rollout.lab.world.volumes import CSI_DRIVER
 from rollout.lab.world.workloads import ORDINAL, owner_reference
 
-_FORMAT: Final = ("1", "node-rollout-snapshot")
 _ORDINAL: Final = re.compile(r"(.*-)\d+")
 _OWN_TAINTS: Final = "node.kubernetes.io/"
 _MADE_UP: Final = "9999.0.0"
@@ -55,38 +55,6 @@ _CONTROLLED: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFULSETS, "Daem
 _UNCONTROLLED: Final = frozenset({"Node", "Job"})
 
 
-class CopiedHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host has said."""
-
-    answers: bool = True
-    waits: bool = False
-    version: str = ""
-    staged: str = ""
-
-
-class CopiedPace(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that the forecast reckons with: a reboot; by an owner's UID, its pods' end and start."""
-
-    reboot: float
-    owners: Mapping[str, tuple[float, float]]
-
-
-class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The file, as `rollout plan --snapshot` writes it."""
-
-    format_version: str = msgspec.field(name="format_version")
-    kind: str
-    nodes: tuple[Json, ...]
-    pods: tuple[Json, ...] = ()
-    budgets: tuple[Json, ...] = ()
-    daemon_sets: tuple[Json, ...] = ()
-    volumes: tuple[Json, ...] = ()
-    attachments: tuple[Json, ...] = ()
-    namespaces: tuple[Json, ...] = ()
-    hosts: Mapping[str, CopiedHost] = {}
-    pace: CopiedPace
-
-
 def load_copy(path: Path) -> ClusterCopy:
     """Read the file; `ScenarioError` where it is none."""
     hint = "Write one with: rollout plan --snapshot FILE"
@@ -96,7 +64,7 @@ def load_copy(path: Path) -> ClusterCopy:
         raise ScenarioError(f"cannot read the snapshot {path}: {error.strerror}", hint=hint) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ScenarioError(f"{path} is not the snapshot of a cluster: {error}", hint=hint) from error
-    if (copy.format_version.partition(".")[0], copy.kind) != _FORMAT or not copy.nodes:
+    if (copy.format_version, copy.kind) != (FORMAT_VERSION, KIND) or not copy.nodes:
         raise ScenarioError(f"{path} is not a snapshot that this version reads", hint=hint)
     return copy
 

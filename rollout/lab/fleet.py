@@ -102,7 +102,6 @@ def _machine(
         engine=_engine(settings.update or Update(), clock.now()),
         faults=settings.faults or HEALTHY,
         timings=timings,
-        group=settings.group or "stable",
         locksmithd=bool(settings.locksmithd),
         system=settings.system or System.FLATCAR,
         files=settings.files,

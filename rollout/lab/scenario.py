@@ -82,7 +82,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     version: str | None = None
     update: Update | None = None
-    group: str | None = None
     locksmithd: bool | None = None
     cordoned: bool | None = None
     labels: Mapping[str, str] = {}

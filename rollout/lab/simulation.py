@@ -19,13 +19,14 @@ import asyncssh
 import msgspec
 
 from rollout.errors import InputError, RolloutError, ScenarioError
+from rollout.gather.cluster.copying import ClusterCopy
 from rollout.lab import credentials
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import NAMESPACES, NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
-from rollout.lab.copied import ClusterCopy, fill, hosts_of, load_copy, silent_nodes
+from rollout.lab.copied import fill, hosts_of, load_copy, silent_nodes
 from rollout.lab.fleet import Fleet
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import HostEvent, Machine, Power

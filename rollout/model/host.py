@@ -109,8 +109,6 @@ class UpdateStatus:
     operation: UpdateOperation
     new_version: str = ""
     progress: float = 0.0
-    last_checked: int = 0
-    new_size: int = 0
     message: str = ""
     trouble: EngineTrouble = EngineTrouble.NONE
 

@@ -8,7 +8,7 @@ columns goes at once, and they stay in their rows. Nothing is ever cut off.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import fill, wrap
+from textwrap import fill
 
 from tabulate import tabulate
 
@@ -26,7 +26,8 @@ _INDENT = "    "
 _PROGRAMS = ("aws ", "az ", "gcloud ", "journalctl ", "kubectl ", "openstack ", "rollout ")
 # A sentence that does not end with its command.
 _GOES_ON = re.compile(r"[;,.] ")
-_QUOTED = re.compile(r"`[^`]+`")
+# Commands within a sentence: in quotes, or up to the next mark of a sentence.
+_WHOLE = re.compile(rf"`[^`]+`|(?<=: )(?:{'|'.join(_PROGRAMS)})(?:(?![;,.)](?: |$)).)+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 Row = Sequence[str]
@@ -53,8 +54,12 @@ def _wrapped_line(line: str, width: int, hang: int) -> str:
     lead, _, command = words.rpartition(": ")
     if lead and is_command(command) and not _GOES_ON.search(command):
         return f"{_wrapped_line(f'{begin}{_closed(lead, command)}:', width, hang)}\n{_INDENT}{command.rstrip('.)')}"
-    further = " " * max(hang, len(begin) + 2)
-    whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", _NO_BREAK), words)
+    return _filled(words, width, begin, " " * max(hang, len(begin) + 2))
+
+
+def _filled(words: str, width: int, begin: str = "", further: str = "") -> str:
+    """Lines that begin so, with no command broken."""
+    whole = _whole(words)
     lines = fill(
         whole,
         width,
@@ -64,6 +69,10 @@ def _wrapped_line(line: str, width: int, hang: int) -> str:
         break_long_words=whole == words,
     )
     return lines.replace(_NO_BREAK, " ") if whole != words else lines
+
+
+def _whole(text: str) -> str:
+    return _WHOLE.sub(lambda command: command[0].replace(" ", _NO_BREAK), text)
 
 
 def _closed(lead: str, command: str) -> str:
@@ -147,7 +156,7 @@ def _least(column: Column, rows: Sequence[Row], place: int, natural: int) -> int
     """What a column needs: all of it, or room for its longest word and for lines that can be read."""
     if not (column.wraps or column.note):
         return natural
-    longest_word = max((len(word) for row in rows for word in row[place].split()), default=0)
+    longest_word = max((len(word) for row in rows for word in re.split(r"[ \n]", _whole(row[place]))), default=0)
     return min(natural, max(_LEAST_NOTE if column.note else _LEAST_LIST, longest_word))
 
 
@@ -187,7 +196,7 @@ def _drawn(
 
 def _broken(text: str, limit: int) -> Iterator[str]:
     for line in text.splitlines():
-        yield from [line] if len(line) <= limit else wrap(line, limit, break_on_hyphens=False)
+        yield from [line] if len(line) <= limit else _filled(line, limit).splitlines()
 
 
 def _with_notes(table: str, cells: Sequence[Row], notes: Sequence[str], width: int | None) -> str:
@@ -198,6 +207,6 @@ def _with_notes(table: str, cells: Sequence[Row], notes: Sequence[str], width: i
         height = max(1, *(len(cell.splitlines()) for cell in row))
         lines += rest[at : at + height]
         for line in note.splitlines() if note != NOTHING else ():
-            lines += wrap(line, width or 80, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
+            lines.append(_filled(line, width or 80, _INDENT, _INDENT))
         at += height
     return "\n".join(lines)

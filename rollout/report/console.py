@@ -59,11 +59,10 @@ def moving_line(console: Console, doing: str) -> AbstractContextManager[Progress
 
 
 @contextmanager
-def asking_progress(
-    console: Console, total: int, doing: str = "asking hosts"
-) -> Iterator[Callable[[str, object], None]]:
+def asking_progress(console: Console, total: int) -> Iterator[Callable[[str, object], None]]:
     """A bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
-    with _progress(console, TextColumn(doing, markup=False), BarColumn(), MofNCompleteColumn()) as progress:
+    doing = "asking hosts"
+    with _progress(console, TextColumn(doing), BarColumn(), MofNCompleteColumn()) as progress:
         task = progress.add_task(doing, total=total)
         yield lambda _name, _answer: progress.advance(task)
 

@@ -5,21 +5,16 @@ Times that people read are those of their own clock.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import assert_never
 
 from tabulate import tabulate
 
 from rollout.model.progress import (
     NodeFinished,
     NodeStep,
-    Notice,
     Phase,
     PodBlocked,
     PodReleased,
-    VersionHeld,
     WaveSettling,
-    WaveStarted,
 )
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.report.columns import Column, table_text
@@ -36,24 +31,8 @@ from rollout.report.lines import (
 )
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.tables import ended, facts, headline
-from rollout.report.sentences import outcomes, what_happened
+from rollout.report.sentences import outcomes, sentence
 from rollout.report.summary import findings_text
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Something that happened: when, to which node (empty: to the run), and what.
-
-    `further` are lines that belong to it; `detail` tells what only a close reader wants, `repeats` what is told again
-    and again for as long as it lasts.
-    """
-
-    at: datetime
-    node: str
-    what: str
-    further: tuple[str, ...] = ()
-    detail: bool = False
-    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,49 +41,6 @@ class HistoryReport:
 
     format_version: str
     runs: tuple[RunReport, ...]
-
-
-def _moment(line: AnyLine) -> Moment | None:  # noqa: PLR0911 - one return a type of line
-    """What a line says in words; None where it is nothing to tell."""
-    at = line.at
-    match line:
-        case RunRecord():
-            return Moment(at, "", f"{line.command} by {line.by}")
-        case NodeStep():
-            is_detail = bool(line.detail) or line.phase in (Phase.PENDING, Phase.DONE)
-            return Moment(at, line.node, what_happened(line), detail=is_detail)
-        case PodBlocked():
-            return Moment(at, line.node, f"{line.pod} is held back by {line.budget}", repeats=True)
-        case NodeFinished():
-            hints = (f"hint: {line.hint}",) if line.hint else ()
-            return Moment(at, line.node, what_happened(line), (*findings_text(line.findings), *hints))
-        case WaveSettling() | PodReleased():
-            node = line.node if isinstance(line, PodReleased) else ""
-            return Moment(at, node, what_happened(line), repeats=True)
-        case WaveStarted() | VersionHeld() | Notice():
-            return Moment(at, "", what_happened(line))
-        case AbortedRecord():
-            groups = ((line.reverted, "given back"), (line.left, "left as they are"))
-            given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
-            return Moment(at, "", _joined(f"aborted by {line.by}", given_back))
-        case SummaryLine():
-            return _end(at, line)
-        case PlanLine() | VersionLine() | DryRunLine():
-            return None
-        case _:
-            assert_never(line)
-
-
-def _end(at: datetime, line: SummaryLine) -> Moment:
-    succeeded = str(len(line.succeeded)) if line.succeeded else ""
-    counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
-    not_done = (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
-    left = (f"{node} was left: {why}" for node, why in line.why_not_started.items())
-    return Moment(at, "", _joined("the end", counts), (*not_done, *left))
-
-
-def _joined(what: str, further: str) -> str:
-    return f"{what}: {further}" if further else what
 
 
 _COLUMNS = (
@@ -145,33 +81,67 @@ def _row(run: RunReport) -> tuple[str, ...]:
 
 
 def timeline_text(run: RunReport, records: Iterable[Record], *, details: bool = False) -> str:
-    """One run: what it was, then a line a moment of its `records`; with `details` every word of it."""
-    moments = [moment for line in entries(records) if line is not None and (moment := _moment(line))]
+    """One run: what it was, then what its `records` tell in the words of a run's log; with `details` every word."""
+    lines = [line for line in entries(records) if line is not None]
     head = [(f"  {name.lower()}", printable(value)) for name, value in facts(run) if name != "Run"]
-    rows = list(_rows(moments if details else _once(moments)))
-    head_text, rows_text = (tabulate(cells, tablefmt="plain", disable_numparse=True) for cells in (head, rows))
-    return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows_text}"
+    head_text = tabulate(head, tablefmt="plain", disable_numparse=True)
+    rows = "\n".join(_rows(lines if details else _once(lines)))
+    return f"Run {printable(run.run)}, {headline(run)}\n{head_text}\n\n{rows}"
 
 
-def _once(moments: Iterable[Moment]) -> Iterator[Moment]:
-    """What a reader wants first: no details, and nothing of a node that was told of it already."""
-    seen: set[tuple[str, str]] = set()
-    for moment in moments:
-        key = (moment.node, moment.what)
-        if moment.detail or (moment.repeats and key in seen):
-            continue
+def _once(lines: Iterable[AnyLine]) -> Iterator[AnyLine]:
+    """What a reader wants first: no details, and nothing of a pod or a wave that was told already."""
+    seen = set[tuple[str, str, str]]()
+    for line in lines:
+        match line:
+            case NodeStep() if line.detail or line.phase in (Phase.PENDING, Phase.DONE):
+                continue
+            case PodBlocked() | PodReleased():
+                key = (type(line).__name__, line.node, line.pod)
+            case WaveSettling():
+                key = ("", str(line.index), line.waiting_for)
+            case _:
+                yield line
+                continue
+        if key not in seen:
+            yield line
         seen.add(key)
-        yield moment
 
 
-def _rows(moments: Iterable[Moment]) -> Iterator[tuple[str, str, str]]:
-    """Times of the day; where a day begins, its date; what belongs to a moment stands below it."""
+def _rows(lines: Iterable[AnyLine]) -> Iterator[str]:
+    """Times of the day; where a day begins, its date; what belongs to a line stands below it."""
     day = ""
-    for moment in moments:
-        at = moment.at.astimezone()
-        today = f"{at:%a %Y-%m-%d}"
-        if today != day and day:
-            yield (today, "", "")
-        day = today
-        yield (f"{at:%H:%M:%S}", printable(moment.node), printable(moment.what))
-        yield from (("", "", f"  {printable(line)}") for line in moment.further)
+    for line in lines:
+        at = line.at.astimezone()
+        if day and day != f"{at:%a %Y-%m-%d}":
+            yield f"{at:%a %Y-%m-%d}"
+        day = f"{at:%a %Y-%m-%d}"
+        first, *further = [*_told(line), ""]
+        if first:
+            yield f"{at:%H:%M:%S}  {printable(first)}"
+        yield from (f"{'':12}{printable(text)}" for text in further if text)
+
+
+def _told(line: AnyLine) -> Iterator[str]:
+    """What a line says in words; nothing where it is nothing to tell."""
+    match line:
+        case RunRecord():
+            yield f"{line.command} by {line.by}"
+        case NodeFinished():
+            yield sentence(line)
+            yield from findings_text(line.findings)
+            yield f"hint: {line.hint}" if line.hint else ""
+        case AbortedRecord():
+            groups = ((line.reverted, "given back"), (line.left, "left as they are"))
+            given_back = "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if nodes)
+            yield ": ".join(filter(None, (f"aborted by {line.by}", given_back)))
+        case SummaryLine():
+            succeeded = str(len(line.succeeded)) if line.succeeded else ""
+            counts = outcomes(succeeded, len(line.failed), len(line.not_done), len(line.not_started))
+            yield ": ".join(filter(None, ("the end", counts)))
+            yield from (f"{node} was not done: {why}" for node, why in line.why_not_done.items())
+            yield from (f"{node} was left: {why}" for node, why in line.why_not_started.items())
+        case PlanLine() | VersionLine() | DryRunLine():
+            return
+        case _:
+            yield sentence(line)

@@ -29,7 +29,7 @@ from rollout.report.run_view import NodeView, RunView
 _SILENT = ("the connection was refused", "no answer within")
 
 
-def sentence(event: StepEvent) -> str:
+def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
     """What happened, safe to print."""
     match event:
         case PlanReady():
@@ -38,28 +38,18 @@ def sentence(event: StepEvent) -> str:
             return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
         case RunFinished():
             return ended(event.result)
-        case NodeFinished() if event.outcome is not Outcome.ABORTED:
-            return f"{sign(event)} {briefly(event)}"
-        case _:
-            node = f"{printable(event.node)}: " if isinstance(event, NodeStep | PodReleased | NodeFinished) else ""
-            return f"{node}{what_happened(event)}"
-
-
-def what_happened(
-    event: WaveStarted | WaveSettling | NodeStep | PodReleased | NodeFinished | VersionHeld | Notice,
-) -> str:
-    """The same without the node's name."""
-    match event:
         case WaveStarted():
             return f"{wave_title(event.index, event.waves, event.in_flight)}: {shortened(event.nodes, most=8)}"
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
-            return event.phase + (", still down" if is_down(event) else _detail(event.detail))
+            return f"{printable(event.node)}: {event.phase}" + (
+                ", still down" if is_down(event) else _detail(event.detail)
+            )
         case PodReleased():
-            return f"{printable(event.pod)} may go"
+            return f"{printable(event.node)}: {printable(event.pod)} may go"
         case NodeFinished():
-            return finished(event)
+            return _aborted(event) if event.outcome is Outcome.ABORTED else f"{sign(event)} {briefly(event)}"
         case VersionHeld() | Notice():
             return printable(event.message)
         case _:
@@ -139,18 +129,14 @@ def why_held(event: PodBlocked) -> str:
     return f"needs {event.needs} healthy, has {event.has}{uncounted}"
 
 
-def finished(result: NodeFinished) -> str:
-    """How a node's run ended."""
-    took = elapsed(result.seconds)
-    if result.outcome is Outcome.ABORTED:
-        # what an abort took, not how long the rollout had been at it
-        undone = f"left as it is after {took}: " if result.left_cordoned else ""
-        return f"{undone}{printable(result.message) or 'given back'}" + ("" if undone else f", in {took}")
-    text = f"{result.outcome} after {took}"
-    if not result.succeeded:
-        return f"{text}: {what_failed(result)}"
-    text += f", now on {printable(result.version)}" if result.version else ""
-    return text + (f": {printable(result.message)}" if result.message else "")
+def _aborted(result: NodeFinished) -> str:
+    """How an abort left a node, and what that took, not how long the rollout had been at it."""
+    took, why = elapsed(result.seconds), printable(result.message)
+    return (
+        f"left as it is after {took}: {why or 'given back'}"
+        if result.left_cordoned
+        else f"{why or 'given back'}, in {took}"
+    )
 
 
 def sign(result: NodeFinished) -> str:
@@ -159,7 +145,7 @@ def sign(result: NodeFinished) -> str:
 
 
 def briefly(result: NodeFinished) -> str:
-    """The same beside that sign: `worker-1  on 4152.2.0  3m20s`."""
+    """How a node ended, beside that sign: `worker-1  on 4152.2.0  3m20s`."""
     if not result.succeeded:
         return f"{printable(result.node)}  {what_failed(result)}"
     parts = (result.node, f"on {result.version}" if result.version else "done", elapsed(result.seconds), result.message)

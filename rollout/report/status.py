@@ -44,6 +44,8 @@ _UPDATING = (
     UpdateOperation.VERIFYING,
     UpdateOperation.FINALIZING,
 )
+# What the operator has to see to on the host.
+_ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
 # Of a sentence what `-o wide`, `plan` and `doctor` tell: a key's fingerprint, the way out.
 _KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
 _WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
@@ -194,6 +196,8 @@ def _counts(statuses: Sequence[NodeStatus]) -> str:
 def _next(statuses: Sequence[NodeStatus], asked: Sequence[Source], others: Sequence[FollowUp]) -> str:
     """The one command that leads on; empty where nothing is to be done."""
     if any(not (status.judged or status.shows or status.is_rebooting) for status in statuses):
+        return "rollout doctor"
+    if any(_split(status.reason, ": ")[0] in _ON_THE_HOST for status in statuses):
         return "rollout doctor"
     if first := [other.command for other in others if other.is_first]:
         return first[0]

@@ -86,7 +86,8 @@ def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
 ) -> None:
     host = hosts["worker-1"]
     with ansible.attending(hosts.values()):
-        assert ansible.run(host, "echo one; echo two >&2; exit 3", timeout=60) == CommandResult(3, "one\n", "two\n")
+        said = ansible.run(host, "cat /none; systemctl is-active none", timeout=60)
+        assert said == CommandResult(4, "inactive\n", "cat: /none: No such file or directory\n")
         (turns,) = set(ansible._attended.values())
         assert turns._run is not None
         turns._run._run.end()

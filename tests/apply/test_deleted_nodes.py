@@ -104,6 +104,7 @@ def test_a_node_that_is_made_anew_in_its_drain_still_waits(started: Started, tmp
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remade)
     assert end["outcome"] == "skipped"
     assert "its Node was deleted" in end["message"]
+    assert len(summary["succeeded"]) == 3, summary
     assert (summary["failed"], summary["skipped"]) == ([], [chosen])
     assert len(summary["succeeded"]) == 3
     assert code == (0 if "deleting" in summary["left_out"] else 4)
@@ -195,7 +196,7 @@ def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Started,
     lab = started("default", 4)
 
     def deny() -> None:
-        lab.machines["worker-1"].inflict(HostFaults(client_missing=True))
+        lab.machines["worker-1"].inflict(HostFaults(missing=("update_engine_client",)))
 
     lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
     assert lines[-1]["code"] == 0, lines[-1]

@@ -301,7 +301,7 @@ OBSTACLES = {
     "worker-4": (HostFaults(sudo=SudoFault.UNKNOWN_USER), "no-sudo", "the user is not in the sudoers file"),
     "worker-5": (HostFaults(sudo=SudoFault.REFUSED), "no-sudo", "the sudoers rules do not allow the user this command"),
     "worker-6": (HostFaults(sudo=SudoFault.NO_TERMINAL), "no-sudo", "sudo wants a terminal"),
-    "worker-7": (HostFaults(sudo=SudoFault.MISSING), "no-sudo", "sudo is not installed"),
+    "worker-7": (HostFaults(missing=("sudo",)), "no-sudo", "sudo is not installed"),
     "worker-8": (HostFaults(sudo=SudoFault.HANGS), "no-sudo", "sudo did not answer in time"),
     "worker-9": (
         HostFaults(inhibited=True, inhibitor_mode="block-weak"),

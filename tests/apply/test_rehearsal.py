@@ -148,7 +148,7 @@ def test_a_rehearsal_takes_what_was_forecast(
 @pytest.mark.exhaustive
 def test_a_copy_of_a_thousand_nodes_is_served_within_a_minute(start_lab: StartLab, tmp_path: Path) -> None:
     large, file = start_lab("large"), tmp_path / "large.json"
-    words = ("plan", "-o", "name", "--max-unavailable", "5%")
+    words = ("plan", "-o", "json", "--max-unavailable", "5%")
     first = invoked(tmp_path, large.environment, (*words, "--snapshot", str(file)))
     assert first.code == 0, first.stderr
     assert (len(load_copy(file).nodes), len(load_copy(file).pods) > 29_000) == (1000, True)
@@ -156,4 +156,5 @@ def test_a_copy_of_a_thousand_nodes_is_served_within_a_minute(start_lab: StartLa
     began = time.monotonic()
     copy = start_lab(scenario_like(file))
     assert time.monotonic() - began < 60
-    assert invoked(tmp_path, copy.environment, words).stdout == first.stdout
+    again = invoked(tmp_path, copy.environment, words)
+    assert decisions(json.loads(again.stdout))["nodes"] == decisions(json.loads(first.stdout))["nodes"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HEALTHY
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
+from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, Started, command, lose_hosts
 from tests.apply.test_resume import APPLY, stopped_at
 from tests.state import unlock

@@ -106,7 +106,7 @@ def test_help_teaches_without_pythons_words(command: Command) -> None:
     """Arguments by their names alone; the flags that examples have; where else a flag may stand; an example each."""
     texts = dict(helps(program(), "rollout"))
     assert [path for path, text in texts.items() if re.search(r"<(str|path|list|int)|\{[a-zA-Z]+\}", text)] == []
-    assert "--wait " in texts["rollout check-update"]
+    assert "--fingerprints " in texts["rollout known-hosts"]
     assert "ROLLOUT_MAX_UNAVAILABLE=3" in command("--help").stdout
     silent = [path for path, text in texts.items() if "Examples:" not in text and not path.endswith(LISTS)]
     assert silent == []

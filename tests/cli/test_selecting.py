@@ -42,6 +42,8 @@ def test_selector_and_names_both_choose() -> None:
     assert chosen(NODES, NODES, Selection()) == ("web-1", "web-2", "db-1")
     assert chosen(NODES, NODES, Selection(nodes=("db-1",))) == ("db-1",)
     assert chosen(NODES, NODES[:2], Selection("pool=web", ("web-2",))) == ("web-2",)
+    # nodes that a pattern speaks of may still come
+    assert chosen(NODES, NODES, Selection(exclude=("gpu-*",))) == ("web-1", "web-2", "db-1")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ def test_selector_and_names_both_choose() -> None:
     [
         (Selection(nodes=("web-3",)), NODES, "no node web-3", "web-"),
         (Selection(nodes=("zzz",)), NODES, "no node zzz", "The cluster has web-1, web-2, db-1"),
+        (Selection(exclude=("web-22",)), NODES, "no node web-22", "Similar: web-2"),
         (Selection("pool=wbe"), (), "no node matches the selector 'pool=wbe'", "pool is one of: db, web"),
         (Selection("pol=web"), (), "no node matches the selector 'pol=web'", "labels are: pool"),
         (Selection("pool=web", ("db-1",)), NODES[:2], "none of the nodes named by --node", "--selector"),

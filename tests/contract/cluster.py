@@ -232,6 +232,7 @@ class Cluster:
     def clean_up(self) -> None:
         while self._undo:
             self._undo.pop()()
+        self._http.clear()
 
 
 def _named(entries: list[Json], name: str) -> Json:

@@ -3,9 +3,11 @@
 `python -m tests.docs.pages` writes them beside the pages; whatever a test has the program print is held against them.
 """
 
+import tomllib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from enum import Enum
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, get_args, is_typeddict
 from unittest.mock import patch
 
@@ -36,7 +38,6 @@ from rollout.report.host_keys import HostKeysReport
 from rollout.report.lines import AnyLine, JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
-from tests.docs.field_meanings import MEANINGS
 from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
 
 DOCUMENTS: Mapping[str, Any] = {
@@ -85,6 +86,11 @@ TITLES: Mapping[str, str] = {
     "notification": "a notification, as `notify.url` sends it to a webhook",
 }
 """Where the title is not that of the command."""
+
+MEANINGS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("fields.toml").read_text(encoding="utf-8")
+)
+"""What each field means, by type."""
 
 _QUANTITIES = {Count: "a count: `3` or `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

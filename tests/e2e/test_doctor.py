@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,6 @@ def test_a_mask_until_the_next_boot(
 # Checks for updates of real machines, over the real bus with its policy.
 
 
-WAIT = ("check-update", "--wait", "--timeout", "30s", "-o", "json")
-
-
 def hosts_of(ended: Ended) -> dict[str, dict[str, Any]]:
     return {host["node"]: host for host in json.loads(ended.stdout)["hosts"]}
 
@@ -140,24 +138,13 @@ def offered(machines: Machines) -> Machines:
     return machines
 
 
-def test_each_host_is_followed_to_its_own_end(rollout: Rollout, offered: Machines) -> None:
-    offered["worker-2"].clear()
-    for name, trouble in (("worker-3", "check-fails"), ("worker-4", "download-fails"), ("worker-5", "stalls")):
-        offered[name].write("trouble", trouble)
-    ended = rollout(*WAIT)
-    assert ended.code == 4
-    hosts = hosts_of(ended)
-    assert {node: host["outcome"] for node, host in hosts.items()} == {
-        "control-1": "staged",
-        "worker-1": "staged",
-        "worker-2": "up-to-date",
-        "worker-3": "failed",
-        "worker-4": "failed",
-        "worker-5": "timed-out",
-    }
-    assert "the update server was not reached" in hosts["worker-3"]["message"]
-    assert "the update failed, or was given up" in hosts["worker-4"]["message"]
-    assert rollout("plan", "--node", "worker-1", "--detailed-exitcode").code == 2
+def test_hosts_that_are_asked_stage_what_they_find(rollout: Rollout, offered: Machines) -> None:
+    ended = rollout("check-update", "-o", "json", "--node", "worker-1")
+    assert ended.code == 0, ended.stdout
+    assert hosts_of(ended)["worker-1"]["outcome"] == "asked"
+    end = time.monotonic() + 60
+    while rollout("plan", "--node", "worker-1", "--detailed-exitcode").code != 2:
+        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize("user", ["ops", "narrow"])

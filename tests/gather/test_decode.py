@@ -13,7 +13,6 @@ from rollout.model.cluster import (
     Budget,
     LabelSelector,
     Node,
-    NodeAddress,
     OwnerRef,
     Pod,
     PodPhase,
@@ -21,7 +20,6 @@ from rollout.model.cluster import (
     Requirement,
     Resources,
     SelectorOperator,
-    Taint,
 )
 
 Json = dict[str, Any]
@@ -193,56 +191,6 @@ def test_a_pod_of_which_next_to_nothing_is_known() -> None:
     assert pod({"metadata": {"name": "p", **nulls}, "spec": spec, "status": status}) == bare
 
 
-def test_a_node_in_full() -> None:
-    assert node(
-        {
-            "metadata": {
-                "name": "n1",
-                "uid": "u1",
-                "resourceVersion": "7",
-                "labels": {"zone": "a"},
-                "annotations": {"k": "v"},
-                "deletionTimestamp": "2026-11-21T02:35:48Z",
-            },
-            "spec": {
-                "unschedulable": True,
-                "taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "l", "value": "v", "effect": "NoExecute"}],
-            },
-            "status": {
-                "conditions": [
-                    {"type": "MemoryPressure", "status": "False"},
-                    {"type": "Ready", "status": "False", "message": "kubelet stopped"},
-                ],
-                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-                "allocatable": {"cpu": "3920m", "memory": "8Gi", "pods": "110", "ephemeral-storage": "1e9"},
-                "nodeInfo": {
-                    "bootID": "b",
-                    "machineID": "m",
-                    "osImage": "Flatcar",
-                    "kubeletVersion": "v1.36.2",
-                },
-            },
-        }
-    ) == Node(
-        name="n1",
-        uid="u1",
-        resource_version="7",
-        labels={"zone": "a"},
-        annotations={"k": "v"},
-        unschedulable=True,
-        ready=ReadyState.FALSE,
-        ready_message="kubelet stopped",
-        taints=(Taint("k", "", "NoSchedule"), Taint("l", "v", "NoExecute")),
-        addresses=(NodeAddress("InternalIP", "10.0.0.1"),),
-        boot_id="b",
-        machine_id="m",
-        os_image="Flatcar",
-        kubelet_version="v1.36.2",
-        allocatable=Resources(3920, 8 << 30, 110, (("ephemeral-storage", 10**9),)),
-        deleting=True,
-    )
-
-
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [
@@ -314,19 +262,6 @@ def read(line: bytes) -> WatchEvent[Pod]:
 
 def line(kind: str, /, **body: Any) -> bytes:
     return json.dumps({"type": kind, "object": body}).encode()
-
-
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_a_line_about_a_pod(kind: str) -> None:
-    event = read(line(kind, metadata={"name": "p", "resourceVersion": "8"}))
-    assert event.type is WatchEventType(kind)
-    assert event.object is not None
-    assert (event.object.name, event.resource_version, event.error) == ("p", "8", None)
-
-
-def test_a_bookmark_only_moves_the_version_on() -> None:
-    event = read(line("BOOKMARK", metadata={"resourceVersion": "99", "creationTimestamp": None}))
-    assert (event.type, event.object, event.resource_version) == (WatchEventType.BOOKMARK, None, "99")
 
 
 def test_an_expired_version_inside_a_watch_is_gone() -> None:

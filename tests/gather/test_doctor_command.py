@@ -1,6 +1,5 @@
 """What the doctor makes of a host's answer, of rights and of the lock."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,23 +8,18 @@ import pytest
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.gather.cluster.rights import (
-    REVIEWS,
-    Right,
-    allowed,
-    apply_rights,
     missing_rights,
-    plan_rights,
     status_rights,
 )
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
-from rollout.gather.doctor.cluster import LockState, lock_check, unseen_lock_check
+from rollout.gather.doctor.cluster import LockState, lock_check
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
 from rollout.gather.hosts.sudo import wants_password
 from rollout.model.host import Host, HostFacts, UnitState, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult
-from tests.scripted_api import Exchange, Kubeconfig, scripted
+from tests.scripted_api import Kubeconfig, scripted
 
 GOOD_ENGINE = UnitState("loaded", "active", "enabled")
 
@@ -133,12 +127,6 @@ def test_a_living_holder_goes_before_what_is_unfinished(state: LockState, verdic
     assert bool(check.fix) is (verdict is not Verdict.PASS)
 
 
-def test_a_lock_that_is_not_shown_is_no_failure() -> None:
-    check = unseen_lock_check("kube-system/node-rollout", "forbidden", "")
-    assert (check.verdict, check.message) == (Verdict.WARN, "the lock cannot be seen: forbidden")
-    assert check.fix == "Try: kubectl -n kube-system get lease node-rollout"
-
-
 START = """Matching Defaults entries for ops on node:
     env_reset, mail_badpass,
     secure_path=/usr/local/sbin\\:/usr/local/bin, use_pty
@@ -196,47 +184,6 @@ def test_no_price(rules: str) -> None:
     assert not wants_password(rules)
 
 
-def reviewing(exchange: Exchange) -> None:
-    """Everything is allowed but patching nodes and evicting."""
-    assert exchange.split.path == REVIEWS
-    asked = json.loads(exchange.payload)["spec"]["resourceAttributes"]
-    refused = (asked["verb"], asked["resource"]) == ("patch", "nodes") or asked.get("subresource") == "eviction"
-    exchange.json({"kind": "SelfSubjectAccessReview", "status": {"allowed": not refused}}, 201)
-
-
-def test_a_right_is_asked_for_in_full(tmp_path: Path) -> None:
-    with scripted(reviewing) as server:
-        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-        assert allowed(api, Right("get", "coordination.k8s.io", "leases", namespace="kube-system"))
-        assert not allowed(api, Right("create", "", "pods", "eviction"))
-        bodies = [json.loads(exchange.payload) for exchange in server.exchanges]
-    assert bodies[0] == {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {
-            "resourceAttributes": {
-                "verb": "get",
-                "group": "coordination.k8s.io",
-                "resource": "leases",
-                "namespace": "kube-system",
-            }
-        },
-    }
-
-
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
     with scripted(lambda exchange: exchange.answer(403, b"no")) as server, pytest.raises(ApiError):
         missing_rights(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None), status_rights())
-
-
-def test_applying_takes_all_that_planning_takes() -> None:
-    assert set(status_rights()) < set(plan_rights()) < set(apply_rights("ns"))
-    assert str(Right("get", "apps", "statefulsets")) == "get statefulsets.apps"
-    assert str(Right("get", "", "configmaps", namespace="ns")) == "get configmaps in namespace ns"
-    assert str(Right("get", "", "configmaps", "", "ns", "one")) == "get configmaps one in namespace ns"
-    ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
-    assert {right.namespace for right in ours} == {"ns"}
-    names = {"node-rollout", "node-rollout-memory", "node-rollout-fleetlock"}
-    assert {right.name for right in ours if right.verb not in ("create", "get")} == names
-    assert {right.name for right in ours if right.verb == "get"} - names == {"node-rollout-evidence"}
-    assert {right.name for right in ours if right.verb == "create"} == {""}

@@ -84,11 +84,6 @@ def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
         assert end_of(server).code in (ExitCode.OK, ExitCode.INTERRUPTED)
 
 
-def test_a_server_elsewhere_is_not_started_here() -> None:
-    steps = steps_of(with_fleetlock(load_scenario("default"), "https://lock.example/lock/"))
-    assert not any("--listen" in step for step in steps)
-
-
 def test_they_are_printed_with_the_env_and_a_line_for_ssh(tmp_path: Path) -> None:
     """Pasted into a shell, which has a `rollout`, one after the other."""
     process = start(tmp_path, {}, ("lab", "up", "--scenario", "leftovers", "--dir", str(tmp_path / "my lab")))

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import LabelSelector, Node, Pod, PodPhase, Requirement, Resources, SelectorOperator
+from rollout.model.cluster import LabelSelector, Node, OwnerRef, Pod, PodPhase, Requirement, Resources, SelectorOperator
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
@@ -82,6 +82,16 @@ def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
     assert "scale subresource" in plan.blockers[0].message
 
 
+def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
+    manager = OwnerRef("longhorn.io/v1beta2", "InstanceManager", "im-1", "uid-im-1")
+    of_longhorn = replace(pod("im-1", "w-1"), owner=manager)
+    guard = budget("web", allowed=0, expected=1, min_available="1", max_unavailable="")
+    plan = build_plan(inputs(TWO, pods=[of_longhorn], budgets=[guard]))
+    assert kinds(plan) == []
+    assert ["last healthy replica" in warning.message for warning in plan.warnings] == [True]
+    assert kinds(build_plan(inputs(TWO, pods=[pod("im-1", "w-1")], budgets=[guard]))) == [BlockerKind.BUDGET_NEVER]
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -119,6 +129,14 @@ def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     assert "replicaset/shop/web" in plan.waves[0].because
     together = build_plan(inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3))))
     assert WarningKind.ALL_REPLICAS in [found.kind for found in together.warnings]
+
+
+@pytest.mark.parametrize(("owner", "drain"), [("ReplicaSet", 30 + 65), ("Job", 30 + 65), ("StatefulSet", 65 + 30 + 65)])
+def test_replacements_start_as_their_controllers_have_it_whatever_the_past(owner: str, drain: int) -> None:
+    """Once the pod is to go, or once it has gone: then the budget lets the second one go."""
+    pods = [pod(f"web-{i}", "w-1", grace_period=60, owner=owner) for i in range(2)]
+    plan = build_plan(inputs([named("w-1"), named("w-2")], pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
+    assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1"] == [drain]
 
 
 def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:

@@ -141,9 +141,6 @@ class Night:
             seconds += LENGTH + 20
         return (*first, *sorted(rest, key=lambda entry: str(entry["at"])), ended(seconds))
 
-    def without(self, *types: str) -> tuple[Record, ...]:
-        return tuple(entry for entry in self.records() if entry["type"] not in types)
-
 
 @cache
 def fleet(nodes: int, together: int) -> Night:

@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from rollout.errors import ExitCode
 from rollout.execution.lease import Glance
 from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
@@ -18,7 +17,6 @@ from rollout.report.lines import record_of
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_text, resume_text
-from tests.docs import reference
 from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
@@ -225,34 +223,6 @@ def test_a_plan_tells_what_it_will_not_do() -> None:
     assert plan_text(replace(nobody, excluded=(PAUSED,)), zones={}).endswith(
         "Nothing to do: no node is planned; left out: 1 paused."
     )
-
-
-NOT_DONE = {
-    "not-ready",
-    "left-cordoned",
-    "unreachable",
-    "wrong-host",
-    "unknown-status",
-    "unknown-marks",
-    "no-sudo",
-    "inhibited",
-    "shutdown-pending",
-    "rival",
-    "deferred",
-    "own-node",
-    "version-held",
-}
-
-
-LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently", "unproven"}
-
-
-def test_the_documented_reasons_say_how_a_run_ends() -> None:
-    """The pages are held against this table; see the tests of the documents."""
-    rows = [row.split(" | ") for row in reference.reasons().splitlines()[2:]]
-    documented = {row[0].strip("| `"): row[2].strip(" |") for row in rows}
-    not_done = dict.fromkeys(NOT_DONE, f"not done: {ExitCode.PARTIAL.value}")
-    assert documented == not_done | dict.fromkeys(LEFT_OUT, "left out: 0")
 
 
 def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:

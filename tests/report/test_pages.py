@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rollout.errors import InputError
 from rollout.model.json_text import json_document
 from rollout.model.text import printable
+from rollout.report.history import history_text, timeline_text
 from rollout.report.lines import Record
 from rollout.report.markdown import run_markdown
 from rollout.report.runs.chart import timeline
@@ -43,6 +44,8 @@ ATTRIBUTES = frozenset(
 )
 # Fields of records that have a form of their own: others' words never stand in them.
 FORMS = frozenset({"type", "at", "since", "phase", "format_version", "plan_id", "windows"})
+# What a terminal obeys, or that turns the direction of text.
+CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Page(HTMLParser):
@@ -182,7 +185,7 @@ def assert_harmless(read: Page, text: str) -> None:
     assert all(target.startswith("#") for target in read.attributes("href"))
     words = "".join(read.words)
     assert printable(text) in words
-    assert not re.search("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", words)
+    assert not CONTROLS.search(words)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -198,7 +201,10 @@ def test_hostile_words_are_words_in_markdown(text: str) -> None:
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(
-    [None, True, -1, 0, 2**70, 1.5, "", "x", "9999-12-31T23:59:59Z", "2026-03-04T21:00:00Z", [], [[]], {}, {"a": {}}]
+    [
+        *(None, True, -1, 0, 2**70, 1.5, "", "x", "9999-12-31T23:59:59Z", "2026-03-04T21:00:00Z", "\x1b[2J"),
+        *([], ["none"], [3], [[]], {}, {"a": {}}, {"\x1b": 1}),
+    ]
 )
 
 
@@ -218,3 +224,5 @@ def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject)
     assert_harmless(Page(run_page(report)), report.run)
     assert run_markdown(report)
     assert json_document(report)
+    told = "\n".join((history_text([report]), timeline_text(report, records, details=True)))
+    assert not CONTROLS.search(told)

@@ -1,16 +1,13 @@
-import json
 from dataclasses import replace
 
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
 from rollout.model.host import LoggedInUser
-from rollout.model.json_text import json_document
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
 from rollout.report.status import FollowUp, status_text
-from tests.report.builders import STATUS_FIELDS
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -31,6 +28,11 @@ def test_status_has_a_row_a_node() -> None:
         "Next:",
         "    rollout doctor",
     ]
+
+
+def test_what_keeps_a_host_from_its_reboot_comes_before_the_plan_of_the_others() -> None:
+    refused = replace(WAITING, node="node-2", reason="no-sudo: core may not run systemctl reboot")
+    assert status_text([WAITING, refused]).endswith("Next:\n    rollout doctor")
 
 
 def test_status_where_nothing_is_to_be_done_is_the_table_and_a_sentence() -> None:
@@ -67,11 +69,6 @@ def test_a_state_is_one_word_and_its_note_has_neither_the_word_nor_the_flags(rea
     assert line.partition("  ")[2].endswith(state) or f"  {state}" in line
     assert "--allow" not in line
     assert "kubectl" not in line
-
-
-def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
-    [row] = json.loads(json_document([WAITING]))
-    assert list(row) == STATUS_FIELDS
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
@@ -233,3 +230,8 @@ def test_no_command_is_broken(width: int) -> None:
     assert " ".join(" ".join(told).split()) == "! worker-2 its key has changed. Its console confirms the new one:"
     quoted = "`rollout resume --retry-failed --node worker-2` goes on"
     assert quoted.partition(" goes")[0] in wrapped(f"A rollout is unfinished, and nobody works on it: {quoted}", width)
+    inner = "rollout release 4081.2.1 --context staging"
+    sentence = f"4081.2.1 failed on 3 nodes. Release it: {inner}; or wait for the next version."
+    assert inner in wrapped(sentence, width)
+    columns = (Column("NODE"), Column("NOTE", note=True))
+    assert inner in table_text(columns, [("worker-2", sentence)], width)

@@ -14,7 +14,7 @@ import pytest
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
+from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
 from tests.security.hands import at_phase, close_ssh, cordon, later, open_ssh, refill

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rollout.adapters.clock import SystemClock
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState, Resources
-from rollout.model.fleetlock import GroupRules, Groups, Slot, Slots, SlotState, UnaskedReboot, zincati_id
+from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, UnaskedReboot, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.server.admission import Limits, taken
@@ -59,12 +59,6 @@ def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
     with pytest.raises(Denied) as denied:
         the_one(names.get("0", ()))
     assert denied.value.answer.kind is Kind.UNKNOWN_ID
-
-
-def test_groups_are_known_by_name_once_one_is_named() -> None:
-    anybody, named = Groups(GroupRules(Count(2))), Groups(named={"a": GroupRules(Count(1))})
-    assert anybody.rules("whatever") == GroupRules(Count(2))
-    assert (named.rules("a"), named.rules("default")) == (GroupRules(Count(1)), None)
 
 
 @given(

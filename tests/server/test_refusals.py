@@ -139,15 +139,6 @@ def test_one_node_that_rests_keeps_no_other_from_its_slot(started: Started, serv
     assert not is_cordoned(lab, forged.node)
 
 
-def test_a_version_that_does_not_move_is_told_to_the_host(started: Started, serve: Serve) -> None:
-    lab = started(load_scenario("idle"), 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    client.await_grant(server)
-    client.reboot()
-    released = client.await_release(server)
-    assert (released.kind, "as before: no update has taken" in released.value) == ("released", True)
-
-
 # Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on.
 
 
@@ -155,7 +146,8 @@ def left_by_a_reboot(server: Serving, client: Client) -> dict[str, str]:
     """Once through, and what is left on the Node of it."""
     client.await_grant(server)
     client.reboot()
-    client.await_release(server)
+    released = client.await_release(server)
+    assert (released.kind, "as before: no update has taken" in released.value) == ("released", True)
     wait_until(lambda: not slots_of(client.lab))
     result: dict[str, str] = json.loads(marks_of(client.lab, client.node)["last-result"])
     return result

@@ -1,28 +1,22 @@
 """The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of their reboots."""
 
 import json
-from collections.abc import Callable
+import threading
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from rollout.adapters.kube.api import connect
-from rollout.errors import ExitCode
 from rollout.execution.record.memory import change_memory
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
 from tests.apply.conftest import Started, is_ending
-from tests.ended import Ended
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
 from tests.server.test_replicas import end_stubborn
 from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write, write_spec
 from tests.waiting import wait_until
-
-Rollout = Callable[..., Ended]
 
 
 def assert_untouched(lab: Lab, client: Client) -> None:
@@ -88,13 +82,11 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Started, se
     assert not is_cordoned(lab, client.node)
 
 
-@pytest.mark.parametrize("flag", ["--exclude", "--node", "--selector"])
-def test_a_node_that_is_not_meant_is_left_alone(flag: str, started: Started, serve: Serve) -> None:
+def test_a_node_that_is_not_meant_is_left_alone(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     out, other = [Client(lab, name) for name in workers(lab)[:2]]
     write(lab, other.node, "labels", tier="db")
-    named = {"--exclude": out.node, "--node": other.node, "--selector": "tier=db"}[flag]
-    server = serve(lab, flag, named)
+    server = serve(lab, "--selector", "tier=db")
     denied = out.ask(server)
     assert (denied.kind, "is left out by --selector, --node or --exclude" in denied.value) == ("node_excluded", True)
     assert_untouched(lab, out)
@@ -112,16 +104,6 @@ def test_a_pool_has_its_own_limit(started: Started, serve: Serve, tmp_path: Path
     denied = two.ask(server)
     assert (denied.kind, "of the pool db is used up" in denied.value) == ("max_unavailable", True)
     assert other.ask(server).kind == "waiting_for_drain"
-
-
-def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Started, serve: Serve, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    server, client = serve(lab), Client(lab, workers(lab)[0])
-    client.await_grant(server)
-    refused = rollout(lab, "abort", "-y")
-    assert refused.code == 6
-    assert is_cordoned(lab, client.node)
-    assert client.ask(server).kind == "granted"
 
 
 def test_no_ask_is_a_grant_while_a_pod_is_left(started: Started, serve: Serve) -> None:
@@ -193,14 +175,26 @@ def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(starte
     server, client = serve(lab), Client(lab, workers(lab)[0])
     client.await_grant(server)
 
-    def take() -> None:
+    def hold() -> None:
         lease = lease_of(lab)
         metadata = {**lease["metadata"], "annotations": {"node-rollout.dev/run": "0123456789abcdef"}}
-        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], "holderIdentity": "ann"}})
+        changes = {"holderIdentity": "ann", "leaseTransitions": lease["spec"]["leaseTransitions"] + 1}
+        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], **changes}})
 
-    lab.call(take)
-    denied = client.ask(server)
-    assert (denied.kind, denied.status) == ("lock_lost", 503)
+    def renew() -> None:
+        while not given_up.wait(0.3):
+            lab.call(hold)
+
+    given_up, ann = threading.Event(), threading.Thread(target=renew)
+    lab.call(hold)
+    ann.start()
+    try:
+        for _ in range(3):
+            denied = client.ask(server)
+            assert (denied.kind, denied.status) in {("lock_lost", 503), ("locked_by_rollout", 423)}
+    finally:
+        given_up.set()
+        ann.join()
     assert [slot["node"] for slot in slots_of(lab)] == [client.node]
     assert is_cordoned(lab, client.node)
     wait_until(lambda: holder_of(lab).startswith("fleetlock-server/"))
@@ -218,22 +212,6 @@ def test_a_pause_that_has_just_come_lets_nobody_in(started: Started, serve: Serv
     change_memory(connect(lab.kubeconfig, None), "kube-system", lambda memory: replace(memory, pause=paused))
     assert two.ask(server).kind == "paused"
     assert not is_cordoned(lab, two.node)
-
-
-# What a rollout does for people and programs around a reboot, where a server lets hosts reboot by themselves.
-
-
-FLAGS = (
-    *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
-    *("--set", "labels.fluo=true", "--set", "drain.delay=1s", "--set", "reboot.delay=1s"),
-)
-
-
-@pytest.mark.parametrize("flag", [("--set", "reboot.wall=true"), ("--set", "reboot.wait-for-users=5m")])
-def test_what_takes_ssh_is_refused(started: Started, rollout: Rollout, flag: tuple[str, ...]) -> None:
-    ended = rollout(started("default", 4), "fleetlock", "--listen", "127.0.0.1:0", *flag)
-    assert ended.code == ExitCode.USAGE
-    assert "a FleetLock server uses none" in ended.stderr
 
 
 def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Started, serve: Serve) -> None:

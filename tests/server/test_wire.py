@@ -19,13 +19,10 @@ FLAGS = ("--group", "workers=1")
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
 
 
-@pytest.mark.parametrize("request_name", ["pre-reboot", "steady-state"])
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
         (b"", "decode_error", 400),
-        (b"{", "decode_error", 400),
-        (b"[]", "decode_error", 400),
         (b'{"client_params":{"id":"a"}}', "decode_error", 400),
         (b'{"client_params":{"id":1,"group":"workers"}}', "decode_error", 400),
         (b'{"client_params":{"id":"\xff","group":"workers"}}', "decode_error", 400),
@@ -38,12 +35,11 @@ BODY = b'{"client_params":{"id":"%s","group":"default"}}'
         (b" " * (LARGEST_BODY + 1), "body_too_large", 413),
     ],
 )
-def test_a_body_that_is_no_ask_is_refused(
-    server: Serving, lab: Lab, request_name: str, body: bytes, kind: str, status: int
-) -> None:
-    answer = server.send(request_name, body)
-    assert (answer.kind, answer.status) == (kind, status)
-    assert answer.headers["Content-Type"] == "application/json"
+def test_a_body_that_is_no_ask_is_refused(server: Serving, lab: Lab, body: bytes, kind: str, status: int) -> None:
+    for request_name in ("pre-reboot", "steady-state"):
+        answer = server.send(request_name, body)
+        assert (answer.kind, answer.status) == (kind, status)
+        assert answer.headers["Content-Type"] == "application/json"
     assert not slots_of(lab)
 
 
@@ -59,7 +55,7 @@ def test_only_posts_are_asks(server: Serving, method: str) -> None:
     assert (answer.kind, answer.status) == ("method_not_allowed", 405)
 
 
-@pytest.mark.parametrize("value", ["", "false", "1", "yes"])
+@pytest.mark.parametrize("value", ["", "false"])
 def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: str) -> None:
     answer = server.ask("pre-reboot", Client(lab, workers(lab)[0]).id, "workers", fleet_lock_protocol=value)
     assert (answer.kind, answer.status) == ("missing_header", 400)
@@ -124,6 +120,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--set", "gates.interactive=true"), "a server runs unattended"),
         (("--set", "reboot.wall=true"), "a FleetLock server uses none"),
+        (("--set", "reboot.wait-for-users=5m"), "a FleetLock server uses none"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

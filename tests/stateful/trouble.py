@@ -15,7 +15,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
+from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
 from rollout.model.memory import Pause
 from rollout.planning.eligibility.memory import with_pause
 from tests.security.hands import refill, set_well
@@ -36,7 +36,7 @@ _HALF_A_PLAN = '{"format_version":'
 STORMS = tuple(answer.value for answer in _ANSWERS)
 SICKNESSES = {
     "slow to answer": HostFaults(answer_delay_seconds=20),
-    "slow to boot": HostFaults(reboot=RebootFault.SLOW),
+    "slow to boot": HostFaults(boot_seconds=240),
     "never back": HostFaults(reboot=RebootFault.NEVER_RETURNS),
     "ignores reboots": HostFaults(reboot=RebootFault.IGNORED),
     "rolls back": HostFaults(reboot=RebootFault.ROLLS_BACK),

@@ -182,19 +182,6 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     return Login(tuple(path for path, _ in files.read), name, chosen.user or "", program, cluster.proxy_url or "")
 
 
-def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Find the context and its server's address, as a client calls it; nothing is asked, and no login needed.
-
-    In a pod without any kubeconfig the context is empty. `KubeconfigError` where there is none of both.
-    """
-    if kubeconfig is None and context is None and in_cluster(environ):
-        host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-        return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
-    files = _read_all(kubeconfig, environ)
-    name, chosen = files.choose(context)
-    return name, files.cluster(name, chosen)[1].rstrip("/")
-
-
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of all contexts; `KubeconfigError` where a file cannot be read."""
     return _read_all(kubeconfig, environ).contexts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, LISTING, RULES, takes
+from rollout.cli.flags import CLUSTER, RULES, takes
 from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster, Reboot
@@ -73,7 +73,7 @@ def _refuse_what_takes_ssh(reboot: Reboot) -> None:
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
-@takes(*CLUSTER, formats=LISTING)
+@takes(*CLUSTER)
 def status(settings: Given) -> None:
     """Show who holds a slot, since when, and how far it has come.
 
@@ -89,12 +89,11 @@ def status(settings: Given) -> None:
     output.show(
         slots_document(seen.slots, seen.nodes, seen.server),
         lambda: slots_text(seen.slots, seen.nodes, seen.server, output.width),
-        (slot.node for slot in seen.slots.held),
     )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
-@takes(*CLUSTER, formats=LISTING)
+@takes(*CLUSTER)
 def release(
     settings: Given,
     node: Annotated[str, typer.Argument(metavar="NODE", show_default=False, help="The node, by its name.")],
@@ -114,7 +113,7 @@ def release(
     name = printable(node)
     message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
     document = SlotReleaseReport(node=node, released=was_held)
-    settings.output.show(document, lambda: message, [node] if was_held else [])
+    settings.output.show(document, lambda: message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.flags import CLUSTER, takes
+from rollout.cli.flags import takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.terminal import say, show_bytes
 from rollout.errors import InputError
@@ -28,21 +28,14 @@ RunArgument = Annotated[
     ),
 ]
 
-AllClustersOption = Annotated[
-    bool, typer.Option("--all-clusters", help="Runs on any cluster; default: those on the context's, by its address")
-]
 
-
-@takes(*CLUSTER)
-def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOption = False) -> None:
-    """List the runs on this cluster that were written down on this machine, or tell one as a timeline.
-
-    The cluster is told by its address in the kubeconfig; it is not asked. A run that is named may be of any cluster.
+@takes()
+def history(settings: Given, run: RunArgument = "") -> None:
+    """List the runs that were written down on this machine, on whichever cluster, or tell one as a timeline.
 
     \b
     Examples:
       rollout history
-      rollout history --all-clusters
       rollout history 3f9a
       rollout history 3f9a -v
     """
@@ -51,21 +44,21 @@ def history(settings: Given, run: RunArgument = "", all_clusters: AllClustersOpt
 
     output, file = settings.output, settings.output.journal
     if not run:
-        runs = sorted(_runs(file, settings, everywhere=all_clusters), key=lambda entry: entry.begun_at)
+        runs = sorted(_runs(file), key=lambda entry: entry.begun_at)
         output.show(HistoryReport(FORMAT_VERSION, tuple(runs)), lambda: history_text(runs, width=output.width))
         return
-    recorded = recorded_run(run, file, settings.cluster, everywhere=True)
+    recorded = recorded_run(run, file)
     chosen = _reported(recorded)
     text = partial(timeline_text, chosen, recorded.records, details=bool(output.verbose))
     output.show(HistoryReport(FORMAT_VERSION, (chosen,)), text, is_prose=True)
 
 
-def _runs(file: Path | None, settings: Given, *, everywhere: bool) -> "Iterator[RunReport]":
+def _runs(file: Path | None) -> "Iterator[RunReport]":
     """Of one journal, or of those that are kept here; `InputError` where that one tells of none."""
-    from rollout.adapters.journal import is_being_written, read_journal
+    from rollout.adapters.journal import is_being_written, journals, read_journal, runs_directory
     from rollout.report.runs.report import report_of
 
-    for path in (file,) if file else _on_cluster(settings, everywhere=everywhere):
+    for path in (file,) if file else journals(runs_directory()):
         try:
             report = report_of(read_journal(path), origin=str(path), is_being_written=is_being_written(path))
         except OSError as error:
@@ -83,16 +76,6 @@ def _reported(recorded: "RecordedRun") -> "RunReport":
 
     writing = is_being_written(recorded.file)
     return report_of(recorded.records, origin=recorded.origin, unreadable=recorded.unreadable, is_being_written=writing)
-
-
-def _on_cluster(settings: Given, *, everywhere: bool) -> tuple[Path, ...]:
-    """Those of the cluster at hand; which one that is, and that there are others, is said."""
-    from rollout.cli.stages.recorded import kept_runs
-
-    kept = kept_runs(settings.cluster, everywhere=everywhere)
-    if kept.where:
-        say(f"Runs on {kept.where}" + (f"; left out: {kept.elsewhere} (--all-clusters)." if kept.others else "."))
-    return kept.own
 
 
 class ReportFormat(StrEnum):
@@ -116,7 +99,7 @@ ReportedRunArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="The run's id, of which the first letters are enough, a journal's path, or - for a pod's log on stdin. "
-        "Default: the last run on the context's cluster.",
+        "Default: the last run.",
         show_default=False,
     ),
 ]
@@ -125,13 +108,8 @@ OutOption = Annotated[
 ]
 
 
-@takes(*CLUSTER)
-def report(
-    settings: Given,
-    run: ReportedRunArgument = "",
-    out: OutOption = None,
-    all_clusters: AllClustersOption = False,
-) -> None:
+@takes()
+def report(settings: Given, run: ReportedRunArgument = "", out: OutOption = None) -> None:
     """Report a run: what failed, what was held, where the time went, and what the plan had foreseen.
 
     HTML is one page for a browser, which fetches nothing; Markdown is for tickets and the summaries of jobs; JSON is
@@ -152,7 +130,7 @@ def report(
     ending = _ENDINGS.get(out.suffix.lower(), ReportFormat.MARKDOWN) if out else ReportFormat.MARKDOWN
     chosen = ReportFormat.JSON if settings.output.as_json else ending
     check_target(out)
-    run_read = recorded_run(run, settings.output.journal, settings.cluster, everywhere=all_clusters)
+    run_read = recorded_run(run, settings.output.journal)
     written = _written(_reported(run_read), chosen)
     if out is None:
         show_bytes(written)

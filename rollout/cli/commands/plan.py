@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, LISTING, RULES, takes
+from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.output import Output
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
@@ -58,7 +58,7 @@ ExplainOption = Annotated[
 ]
 
 
-@takes(*CLUSTER, "nodes", *RULES, *HOSTS, formats=LISTING)
+@takes(*CLUSTER, "nodes", *RULES, *HOSTS)
 def plan(
     settings: Given,
     file: FileArgument = None,
@@ -94,7 +94,7 @@ def plan(
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
-    _check_outputs(settings, out, markdown, snapshot, anonymous=anonymous, explaining=explain is not None)
+    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     session = connect(settings, selection, policy)
     gathered = _gathered(session, snapshot, anonymous=anonymous)
     if explain is not None:
@@ -111,12 +111,10 @@ def plan(
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
 
 
-def _check_outputs(settings: Given, *files: Path | None, anonymous: bool, explaining: bool) -> None:
+def _check_outputs(*files: Path | None, anonymous: bool) -> None:
     """Refuse what cannot be written, before anything is asked; the last file is the snapshot's."""
     from rollout.cli.files import check_target
 
-    if explaining and settings.output.as_names:
-        raise UsageError("-o name is for the plan's nodes, not for --explain")
     for file in files:
         check_target(file)
     if anonymous and not files[-1]:
@@ -200,7 +198,7 @@ def _show(
 
     in_the_way = other if other and other.is_first else None
     beside = f"{in_the_way.sentence} {_DOES_NOT_START}" if in_the_way else ""
-    if in_the_way and (output.is_document or output.as_names):
+    if in_the_way and output.as_json:
         say(f"{beside} See: {in_the_way.command}")
     text = partial(
         plan_text,
@@ -213,7 +211,7 @@ def _show(
         beside=beside,
         next_step=in_the_way.command if in_the_way else next_step,
     )
-    output.show(encode_plan(plan), text, (node.name for node in plan.nodes))
+    output.show(encode_plan(plan), text)
 
 
 def _write(planned: RolloutPlan, gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli import wiring
-from rollout.cli.flags import CLUSTER, HOSTS, LISTING, SELECTION, takes
-from rollout.cli.settings.output import Output, OutputFormat
+from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.terminal import say, show, show_bytes, show_names
-from rollout.errors import UsageError
+from rollout.cli.terminal import say, show, show_bytes
 from rollout.model.gates import WindowPolicy
 from rollout.model.text import counted
 
@@ -30,7 +28,7 @@ PendingOption = Annotated[
 ]
 
 
-@takes(*CLUSTER, *SELECTION, *HOSTS, formats=LISTING)
+@takes(*CLUSTER, *SELECTION, *HOSTS)
 def status(settings: Given, run: RunOption = False, watch: WatchOption = False, pending: PendingOption = False) -> None:
     """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
@@ -39,7 +37,6 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
       rollout status
       rollout status -l node-role.kubernetes.io/worker -o json
       rollout status --watch
-      kubectl describe $(rollout status --pending -o name)
     """
     from rollout.cli.stages.evidence import proven_as_known
     from rollout.cli.stages.gather import ask_hosts, read_nodes
@@ -50,8 +47,6 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
 
     namespace, output, policy = settings.lock.namespace, settings.output, policy_of(settings)
     if watch:
-        if output.format in (OutputFormat.YAML, OutputFormat.NAME):
-            raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
         watch_run(connect_cluster(settings.cluster), namespace, output)
         return
     if run:
@@ -65,8 +60,8 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
     shown, own = targets.meant(nodes, session.selection), targets.own_node
     rows = node_statuses(shown, targets.hosts, targets.observations, policy.pools, memory, now, own, proven)
     statuses = [replace(row, under_way=stages[row.node]) if row.node in stages else row for row in rows]
-    if output.is_document or output.as_names:
-        _write_nodes(statuses, output, rollout, only_pending=pending)
+    if output.as_json:
+        _write_nodes(statuses, rollout, only_pending=pending)
         return
     text = status_text(
         statuses,
@@ -91,16 +86,13 @@ def _closed(windows: WindowPolicy) -> str:
     return f"No node is started now: {why}." if why else ""
 
 
-def _write_nodes(statuses: "Sequence[NodeStatus]", output: Output, rollout: "FollowUp", *, only_pending: bool) -> None:
+def _write_nodes(statuses: "Sequence[NodeStatus]", rollout: "FollowUp", *, only_pending: bool) -> None:
     """Nodes for programs; what people should know besides stands on standard error."""
     from rollout.model.json_text import json_document
     from rollout.report.status import status_document
 
     rows = [row for row in statuses if row.is_pending or not only_pending]
-    if output.as_names:
-        show_names(row.node for row in rows)
-    else:
-        show_bytes(output.document(json_document(status_document(rows, statuses))))
+    show_bytes(json_document(status_document(rows, statuses)))
     unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")

@@ -1,15 +1,12 @@
 """How to print, and what is written down: the table `output`, and how a command shows what it found."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
 from rollout.cli import terminal
 from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.values import verbosity
-
-_YAML_WIDTH = 100
 
 
 class OutputFormat(StrEnum):
@@ -18,8 +15,6 @@ class OutputFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     WIDE = "wide"
-    YAML = "yaml"
-    NAME = "name"
 
 
 class Output(Table):
@@ -47,38 +42,13 @@ class Output(Table):
         """Columns that text may take; None: no limit."""
         return None if self.is_wide else terminal.width()
 
-    @property
-    def is_document(self) -> bool:
-        """Whether the whole is printed as JSON, or as the same in YAML."""
-        return self.format in (OutputFormat.JSON, OutputFormat.YAML)
-
-    @property
-    def as_names(self) -> bool:
-        """Whether nothing but the nodes' names is wanted."""
-        return self.format is OutputFormat.NAME
-
-    def show(
-        self, document: object, text: Callable[[], str], names: Iterable[str] = (), *, is_prose: bool = False
-    ) -> None:
-        """Show what a command found: as JSON or YAML, as nodes' names, or as a text, of which prose is wrapped."""
-        if self.is_document:
+    def show(self, document: object, text: Callable[[], str], *, is_prose: bool = False) -> None:
+        """Show what a command found: as JSON, or as a text, of which prose is wrapped."""
+        if self.as_json:
             from rollout.model.json_text import json_document
 
-            terminal.show_bytes(self.document(document if isinstance(document, bytes) else json_document(document)))
-        elif self.as_names:
-            terminal.show_names(names)
+            terminal.show_bytes(document if isinstance(document, bytes) else json_document(document))
         elif is_prose:
             terminal.show_lines(text())
         else:
             terminal.show(text())
-
-    def document(self, written: bytes) -> bytes:
-        """Return a JSON document in the format that is wanted.
-
-        As YAML it stays ASCII, for terminals obey more than that.
-        """
-        if self.format is not OutputFormat.YAML:
-            return written
-        import yaml
-
-        return yaml.safe_dump(json.loads(written), sort_keys=False, allow_unicode=False, width=_YAML_WIDTH).encode()

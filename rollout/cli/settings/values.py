@@ -63,7 +63,7 @@ def at_least_one(value: str) -> Count:
 
 
 def node_name(value: str) -> str:
-    """Return a node's name, which may stand as kubectl and `-o name` write it: `node/worker-1`."""
+    """Return a node's name, which may stand as kubectl writes it: `node/worker-1`."""
     return value.removeprefix("node/").removeprefix("nodes/")
 
 

@@ -217,6 +217,8 @@ def _observed(
 def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
     """Names that the selector (`matching`) and `--node` choose of all `nodes`, in their order, before `--exclude`."""
     _refuse_missing(nodes, selection.nodes)
+    # a pattern speaks of nodes that may come, too
+    _refuse_missing(nodes, (name for name in selection.exclude if not set(name) & _OF_PATTERNS))
     if not matching:
         raise _nothing_matches(nodes, selection.selector)
     requested = set(selection.nodes)

@@ -1,23 +1,18 @@
-"""Runs that were written down: which of them are the cluster's at hand, found by their journals, by id or by path."""
+"""Runs that were written down, found by their journals: by id, by path, or the last."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rollout.adapters.journal import SUFFIX, Record, journals, read_journal, read_lines, read_log, runs_directory
-from rollout.cli import wiring
-from rollout.cli.consent import place
-from rollout.cli.settings.schema import Cluster
 from rollout.cli.terminal import say
-from rollout.errors import InputError, KubeconfigError
-from rollout.model.text import counted, printable, shortened
+from rollout.errors import InputError
+from rollout.model.text import printable, shortened
 
 _STDIN = Path("-")
 _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
-# A journal says in its first record which cluster it is of; that record may be torn.
 _HEAD = 20
 
 
@@ -34,81 +29,15 @@ class RecordedRun:
     file: Path
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRuns:
-    """The journals that are kept here: those of the cluster at hand, and `others`.
-
-    `where` is that cluster's address with its context, empty where runs on any cluster count.
-    """
-
-    where: str
-    own: tuple[Path, ...]
-    others: tuple[Path, ...] = ()
-
-    @property
-    def elsewhere(self) -> str:
-        """How many are not the cluster's."""
-        return f"{counted(len(self.others), 'run')} on other clusters"
-
-
-def kept_runs(cluster: Cluster, *, everywhere: bool) -> KeptRuns:
-    """Return the journals of the cluster at hand; all where that is asked for, or where none is at hand, which is told.
-
-    No cluster is asked, for they are read without one, too: the address in the kubeconfig tells which it is.
-    """
-    kept = journals(runs_directory())
-    if everywhere or not kept:
-        return KeptRuns("", kept)
-    try:
-        context, server = wiring.server_of(cluster)
-    except KubeconfigError as error:
-        if cluster.context or cluster.kubeconfig:
-            raise
-        say(f"No cluster is at hand ({printable(str(error))}): runs on any cluster count.")
-        return KeptRuns("", kept)
-    own = tuple(_of_server(kept, server))
-    return KeptRuns(printable(place(server, context)), own, tuple(path for path in kept if path not in own))
-
-
-def _of_server(kept: Iterable[Path], server: str) -> Iterator[Path]:
-    """Those of the cluster that this address led to last: another may have stood there before.
-
-    Runs that reached the same cluster by another address are its own.
-    """
-    clusters = {path: _cluster_of(path) for path in sorted(kept, key=_changed)}
-    uids = [cluster.get("uid") for cluster in clusters.values() if _is_at(cluster, server)]
-    uid = uids[-1] if uids else None
-    for path, cluster in clusters.items():
-        if cluster.get("uid") == uid if uid else _is_at(cluster, server):
-            yield path
-
-
-def _is_at(cluster: Mapping[str, Any], server: str) -> bool:
-    return str(cluster.get("server", "")).rstrip("/").lower() == server.lower()
-
-
-def _cluster_of(path: Path) -> Mapping[str, Any]:
-    """Which cluster a journal is of, as its head has it; empty where that cannot be told."""
-    try:
-        heads = (record.get("cluster") for record in islice(read_journal(path), _HEAD))
-        return next((head for head in heads if isinstance(head, dict)), {})
-    except OSError:
-        return {}
-
-
-def _changed(path: Path) -> float:
-    return path.stat().st_mtime
-
-
-def recorded_run(run: str, file: Path | None, cluster: Cluster, *, everywhere: bool) -> RecordedRun:
-    """Return the run of this id, of which the first letters are enough, or in this file; else the cluster's last.
+def recorded_run(run: str, file: Path | None) -> RecordedRun:
+    """Return the run of this id, of which the first letters are enough, or in this file; else the last.
 
     `file` is the journal to look into instead of those that are kept here, `-` a log on stdin with JSON lines in it.
     `InputError` where there is no such run.
     """
     if file is None and _is_path(run):
         file, run = Path(run), ""
-    path = file or _kept(run, cluster, everywhere=everywhere)
+    path = file or _kept(run)
     origin = "the log on stdin" if path == _STDIN else printable(str(path))
     try:
         lines = tuple(read_log(sys.stdin.buffer) if path == _STDIN else read_lines(path))
@@ -122,13 +51,13 @@ def _is_path(run: str) -> bool:
     return "/" in run or run.endswith(SUFFIX) or run == str(_STDIN)
 
 
-def _kept(run: str, cluster: Cluster, *, everywhere: bool) -> Path:
+def _kept(run: str) -> Path:
     """Return the journal of a run that is kept here: the one of that id, or the one that was written last."""
     kept = journals(runs_directory())
     if not kept:
         raise InputError(f"no run is recorded in {printable(str(runs_directory()))}", hint=_ELSEWHERE)
     if not run:
-        return _last(kept_runs(cluster, everywhere=everywhere))
+        return _last(kept)
     matching = [path for path in kept if path.stem.startswith(run)]
     if len(matching) == 1:
         return matching[0]
@@ -138,14 +67,16 @@ def _kept(run: str, cluster: Cluster, *, everywhere: bool) -> Path:
     raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}. {_ELSEWHERE}")
 
 
-def _last(kept: KeptRuns) -> Path:
-    """Return the one that was written last; it is said which, for nobody has named it."""
-    if not kept.own:
-        hint = "Name a run of `rollout history --all-clusters`, or take the last of all: --all-clusters."
-        raise InputError(f"no run on {kept.where} is recorded here, only {kept.elsewhere}", hint=hint)
-    path = max(kept.own, key=_changed)
-    where = kept.where or str(_cluster_of(path).get("server") or "an unknown cluster")
-    say(f"The last run on {printable(where)}: {printable(path.stem)}.")
+def _last(kept: Sequence[Path]) -> Path:
+    """Return the one that was written last; it is said which, and of which cluster, for nobody has named it."""
+    path = max(kept, key=lambda path: path.stat().st_mtime)
+    try:
+        # its first record says of which cluster it is; that record may be torn
+        heads = [record.get("cluster") for record in islice(read_journal(path), _HEAD)]
+    except OSError:
+        heads = []
+    where = next((head.get("server") for head in heads if isinstance(head, dict)), "") or "an unknown cluster"
+    say(f"The last run: {printable(path.stem)}, on {printable(str(where))}.")
     return path
 
 

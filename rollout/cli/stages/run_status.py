@@ -16,7 +16,7 @@ from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
 from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
-from rollout.cli.terminal import is_forced, show, show_bytes, show_names
+from rollout.cli.terminal import is_forced, show, show_bytes
 from rollout.errors import ApiError
 from rollout.execution.base.deadline import is_passing
 from rollout.execution.base.stop import StopRequest
@@ -122,14 +122,11 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
     """Show the run with its nodes: at once as one look at the lock tells, then whether its process lives."""
     unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    if output.as_names:
-        show_names(under_way(unfinished) if unfinished else ())
-        return
-    if not output.is_document:
+    if not output.as_json:
         show(wrapped(_told(_Reboots(api), unfinished, lock), output.width))
     watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
     alive = watched and is_holder_alive(api, namespace)
-    if output.is_document:
+    if output.as_json:
         output.show(run_document(unfinished, alive=alive), str)
     elif watched:
         now = unfinished if alive else find_unfinished(api, namespace)

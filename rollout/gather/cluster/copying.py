@@ -57,12 +57,36 @@ _NODE_FIELD: Final = "metadata.name"
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedPace:
+class CopiedHost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a host has said."""
+
+    answers: bool = True
+    waits: bool = False
+    version: str = ""
+    staged: str = ""
+
+
+class CopiedPace(msgspec.Struct, frozen=True):
     """What the forecast reckons with, in seconds: a reboot; by an owner's UID, its pods' end and start."""
 
-    reboot: int
-    owners: Mapping[str, tuple[int, int]]
+    reboot: float
+    owners: Mapping[str, tuple[float, float]]
+
+
+class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file."""
+
+    format_version: str = msgspec.field(name="format_version")
+    kind: str
+    nodes: tuple[Json, ...]
+    pods: tuple[Json, ...] = ()
+    budgets: tuple[Json, ...] = ()
+    daemon_sets: tuple[Json, ...] = ()
+    volumes: tuple[Json, ...] = ()
+    attachments: tuple[Json, ...] = ()
+    namespaces: tuple[Json, ...] = ()
+    hosts: Mapping[str, CopiedHost] = {}
+    pace: CopiedPace
 
 
 def copy_document(
@@ -73,28 +97,21 @@ def copy_document(
         name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
         for name, path in _SECTIONS.items()
     }
-    hosts: Json = {name: _host(seen) for name, seen in sorted(observations.items())}
-    owners: Json = dict(pace.owners)
+    hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
     if key:
         hidden = _Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
         sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
         hosts = {hidden.name(name): host for name, host in hosts.items()}
-        owners = {hidden.digest(uid): seconds for uid, seconds in owners.items()}
+        pace = CopiedPace(pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()})
     head: Json = {"format_version": FORMAT_VERSION, "kind": KIND, "anonymous": bool(key)}
-    document = {**head, **sections, "hosts": hosts, "pace": {"reboot": pace.reboot, "owners": owners}}
-    return msgspec.json.encode(document) + b"\n"
+    return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
 
-def _host(seen: HostObservation) -> Json:
+def _host(seen: HostObservation) -> CopiedHost:
     if not isinstance(seen, HostFacts):
-        return {"answers": False}
+        return CopiedHost(answers=False)
     detection = seen.detection
-    return {
-        "answers": True,
-        "waits": detection.needs_reboot,
-        "version": seen.running_version,
-        "staged": detection.version,
-    }
+    return CopiedHost(waits=detection.needs_reboot, version=seen.running_version, staged=detection.version)
 
 
 def _shown(value: Any, field: str = "") -> Any:

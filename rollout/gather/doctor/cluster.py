@@ -229,10 +229,10 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
     """Verdicts on the drain of each planned node."""
     for blocker in plan.blockers:
         if blocker.kind is not BlockerKind.RIVAL:
-            message = f"{blocker.object} {blocker.message}"
+            message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
     for warning in plan.warnings:
-        message = f"{warning.object} {warning.message}"
+        message = f"{warning.object}: {warning.message}"
         yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
     in_question = {blocker.node for blocker in plan.blockers} | {warning.node for warning in plan.warnings}
     for node in plan.nodes:

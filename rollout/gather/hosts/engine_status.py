@@ -15,9 +15,8 @@ from rollout.model.text import excerpt
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
 _NULL = "(null)"
-_INTEGER = re.compile(r"\d{1,18}")
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
-_BUS_REPLY = re.compile(rf"xdssx (\S+) (\S+) {_BUS_STRING} {_BUS_STRING} (\S+)")
+_BUS_REPLY = re.compile(rf"xdssx \S+ (\S+) {_BUS_STRING} {_BUS_STRING} \S+")
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 # What the bus says of a name that no program has, nor any file says how to start one.
 _NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
@@ -43,30 +42,22 @@ def _from_client(text: str) -> UpdateStatus | None:
     operation = values.get("CURRENT_OP", "")
     if operation in ("", _NULL):
         return None
-    return _status(
-        operation,
-        values.get("NEW_VERSION", ""),
-        progress=values.get("PROGRESS", ""),
-        last_checked=values.get("LAST_CHECKED_TIME", ""),
-        new_size=values.get("NEW_SIZE", ""),
-    )
+    return _status(operation, values.get("NEW_VERSION", ""), values.get("PROGRESS", ""))
 
 
 def _from_bus(text: str) -> UpdateStatus | None:
     match = _BUS_REPLY.search(text)
-    if match is None or not match[3]:
+    if match is None or not match[2]:
         return None
-    return _status(match[3], match[4], progress=match[2], last_checked=match[1], new_size=match[5])
+    return _status(match[2], match[3], match[1])
 
 
-def _status(operation: str, new_version: str, *, progress: str, last_checked: str, new_size: str) -> UpdateStatus:
+def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
     parsed = _operation(operation)
     return UpdateStatus(
         operation=parsed,
         new_version="" if new_version == NO_VERSION else version(new_version),
         progress=_fraction(progress),
-        last_checked=_integer(last_checked),
-        new_size=_integer(new_size),
         message=f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
         if parsed is UpdateOperation.UNKNOWN
         else "",
@@ -76,10 +67,6 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
 def _operation(word: str) -> UpdateOperation:
     """Return the operation of this name, as far as it is one of update_engine's own."""
     return UpdateOperation(word) if word in _OPERATIONS else UpdateOperation.UNKNOWN
-
-
-def _integer(text: str) -> int:
-    return int(text) if _INTEGER.fullmatch(text) and text.isascii() else 0
 
 
 def _fraction(text: str) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rollout.lab.hosts.questions import checked, logins, marked
-from rollout.lab.hosts.session import Output, Session, may_write, write_file
+from rollout.lab.hosts.session import Output, Session
 
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _SHELL: Final = re.compile(r"(?:/bin/)?(?:ba)?sh -c (.*)", re.DOTALL)
@@ -22,13 +22,11 @@ _AS_ROOT: Final = re.compile(r"as_root\(\) \{.*?\n?\};\s*")
 _REBOOT: Final = re.compile(r'\s*if \[ "\$\(id -u\)" = 0 \]; then (.*); else (sudo -n .*); fi')
 _WALL: Final = re.compile(r"if .*; then exit 0; fi; printf '%s\\n' (.*) \| wall", re.DOTALL)
 _UNITS: Final = re.compile(r"for unit in ([^;]*); do\n.*is-enabled.*is-active.*done\n?", re.DOTALL)
-_VARIABLE: Final = re.compile(r"\$\{?([A-Z_]+)\}?")
-_TOKEN: Final = re.compile(
-    r"[ \t]*(?:(?P<comment>(?<!\S)#[^\n]*)|(?P<joint>\n|;|&&|\|\|)|(?P<redirect>[12]?>>?(?:&[12])?)"
-    r"|(?P<word>(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s;&|<>'\"\\])+)|(?P<other>\S))"
-)
-_UNREADABLE: Final = 2
+_VARIABLE: Final = re.compile(r"\$([A-Z_]+)")
+_JOINTS: Final = ("", ";", "&&", "||")
+_SIGNS: Final = ";&|<>()\n"
 _NO_SHELL: Final = "bash: the lab's hosts have no shell for this; a scenario's `commands` say what they answer\n"
+_UNREADABLE: Final = Output(2, err=_NO_SHELL)
 
 
 async def answer(session: Session, line: str) -> Output:
@@ -48,7 +46,7 @@ async def _in_shell(session: Session, match: re.Match[str]) -> Output:
     try:
         (script, *_) = shlex.split(match[1])
     except ValueError:
-        return Output(_UNREADABLE, err=_NO_SHELL)
+        return _UNREADABLE
     return await answer(session, script)
 
 
@@ -97,70 +95,36 @@ _SCRIPTS: Final[tuple[tuple[re.Pattern[str], Callable[[Session, re.Match[str]], 
 
 
 async def _commands(session: Session, line: str) -> Output:
-    """Commands one after another, each as far as the one before lets it."""
-    status, out, err, joint = 0, "", "", ";"
-    for words, redirects, following in _parsed(line):
-        is_due = joint not in {"&&", "||"} or (status == 0) == (joint == "&&")
-        joint = following
-        if not is_due or not words:
-            continue
-        if words[0] == "exit":
-            status = int(words[1]) if len(words) > 1 else status
-            break
-        said = await _command(session, words, redirects)
-        status, out, err = said.status, out + said.out, err + said.err
-    return Output(status, out, err)
+    """Commands one after another, each as far as the one before lets it; what takes more of a shell is refused.
+
+    Variables are those of os-release, which a line of the playbooks reads before.
+    """
+    known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', session.machine.release.os_release, re.MULTILINE))
+    tokens = _tokens(_VARIABLE.sub(lambda match: known.get(match[1], match[0]), line))
+    said, words, is_due = Output(), list[str](), True
+    for token in tokens:
+        if not _is_sign(token):
+            words.append(token)
+        elif words:
+            if is_due:
+                one = await session.run(tuple(words))
+                said = Output(one.status, said.out + one.out, said.err + one.err)
+            joint, words = token.strip("\n"), []
+            is_due = joint not in {"&&", "||"} or (said.status == 0) == (joint == "&&")
+    return said if tokens else _UNREADABLE
 
 
-def _parsed(line: str) -> list[tuple[tuple[str, ...], list[str], str]]:
-    """Commands: words, redirections (with their targets, `>&2`, `2>/dev/null`) and what joins the next one to them."""
-    commands, words, redirects, is_target = [], list[str](), list[str](), False
-    for token in _TOKEN.finditer(line):
-        if token["comment"]:
-            continue
-        if token["joint"]:
-            commands.append((tuple(words), redirects, token["joint"]))
-            words, redirects = [], []
-        elif token["redirect"]:
-            redirects.append(token["redirect"])
-            is_target = "&" not in token["redirect"]
-        elif token["word"] and is_target:
-            redirects[-1] += token["word"]
-            is_target = False
-        elif token["word"]:
-            words.append(token["word"])
-        else:
-            return [(("not-a-plain-command",), [], "")]
-    return [*commands, (tuple(words), redirects, "")]
-
-
-async def _command(session: Session, words: tuple[str, ...], redirects: list[str]) -> Output:
+def _tokens(line: str) -> list[str]:
+    """Words, and the signs between them, of which the last ends the line; none where it takes a shell to read it."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=_SIGNS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
     try:
-        said = await session.run(tuple(_expanded(session, word) for word in words))
-    except (IndexError, ValueError):
-        return Output(_UNREADABLE, err=_NO_SHELL)
-    if words[0] == "not-a-plain-command":
-        return Output(_UNREADABLE, err=_NO_SHELL)
-    out, err = said.out, said.err
-    for redirect in redirects:
-        match redirect:
-            case ">&2" | "1>&2":
-                out, err = "", err + out
-            case "2>&1":
-                out, err = out + err, ""
-            case _ if redirect.startswith("2"):
-                err = ""
-            case _:
-                path = redirect.lstrip("1>")
-                if may_write(session.user, path):
-                    write_file(session.machine, path, out)
-                out = ""
-    return Output(said.status, out, err)
+        tokens = [*lexer, ";"]
+    except ValueError:
+        return []
+    is_plain = all(token.strip("\n") in _JOINTS for token in tokens if _is_sign(token))
+    return tokens if is_plain and not re.search("[`$]", line) else []
 
 
-def _expanded(session: Session, word: str) -> str:
-    """Return a word without its quotes; variables are those of os-release, which a line before may have read."""
-    if "'" not in word and "$" in word:
-        known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', session.machine.release.os_release, re.MULTILINE))
-        word = _VARIABLE.sub(lambda match: known.get(match[1], ""), word)
-    return "".join(shlex.split(word)) if word else word
+def _is_sign(token: str) -> bool:
+    return bool(token) and not token.strip(_SIGNS)

@@ -15,7 +15,6 @@ class RebootFault(StrEnum):
     NONE = "none"
     IGNORED = "ignored"
     NEVER_RETURNS = "never-returns"
-    SLOW = "slow"
     ROLLS_BACK = "rolls-back"
 
 
@@ -27,7 +26,6 @@ class SudoFault(StrEnum):
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
     UNKNOWN_USER = "unknown-user"
     NO_TERMINAL = "no-terminal"
-    MISSING = "missing"
     HANGS = "hangs"
 
 
@@ -82,7 +80,6 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ssh: SshFault = SshFault.NONE
     answer_delay_seconds: float = 0
     garbage: bool = False
-    client_missing: bool = False
     boot_seconds: float | None = None
     reboots_itself_after_seconds: float | None = None
     inhibited: bool = False

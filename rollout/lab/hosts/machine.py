@@ -94,7 +94,6 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     shutdown: float = 2
     boot: float = 20
-    slow_boot: float = 240
     bus_retry: float = 10
     update_step: float = 3
     download: float = 30
@@ -140,7 +139,6 @@ class Machine:
         engine: UpdateEngine | None = None,
         faults: HostFaults = HEALTHY,
         timings: HostTimings | None = None,
-        group: str = "stable",
         locksmithd: bool = False,
         system: System = System.FLATCAR,
         files: Mapping[str, str] = MappingProxyType({}),
@@ -154,7 +152,6 @@ class Machine:
         self.engine = engine or UpdateEngine()
         self.faults = faults
         self.timings = timings or HostTimings()
-        self.group = group
         self.power = Power.RUNNING
         self.reboots = 0
         self.observers: list[Callable[[HostEvent], None]] = []
@@ -292,12 +289,8 @@ class Machine:
 
     def _boot_later(self) -> None:
         if self.faults.reboot is not RebootFault.NEVER_RETURNS:
-            self._after(self._boot_seconds(), self.power_on)
-
-    def _boot_seconds(self) -> float:
-        if self.faults.boot_seconds is not None:
-            return self.faults.boot_seconds
-        return self.timings.slow_boot if self.faults.reboot is RebootFault.SLOW else self.timings.boot
+            seconds = self.faults.boot_seconds
+            self._after(self.timings.boot if seconds is None else seconds, self.power_on)
 
     def _advance_update(self) -> None:
         share = self.timings.update_step / self.timings.download

@@ -3,31 +3,16 @@
 Whoever wants a real host has `tests/e2e`; a scenario's `commands` say what else a host answers.
 """
 
-import operator
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.services import SERVICE_PROGRAMS, halt
-from rollout.lab.hosts.session import (
-    NOT_FOUND,
-    Output,
-    Program,
-    Session,
-    Words,
-    files_below,
-    may_write,
-    read_file,
-    write_file,
-)
+from rollout.lab.hosts.session import Output, Program, Session, Words, read_file
 
 _FOREVER: Final = 86_400.0
 _FROM: Final = "(192.0.2.7)"
-_USER_IDS: Final = {"root": 0, "core": 500}
-_KILLED: Final = 137
-_COMPARISONS: Final = {"=": operator.eq, "!=": operator.ne}
 _SUDO_SAYS: Final = {
     SudoFault.PASSWORD: "sudo: a password is required",
     SudoFault.UNKNOWN_USER: "{} is not in the sudoers file.",
@@ -59,17 +44,6 @@ async def _hostname(session: Session, _words: Words) -> Output:
     return Output(out=f"{session.machine.name}\n")
 
 
-async def _identity(session: Session, words: Words) -> Output:
-    """`id -u` and `id`."""
-    number = _USER_IDS.get(session.user, 1000)
-    return Output(out=f"{number}\n" if "-u" in words else f"uid={number}({session.user})\n")
-
-
-async def _date(session: Session, _words: Words) -> Output:
-    """`date +%s`."""
-    return Output(out=f"{int(session.machine.clock.now().timestamp())}\n")
-
-
 async def _cat(session: Session, words: Words) -> Output:
     texts = {path: read_file(session.machine, path) for path in words[1:]}
     missing = [path for path, text in texts.items() if text is None]
@@ -77,37 +51,9 @@ async def _cat(session: Session, words: Words) -> Output:
     return Output(int(bool(missing)), "".join(filter(None, texts.values())), complaints)
 
 
-async def _touch(session: Session, words: Words) -> Output:
-    refused = [path for path in words[1:] if not may_write(session.user, path)]
-    for path in words[1:]:
-        if path not in refused and read_file(session.machine, path) is None:
-            write_file(session.machine, path, "")
-    return Output(
-        int(bool(refused)), err="".join(f"touch: cannot touch '{path}': Permission denied\n" for path in refused)
-    )
-
-
 async def _test(session: Session, words: Words) -> Output:
-    """`test` and `[`, of files and of texts."""
-    return Output(int(not _holds(session, words[1:-1] if words[0] == "[" else words[1:])))
-
-
-def _holds(session: Session, words: Words) -> bool:
-    for joint, joined in (("-o", any), ("-a", all)):
-        if joint in words:
-            at = words.index(joint)
-            return joined((_holds(session, words[:at]), _holds(session, words[at + 1 :])))
-    match words:
-        case ["!", *rest]:
-            return not _holds(session, tuple(rest))
-        case ["-d", path]:
-            return bool(files_below(session.machine, path))
-        case ["-e" | "-f" | "-r", path]:
-            return read_file(session.machine, path) is not None
-        case [left, sign, right] if sign in _COMPARISONS:
-            return bool(_COMPARISONS[sign](left, right))
-        case _:
-            return any(words)
+    """`test -e FILE`, and more of them joined by `-o`."""
+    return Output(int(all(read_file(session.machine, path) is None for path in words[2::3])))
 
 
 async def _sudo(session: Session, words: Words) -> Output:
@@ -149,50 +95,25 @@ async def _who(session: Session, _words: Words) -> Output:
     return Output(out="".join(f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins))
 
 
-async def _tty(session: Session, _words: Words) -> Output:
-    return Output(out=f"/dev/{session.terminal}\n") if session.terminal else Output(1, "not a tty\n")
-
-
 async def _wall(session: Session, words: Words) -> Output:
     """`wall MESSAGE`; the machine keeps who said what."""
     session.machine.told.append(f"{session.user}: {' '.join(words[1:])}")
     return Output()
 
 
-async def _apt_config(session: Session, words: Words) -> Output:
-    """`apt-config shell VARIABLE KEY/b`: a boolean of the host's own files, as an assignment."""
-    variable, key = words[2], words[3].removesuffix("/b")
-    texts = [read_file(session.machine, path) or "" for path in files_below(session.machine, "/etc/apt/apt.conf.d")]
-    values = re.findall(rf'^{re.escape(key)} "(.*)";', "\n".join(texts), re.MULTILINE)
-    word = str(values[-1].lower() in {"1", "yes", "true", "on"}).lower() if values else ""
-    return Output(out=f"{variable}='{word}'\n" if word else "")
-
-
-async def _command(session: Session, words: Words) -> Output:
-    """`command -v NAME`."""
-    return Output(out=f"/usr/bin/{words[-1]}\n") if session.has(words[-1]) else Output(NOT_FOUND)
-
-
 PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         **SERVICE_PROGRAMS,
-        **dict.fromkeys(("test", "["), _test),
         **dict.fromkeys(("reboot", "shutdown"), halt),
-        **dict.fromkeys(("true", "unattended-upgrade", "."), _constant(0)),
-        "apt-config": _apt_config,
+        **dict.fromkeys(("true", "."), _constant(0)),
         "cat": _cat,
-        "command": _command,
-        "date": _date,
         "echo": _echo,
         "false": _constant(1),
         "hostname": _hostname,
-        "id": _identity,
-        "kill": _constant(_KILLED),
         "sleep": _sleep,
         "sudo": _sudo,
+        "test": _test,
         "timeout": _timeout,
-        "touch": _touch,
-        "tty": _tty,
         "wall": _wall,
         "who": _who,
     }

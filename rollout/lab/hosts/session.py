@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.machine import LOCKSMITHD, Machine
 from rollout.lab.hosts.release import System
 
@@ -17,9 +16,7 @@ NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124
 _FOLDERS: Final = frozenset({"", "/usr/bin", "/bin", "/usr/sbin", "/sbin"})
 _ONLY_ON: Final = {
-    "apt-config": System.UBUNTU,
     "rpm-ostree": System.FEDORA_COREOS,
-    "unattended-upgrade": System.UBUNTU,
     "update_engine_client": System.FLATCAR,
 }
 
@@ -60,13 +57,9 @@ class Session:
     def has(self, name: str) -> bool:
         """Whether there is a program of this name or path on the host."""
         folder, _, base = name.rpartition("/")
-        machine, faults = self.machine, self.machine.faults
-        if folder not in _FOLDERS or base not in self.programs or base in faults.missing:
-            return False
-        absent = (base == "update_engine_client" and faults.client_missing) or (
-            base == "sudo" and faults.sudo is SudoFault.MISSING
-        )
-        return not absent and machine.system is _ONLY_ON.get(base, machine.system)
+        machine = self.machine
+        is_there = folder in _FOLDERS and base in self.programs and base not in machine.faults.missing
+        return is_there and machine.system is _ONLY_ON.get(base, machine.system)
 
     def as_root(self) -> "Session":
         """Return the same as root."""
@@ -87,7 +80,7 @@ def _reboot_required(machine: Machine) -> str | None:
 
 def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
     """Return an update.conf with this line."""
-    return lambda machine: f"GROUP={machine.group}\n{line}\n" if machine.system is System.FLATCAR else None
+    return lambda machine: f"GROUP=stable\n{line}\n" if machine.system is System.FLATCAR else None
 
 
 def _coordinator(machine: Machine) -> str | None:
@@ -137,17 +130,6 @@ def files_below(machine: Machine, folder: str) -> list[str]:
     return sorted(path for path in known if path.startswith(f"{folder}/") and read_file(machine, path) is not None)
 
 
-def may_write(user: str, path: str) -> bool:
-    """Whether this user may write there: root everywhere, others at home and in /tmp."""
-    return user == "root" or _canonical(path).startswith((f"/home/{user}/", "/tmp/", "/dev/shm/"))  # noqa: S108
-
-
-def write_file(machine: Machine, path: str, text: str) -> None:
-    """Put a file on the machine; it lives as long as its folder does."""
-    machine.files[_canonical(path)] = text
-
-
 def _canonical(path: str) -> str:
     """One name a file: on these hosts /var/run is a link to /run."""
-    absolute = path if path.startswith("/") else f"/home/core/{path}"
-    return absolute.removeprefix("/var") if absolute.startswith("/var/run/") else absolute
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path

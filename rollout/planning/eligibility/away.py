@@ -54,7 +54,7 @@ def is_claimed(node: Node) -> bool:
 
 def _used_up_by(node: Node, limit: str) -> Blocker:
     """What a plan says of a node that is away, where nothing is left of this limit."""
-    way_out = "`rollout abort` gives it back" if node.is_ready else "fix it"
+    way_out = "`rollout abort` gives it back once that rollout has ended" if node.is_ready else "fix it"
     message = f"{why_away(node)}, and uses up {limit}: {way_out}, or raise the limit"
     return Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", message)
 

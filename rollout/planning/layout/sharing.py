@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import CRITICAL, Node, Pod
 from rollout.model.demand import takes_pods
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, Load
@@ -237,7 +237,7 @@ class Owners:
 
 def is_owner(key: str) -> bool:
     """Whether a key of a load is an owner's, rather than a budget's."""
-    return key.count("/") > 1
+    return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
 def _counts(pod: Pod) -> bool:

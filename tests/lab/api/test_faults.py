@@ -1,5 +1,6 @@
+"""The lab's API server on its bad days: outages, answers of something else, a past that it has forgotten."""
+
 import json
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -7,16 +8,34 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.requests import parse_target
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.api.store import ObjectStore
 from tests.contract.cluster import Answer, Cluster, connected
 from tests.standalone_api import StandaloneApi, standalone_api
 
 NODES = "/api/v1/nodes"
+CONFIG = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[StandaloneApi]:
+    """An API server of its own over real HTTPS, without a world; simulated time passes twenty times faster."""
+    with standalone_api(tmp_path, speed=20) as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: StandaloneApi, tmp_path: Path) -> Iterator[Cluster]:
+    with connected(api.kubeconfig, tmp_path, controllers=False) as cluster:
+        yield cluster
 
 
 BROKEN = (urllib3.exceptions.ProtocolError, urllib3.exceptions.NewConnectionError)
@@ -44,21 +63,6 @@ def test_when_rules_strike(rule: ApiFault, struck: list[bool]) -> None:
     plan = FaultPlan([rule], now=lambda: next(times))
     asked = parse_target("GET", NODES, {})
     assert [plan.strike(asked) is not None for _ in range(6)] == struck
-
-
-@pytest.mark.parametrize(
-    ("words", "covered"),
-    [
-        ({"verb": "create", "resource": "pods/eviction"}, True),
-        ({"resource": "pods"}, False),
-        ({"namespace": "n", "name": "p"}, True),
-        ({"name": "q"}, False),
-        ({"path": "/api/v1/namespaces/n"}, True),
-    ],
-)
-def test_which_requests_rules_cover(words: dict[str, str], *, covered: bool) -> None:
-    rule = msgspec.convert({"answer": "internal-error", **words}, ApiFault)
-    assert rule.covers(parse_target("POST", "/api/v1/namespaces/n/pods/p/eviction", {})) is covered
 
 
 @pytest.mark.parametrize(
@@ -116,24 +120,6 @@ def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(api: StandaloneA
             time.sleep(0.05)
     assert [answer.status for answer in answers] == [403, 403, 200]
     assert "RBAC: [clusterrole" in answers[0].body["message"]
-
-
-def test_an_outage_breaks_watches(api: StandaloneApi, client: Cluster) -> None:
-    broken = threading.Event()
-
-    def watch() -> None:
-        try:
-            client.watch(NODES, seconds=30)
-        except BROKEN:
-            broken.set()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    while not api.call(lambda: api.server.requests.asked("watch")):
-        time.sleep(0.01)
-    api.outage(1)
-    thread.join(timeout=25)
-    assert broken.is_set()
 
 
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "made"}}
@@ -198,3 +184,58 @@ def test_a_server_whose_clock_is_off_dates_and_stamps_by_it(tmp_path: Path, ahea
         )
         for stamp in stamps:
             assert abs(stamp - datetime.now(UTC) - timedelta(seconds=ahead)) < timedelta(seconds=20)
+
+
+# A past that is forgotten, and one that is not.
+
+
+def fill(api: StandaloneApi, count: int, size: int = 0) -> None:
+    def create() -> None:
+        for number in range(count):
+            metadata = {"name": f"c{number:04}", "namespace": "default"}
+            api.store.create(CONFIGMAPS, with_defaults(CONFIGMAPS, {"metadata": metadata, "data": {"x": "x" * size}}))
+
+    api.call(create)
+
+
+def test_a_watch_from_forgotten_times_ends_with_an_error(api: StandaloneApi, client: Cluster) -> None:
+    client.node()
+    api.call(api.store.compact)
+    (event,) = client.watch(NODES, seconds=5, resourceVersion=1)
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+
+
+def test_an_expired_page_offers_the_rest_as_it_is_now(api: StandaloneApi, client: Cluster) -> None:
+    fill(api, 4)
+    token = client.get(CONFIG, limit=2).body["metadata"]["continue"]
+    client.send("DELETE", f"{CONFIG}/c0003")
+    api.call(api.store.compact)
+    expired = client.get(CONFIG, limit=2, **{"continue": token})
+    assert (expired.status, expired.reason) == (410, "Expired")
+    rest = client.get(CONFIG, limit=2, **{"continue": expired.body["metadata"]["continue"]})
+    assert rest.items == ["c0002"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["set", "drop"]), st.integers(0, 3)), max_size=30))
+def test_any_past_state_can_be_rebuilt(steps: list[tuple[str, str, int]]) -> None:
+    store = ObjectStore(now=lambda: datetime(2026, 1, 1, tzinfo=UTC), history=1000)
+    states = {store.revision: list(store.items(CONFIGMAPS))}
+    for name, action, value in steps:
+        current = store.get(CONFIGMAPS, name, "n")
+        if action == "drop" and current is not None:
+            store.remove(CONFIGMAPS, name, "n")
+        elif action == "set":
+            obj = {"metadata": {"name": name, "namespace": "n"}, "data": {"v": str(value)}}
+            if current is None:
+                store.create(CONFIGMAPS, obj)
+            else:
+                store.put(CONFIGMAPS, {**current, "data": obj["data"]})
+        states[store.revision] = list(store.items(CONFIGMAPS))
+    for revision, state in states.items():
+        assert store.items_at(CONFIGMAPS, revision) == state
+        assert (
+            store.items_at(CONFIGMAPS, revision, "n", after="n/a", limit=2)
+            == [obj for obj in state if obj["metadata"]["name"] > "a"][:2]
+        )
+        assert store.count_at(CONFIGMAPS, revision) == len(state)

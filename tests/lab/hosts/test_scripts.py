@@ -5,11 +5,12 @@ same to the same words and know no others, and the host's files in a folder.
 """
 
 import asyncio
+import random
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +21,15 @@ from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
 from rollout.gather.hosts.users import WHO_COMMAND
 from rollout.gather.updates import CHECK_COMMAND
+from rollout.lab.clock import LabClock
 from rollout.lab.hosts.commands import answer
-from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
-from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HEALTHY, BusFault, HostFaults, SudoFault
+from rollout.lab.hosts.machine import HostCommand, Machine
 from rollout.lab.hosts.programs import PROGRAMS
 from rollout.lab.hosts.session import TIMED_OUT, Output, Program, Session, Words, read_file
 from rollout.model.detection import Source
 
-MakeMachine = Callable[..., Machine]
 Programs = dict[Words, Output]
 PATHS = re.compile(r"(?<![\w/.])/(?=(?:etc|usr|run|var|proc)/)")
 NOT_FOUND = re.compile(r"^\S*sh: (?:\S+ )*?(\S+): (?:command )?not found$", re.MULTILINE)
@@ -45,7 +47,7 @@ FILES = (
 SCRIPTS = {
     "probe": PROBE_COMMAND,
     "every source": Probe(
-        (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; echo b >&2; exit 3"
+        (Source.REBOOT_REQUIRED, Source.RPM_OSTREE, Source.COMMAND), "echo 'it''s' a; cat /none"
     ).command,
     "check": CHECK_COMMAND,
     "boot": BOOT_COMMAND,
@@ -57,19 +59,42 @@ STATES = {
     "healthy": HostFaults(),
     **{f"sudo-{fault}": HostFaults(sudo=fault, bus=BusFault.DENIED) for fault in SudoFault},
     "bus-absent": HostFaults(bus=BusFault.ABSENT),
-    "client-missing": HostFaults(client_missing=True),
+    "client-missing": HostFaults(missing=("update_engine_client",)),
+    "sudo-missing": HostFaults(missing=("sudo",), bus=BusFault.DENIED),
     "inhibited": HostFaults(inhibited=True),
     "users": HostFaults(users=("core pts/0", "ada tty1")),
     "who-missing": HostFaults(missing=("who",)),
     "shutdown-scheduled": HostFaults(shuts_down_after_seconds=1e6),
 }
 SHELLS = [shell for shell in ("sh", "bash", "busybox") if shutil.which(shell)]
+NONE = "cat: /none: No such file or directory\n"
 # What the folder has of its own, for all scripts.
-OWN = {"cat", "echo", "test", "[", "true", "false"}
+OWN = {"cat", "echo", "test", "true", "false"}
 TIMEOUT = (
     'shift; command -v "$1" >/dev/null || '
     """{ echo "timeout: failed to run command '$1': No such file or directory" >&2; exit 127; }; exec "$@\""""
 )
+
+
+def make_machine(
+    *, faults: HostFaults = HEALTHY, locksmithd: bool = False, commands: Mapping[str, HostCommand] | None = None
+) -> Machine:
+    return Machine(
+        "worker-1",
+        "127.0.0.2",
+        version="4081.2.0",
+        clock=LabClock(1000),
+        rng=random.Random(1),  # noqa: S311 - repeatable on purpose
+        engine=UpdateEngine.with_staged("4152.2.0", checked=1_700_000_000),
+        faults=faults,
+        locksmithd=locksmithd,
+        commands=commands or {},
+    )
+
+
+def ask(machine: Machine, line: str) -> Output:
+    """Run a command line to its end, as an SSH session would."""
+    return asyncio.run(answer(Session(machine, "core", PROGRAMS), line))
 
 
 def record(machine: Machine, script: str, user: str = "core") -> tuple[Output, Programs]:
@@ -144,9 +169,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("state", "script", "shell"), CASES)
-def test_a_real_shell_answers_the_same(
-    state: str, script: str, shell: str, tmp_path: Path, make_machine: MakeMachine
-) -> None:
+def test_a_real_shell_answers_the_same(state: str, script: str, shell: str, tmp_path: Path) -> None:
     machine = make_machine(faults=STATES[state], locksmithd=state == "inhibited")
     said, programs = record(machine, SCRIPTS[script])
     write_host(tmp_path, machine, programs)
@@ -155,10 +178,42 @@ def test_a_real_shell_answers_the_same(
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("boot", ["this", "another"])
-def test_a_command_for_one_boot_alone(boot: str, shell: str, tmp_path: Path, make_machine: MakeMachine) -> None:
+def test_a_command_for_one_boot_alone(boot: str, shell: str, tmp_path: Path) -> None:
     machine = make_machine()
     script = _only_in(machine.boot_id if boot == "this" else machine.boot_id[::-1], REBOOT_COMMAND)
     said, programs = record(machine, script, "root")
     write_host(tmp_path, machine, programs, "root")
     assert in_real_shell(shell, tmp_path, script) == said
     assert (("systemctl", "reboot") in programs) == (boot == "this")
+
+
+# What needs no programs of a host: commands one after another, and what a scenario has it answer.
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("false || echo 'a \"b\"' && echo c", Output(0, 'a "b"\nc\n')),
+        ("false && echo no || false", Output(1)),
+        ('cat /none;\n. /etc/os-release; echo $ID "$VERSION"', Output(0, "flatcar 4081.2.0\n", NONE)),
+        ("test -e /run/none -o -e /etc/os-release && echo yes", Output(0, "yes\n")),
+        ("test -e /run/none -o -e /etc/none", Output(1)),
+        ("/bin/sh -c 'echo one; false'", Output(1, "one\n")),
+    ],
+)
+def test_plain_commands_one_after_another(line: str, expected: Output) -> None:
+    assert ask(make_machine(), line) == expected
+
+
+@pytest.mark.parametrize("line", ["ls | wc -l", "echo 'open", "(id)", "echo `id`; sleep", "echo $(id)", "echo a >b"])
+def test_what_takes_a_shell_is_refused_with_what_to_do(line: str) -> None:
+    said = ask(make_machine(), line)
+    assert said.status != 0
+    assert "`commands`" in said.err or "command not found" in said.err
+
+
+def test_a_scenario_says_what_else_a_host_answers() -> None:
+    commands = {"own | way": HostCommand(output="done\n", exit=3), "go-down": HostCommand(reboots=True)}
+    machine = make_machine(commands=commands)
+    assert ask(machine, "own | way\n") == Output(3, "done\n")
+    assert machine.running

@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import pytest
 from aiohttp import web
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HostFaults
-from rollout.lab.hosts.machine import ZINCATI, Machine
+from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.zincati import (
     DROP_IN,
     PRE_REBOOT,
@@ -22,11 +20,9 @@ from rollout.lab.hosts.zincati import (
     Answer,
     Zincati,
     drop_in,
-    node_id,
 )
 
 SPEED = 2000
-MACHINE = "1c09ca98649c4c7abc779cd04c96812e"
 
 
 @dataclass
@@ -101,11 +97,6 @@ async def rebooted(machine: Machine, agent: Zincati, _server: Server) -> None:
     await until(lambda: machine.reboots == 1 and agent.answers[-1].path == STEADY_STATE)
 
 
-@pytest.mark.parametrize("written", [MACHINE, "1c09ca98-649c-4c7a-bc77-9cd04c96812e"])
-def test_the_id_is_that_of_zincatis_own_tests(written: str) -> None:
-    assert node_id(written) == "978a225b3d7b40e9acd7ce9b62f68444"
-
-
 def test_a_life_is_steady_ask_reboot_steady() -> None:
     server = Server()
     answers = live(rebooted, server)
@@ -136,32 +127,3 @@ def test_a_refused_host_asks_again_five_minutes_later() -> None:
     assert all(after.at - before.at >= 300 for before, after in refused)
     # at once where the state has changed
     assert answers[2].at - answers[1].at < 300
-
-
-def test_who_is_logged_in_has_the_holder_ask_again_each_minute() -> None:
-    """For ten minutes at most; what they are told stands on their terminals."""
-    told: list[str] = []
-
-    async def seen(machine: Machine, agent: Zincati, server: Server) -> None:
-        await rebooted(machine, agent, server)
-        told.extend(machine.told)
-
-    answers = live(seen, Server(), faults=HostFaults(users=("core pts/0",)))
-    assert [answer.path for answer in answers] == [STEADY_STATE, *[PRE_REBOOT] * 11, STEADY_STATE]
-    assert answers[2].at - answers[1].at >= 60
-    assert told == ["zincati: rebooting in 10 min", "zincati: rebooting in 1 min"]
-
-
-def test_a_stopped_unit_asks_nobody() -> None:
-    async def stopped(machine: Machine, agent: Zincati, server: Server) -> None:
-        unit = machine.units.find(ZINCATI)
-        assert unit is not None
-        await until(lambda: agent.answers)
-        unit.active = False
-        before = len(server.asked)
-        await asyncio.sleep(1000 / SPEED)
-        assert len(server.asked) <= before + 1
-        unit.active = True
-        await until(lambda: len(server.asked) > before + 1)
-
-    live(stopped, Server({STEADY_STATE: [500] * 1000}))

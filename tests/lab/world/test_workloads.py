@@ -10,7 +10,7 @@ from rollout.lab.api.resources import (
     REPLICASETS,
     STATEFULSETS,
 )
-from rollout.lab.world.objects import is_deleting
+from rollout.lab.objects import is_deleting
 from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
 
