@@ -146,7 +146,7 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
     if not pod.has_empty_dir or _is_on_its_way(pod):
         return None
     if rules.policy.delete_emptydir_data:
-        return None, reason, "", "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
+        return None, reason, "", "emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
     return Action.REFUSE, reason, "has emptyDir data that would be lost (--delete-emptydir-data allows it)", ""
 
 
