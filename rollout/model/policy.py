@@ -61,6 +61,15 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class Critical:
+    """Pods that an operator calls critical: of those with these labels so many stay Ready, budget or not."""
+
+    namespace: str
+    selector: str
+    min_available: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainPolicy:
     """What a drain may do.
 
@@ -75,6 +84,7 @@ class DrainPolicy:
     disable_eviction: bool = False
     pod_selector: str = ""
     skip_wait_for_delete_timeout: int = 0
+    critical: tuple[Critical, ...] = ()
 
     def grace_of(self, pods_own: int) -> int:
         """Return the seconds that a pod is given to end."""

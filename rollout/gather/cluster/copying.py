@@ -110,8 +110,8 @@ def copy_document(
 def _host(seen: HostObservation) -> CopiedHost:
     if not isinstance(seen, HostFacts):
         return CopiedHost(answers=False)
-    found = seen.detection
-    return CopiedHost(waits=found.needs_reboot, version=seen.running_version, staged=found.version)
+    detection = seen.detection
+    return CopiedHost(waits=detection.needs_reboot, version=seen.running_version, staged=detection.version)
 
 
 def _shown(value: Any, field: str = "") -> Any:

@@ -32,7 +32,8 @@ from rollout.model.text import seconds_since
 from rollout.planning.eligibility.selector import parse_selector
 
 _EVERY_POD = LabelSelector()
-_NEVER_REPLACED = ("DaemonSet", "Node")
+# The last is Longhorn's: its pods belong to their node, too.
+_NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):

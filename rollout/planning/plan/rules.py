@@ -57,6 +57,7 @@ def _unreadable(policy: Policy) -> Iterator[str]:
     yield from _refused(
         parse_selector, (policy.control_plane_selector, policy.drain.pod_selector, *gates.blocking_pods)
     )
+    yield from _refused(parse_selector, tuple(rule.selector for rule in policy.drain.critical))
     yield from _refused(node_labels, (labels.pre_reboot_node_labels, labels.post_reboot_node_labels))
     yield from _refused(Window.parse, gates.windows.windows)
     yield from _refused(parse_freeze, gates.windows.freezes)
