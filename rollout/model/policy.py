@@ -95,7 +95,8 @@ class DrainPolicy:
 class Pool:
     """Nodes with rules of their own, as the settings file has them; None is the rollout's rule.
 
-    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one.
+    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one;
+    its nodes begin only inside its `window`s, and inside the rollout's.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Pool:
     drain_timeout: Duration | None = None
     reboot_timeout: Duration | None = None
     ready_timeout: Duration | None = None
+    window: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

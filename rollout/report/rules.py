@@ -27,6 +27,10 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     if changed := _changed(policy_document(without_times)):
         yield "rules", changed
     yield from _windows(policy.gates.windows, now)
+    for pool in policy.pools:
+        if pool.window:
+            own = _windows(WindowPolicy(pool.window), now)
+            yield from ((label, f"of the pool {pool.name}: {text}") for label, text in own)
     yield from ((_WEAKER, printable(text)) for text in _weakened(policy))
 
 

@@ -73,7 +73,11 @@ def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
     places = (*_notification_checks(settings.notify, name, test=notify_test), *_metrics_checks(settings.metrics))
     checks = in_order((*places, *_examined(settings, rules)))
     output = settings.output
-    output.show(doctor_document(checks), lambda: doctor_text(checks, every=bool(output.verbose), width=output.width))
+    step = settings.repeated("rollout plan")
+    output.show(
+        doctor_document(checks),
+        lambda: doctor_text(checks, every=bool(output.verbose), width=output.width, next_step=step),
+    )
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 

@@ -337,6 +337,9 @@ class PoolTable(Table):
     drain_timeout: Duration | None = setting(None, "Time for a node's pods to leave")
     reboot_timeout: Duration | None = setting(None, "Time for a host to come back")
     ready_timeout: Duration | None = setting(None, "Time for it to be Ready then")
+    window: tuple[str, ...] = setting(
+        (), "Start its nodes only then, and within gates.window", "WINDOW", read=values.window, between=";"
+    )
 
 
 class CriticalTable(Table):

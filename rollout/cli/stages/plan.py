@@ -20,7 +20,6 @@ from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
@@ -90,10 +89,10 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     gathered = Gathered(snapshot, targets)
+    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     _show_rest(session, unfinished, rest, gathered, retry=retry)
     if session.as_json:
         warn_of_held(rest.plan)
-    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
     refusals.refuse_unfit(session, asked_about, rest.inherited)
     return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
@@ -121,7 +120,7 @@ def decide(session: Session, gathered: Gathered) -> RolloutPlan:
     for warning in (
         *useless,
         *_useless_control_plane(nodes, policy.control_plane_selector),
-        *_idle_gates(policy.gates),
+        *_idle_gates(policy),
     ):
         say(f"warning: {warning}")
     inputs = inputs_of(session, gathered)
@@ -241,14 +240,17 @@ def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
     return sentences
 
 
-def _idle_gates(gates: GatePolicy) -> Iterator[str]:
+def _idle_gates(policy: Policy) -> Iterator[str]:
     """Yield a sentence for settings that do nothing without another.
 
     Who gives them believes in a gate that is not there.
     """
+    gates = policy.gates
     if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only or gates.alerts.matchers):
         yield "a filter of alerts has no effect without alerts.prometheus-url: no alerts are read"
-    if gates.windows.wait and not (gates.windows.windows or gates.windows.freezes):
+    if gates.windows.wait and not (
+        gates.windows.windows or gates.windows.freezes or any(pool.window for pool in policy.pools)
+    ):
         yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 

@@ -167,7 +167,7 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
         return _Finding(
             None,
             VerdictReason.LOCAL_STORAGE,
-            "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
+            "emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
         )
     return _Finding(
         Action.REFUSE,
