@@ -33,7 +33,6 @@ FREE_TEXT = {
     "--exclude": "any pattern",
     "--explain": "a Node, which the cluster has or has not",
     "--force-unlock": "what the Lease says",
-    "--host": "a Node",
     "--node": "a Node",
     "--set": "judged by its key",
     "--scenario": "a scenario's name, or a file",
@@ -104,7 +103,6 @@ BAD = [
     (("abort", "--yes", "--set", "lock.namespace=../../x"), "lock.namespace"),
     (("plan", "--set", "gates.after-reboot-annotations=a/b/c"), "gates.after-reboot-annotations"),
     (("plan", "--set", "gates.hook-prefix=example..com/"), "gates.hook-prefix"),
-    (("inventory", "--list", "--host", "x"), "--host"),
     (("plan", "--window", "02:00 3h posix/Europe/Berlin"), "--window"),
     # what no API server takes
     (("plan", "--selector", f"{'a' * 64}=b"), "--selector"),

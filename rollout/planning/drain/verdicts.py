@@ -140,6 +140,7 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
             Action.LEAVE,
             VerdictReason.DAEMONSET,
             f"belongs to the DaemonSet {owner.name}, which would replace it",
+            _unwell(pod),
         )
     if pod.terminating:
         return None
@@ -152,6 +153,14 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
         VerdictReason.DAEMONSET_GONE,
         f"its DaemonSet {owner.name} no longer exists, so nothing would replace it (--force evicts it)",
     )
+
+
+def _unwell(pod: Pod) -> str:
+    """What is wrong beforehand with what its node cannot do without: only what was ready is waited for afterwards."""
+    if pod.ready or pod.terminating or not pod.node_critical:
+        return ""
+    since = f" since {pod.unready_since}" if pod.unready_since else ""
+    return f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing waits for it; fix it"
 
 
 def _mirror(pod: Pod, rules: DrainRules) -> _Finding | None:  # noqa: ARG001 - one signature for the chain
