@@ -10,7 +10,7 @@ import pytest
 
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.lab import Lab
-from tests.apply.conftest import ONE_LOOK, Rollout, Started, command
+from tests.apply.conftest import ONE_LOOK, Rollout, Started, killed_at
 from tests.security.hands import at_phase, set_well
 from tests.state import is_cordoned, marks_of, node_of, rebooted, unlock
 
@@ -99,11 +99,7 @@ def test_a_daemon_set_that_wants_the_node_no_more_is_not_waited_for(
 
 
 def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, *APPLY, *node_names("worker-1"))
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"booted"' in line)
-    process.kill()
-    process.communicate()
+    killed_at(lab, tmp_path, "booted", *APPLY, *node_names("worker-1"))
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
     resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert resumed.code == 4
@@ -115,10 +111,7 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
 ) -> None:
     """Resumed while it is down; and no other begins before it is well again."""
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, "etcd", well=False), node="cp-1")
-    with command(lab, tmp_path, *APPLY, *node_names("cp-1", "cp-2", "cp-3")) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if '"rebooting"' in line)
-        process.kill()
+    killed_at(lab, tmp_path, "rebooting", *APPLY, *node_names("cp-1", "cp-2", "cp-3"))
     mended: list[str] = []
 
     def mend(name: str) -> None:
