@@ -158,6 +158,15 @@ class LeaseLock:
         """Whether it is this very process's: user, machine and process id may be alike in two containers."""
         return lease is not None and (lease.held_by, lease.spec.acquire_time) == (self._terms.holder, self._acquired)
 
+    def _may_go_on(self, before: Lease | None, current: Lease) -> bool:
+        """Whether it was not taken, renewed or freed since: others have written only beside the lock.
+
+        The renewals of a holder that is passed over count for nothing.
+        """
+        if before is None or before.held_by != current.held_by:
+            return False
+        return before.renewal == current.renewal or self._terms.unlock == current.state.run != ""
+
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
@@ -175,7 +184,7 @@ class LeaseLock:
                 self._patiently(lambda: self._note(write()))
             except ApiConflictError as error:
                 current = self._read()
-                if current is None or not (self._is_mine(current) or _is_as(before, current)):
+                if current is None or not (self._is_mine(current) or self._may_go_on(before, current)):
                     raise _taken_meanwhile(current) from error
                 self._stored, self._renewed_at = current.metadata, self._clock.monotonic()
                 if self._is_mine(current):
@@ -349,11 +358,6 @@ class LeaseLock:
 def _taken_meanwhile(lease: Lease | None) -> LockedError:
     holder = lease.held_by if lease and lease.held_by else "another process"
     return LockedError(f"{holder} has taken the lock meanwhile", hint=_PLAN_AGAIN)
-
-
-def _is_as(before: Lease | None, current: Lease) -> bool:
-    """Whether it was not taken, renewed or freed since: others have written only beside the lock."""
-    return before is not None and (before.held_by, before.renewal) == (current.held_by, current.renewal)
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -30,9 +30,7 @@ from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.hosts.machine import HostTimings
-from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
-from rollout.lab.world.host import NodeSetting, Timings
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     LAB_PREFIX,
     controller_of,
     is_deleting,
@@ -41,6 +39,8 @@ from rollout.lab.world.objects import (
     is_ready,
     labels_of,
 )
+from rollout.lab.scenario import HostSettings, NodeGroup, Role, Scenario, Update, UpdateState
+from rollout.lab.world.host import NodeSetting, Timings
 from rollout.lab.world.volumes import CSI_DRIVER
 from rollout.lab.world.workloads import ORDINAL, owner_reference
 

@@ -24,8 +24,8 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
+from rollout.lab.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
-from rollout.lab.world.objects import LAB_PREFIX, MIRROR_ANNOTATION
 from rollout.lab.world.volumes import CSI_DRIVER
 
 _CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
@@ -126,7 +126,7 @@ def _metadata(workload: Workload) -> Json:
 def _controller(workload: Workload, replicas: int) -> Json:
     spec: Json = {"template": _template(workload), "selector": {"matchLabels": {"app": workload.name}}}
     if workload.kind is WorkloadKind.STATEFUL_SET:
-        spec |= {"serviceName": workload.name, "podManagementPolicy": "OrderedReady"}
+        spec["serviceName"] = workload.name
     if workload.kind is not WorkloadKind.DAEMON_SET:
         spec["replicas"] = replicas
     return {"metadata": _metadata(workload), "spec": spec}

@@ -12,8 +12,7 @@ from typing import Any
 
 from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.host import HostState
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     annotations_of,
     condition,
     is_daemon,
@@ -28,6 +27,7 @@ from rollout.lab.world.objects import (
     status_of,
     uid,
 )
+from rollout.lab.world.host import HostState
 from rollout.lab.world.world import World
 
 OUR_PREFIX = "node-rollout.dev/"

@@ -13,6 +13,7 @@ from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 __all__ = [
     "ANYWHERE",
     "CONTROL_PLANE_LABELS",
+    "CRITICAL",
     "HOST_PORT",
     "ZONE_LABEL",
     "Budget",
@@ -33,6 +34,7 @@ __all__ = [
     "SelectorOperator",
     "Taint",
     "VolumeAttachment",
+    "finding_of",
 ]
 
 # What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that are alone.
@@ -45,6 +47,7 @@ CONTROL_PLANE_LABELS = (
 )
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
+CRITICAL = "critical/"
 _OWN_TAINTS = "node.kubernetes.io/"
 
 
@@ -148,7 +151,7 @@ class Pod:
     unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
     that the pod that replaces it uses as well. `start_seconds` is how long it took from its node to being ready; None
     where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC 3339), read only of pods
-    that belong to their node.
+    that belong to their node. One that is `node_critical` is what its node cannot do without, as Kubernetes has it.
     """
 
     namespace: str
@@ -171,6 +174,7 @@ class Pod:
     unready_since: str = ""
     start_seconds: int | None = None
     ready_since: str = ""
+    node_critical: bool = False
 
     @property
     def key(self) -> str:
@@ -193,7 +197,8 @@ class Budget:
     """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
 
     `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set. `sync_error` is why its
-    controller cannot count its pods, and therefore allows no eviction.
+    controller cannot count its pods, and therefore allows no eviction. One that is `critical` is an operator's rule,
+    named by its selector, and known to rollout alone.
     """
 
     namespace: str
@@ -207,15 +212,21 @@ class Budget:
     expected_pods: int
     always_allow_unhealthy: bool
     sync_error: str = ""
+    critical: bool = False
 
     @property
     def key(self) -> str:
-        """Namespace/name."""
-        return f"{self.namespace}/{self.name}"
+        """Namespace/name; of a rule critical/namespace/selector."""
+        return f"{CRITICAL if self.critical else ''}{self.namespace}/{self.name}"
 
     def covers(self, pod: Pod) -> bool:
         """Whether the pod counts against this budget."""
         return self.selector is not None and pod.namespace == self.namespace and self.selector.matches(pod.labels)
+
+
+def finding_of(key: str) -> str:
+    """What findings call the budget of this key."""
+    return key if key.startswith(CRITICAL) else f"pdb/{key}"
 
 
 @dataclass(frozen=True, slots=True)

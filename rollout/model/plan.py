@@ -112,6 +112,7 @@ class WarningKind(StrEnum):
     FAILED_RECENTLY = "failed-recently"
     VERSION_HELD = "version-held"
     LOGGED_IN = "logged-in"
+    NOTHING_CRITICAL = "nothing-critical"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,15 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class Critical:
+    """Pods that an operator calls critical: of those with these labels so many stay Ready, budget or not."""
+
+    namespace: str
+    selector: str
+    min_available: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainPolicy:
     """What a drain may do.
 
@@ -75,6 +84,7 @@ class DrainPolicy:
     disable_eviction: bool = False
     pod_selector: str = ""
     skip_wait_for_delete_timeout: int = 0
+    critical: tuple[Critical, ...] = ()
 
     def grace_of(self, pods_own: int) -> int:
         """Return the seconds that a pod is given to end."""
@@ -85,7 +95,8 @@ class DrainPolicy:
 class Pool:
     """Nodes with rules of their own, as the settings file has them; None is the rollout's rule.
 
-    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one.
+    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one;
+    its nodes begin only inside its `window`s, and inside the rollout's.
     """
 
     name: str
@@ -100,6 +111,7 @@ class Pool:
     drain_timeout: Duration | None = None
     reboot_timeout: Duration | None = None
     ready_timeout: Duration | None = None
+    window: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

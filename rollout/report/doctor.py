@@ -27,31 +27,26 @@ class DoctorReport(TypedDict):
     summary: Mapping[Verdict, int]
 
 
-def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | None = None) -> str:
-    """A line for each kind of check that passed, and one for each finding with its fix; `every` folds nothing.
+def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | None = None, next_step: str = "") -> str:
+    """A line for each finding, with its fix, and how many checks passed; `every` folds nothing, and has those too.
 
-    `width` in columns, None for no limit.
+    `width` in columns, None for no limit. `next_step` is the command that leads on where nothing failed.
     """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
-    return "\n".join((*(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines), "", _sum(checks)))
+    listed = "\n".join(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines)
+    leads_on = next_step and not tally(checks)[Verdict.FAIL]
+    end = [wrapped(_sum(checks, every=every), width), *([f"Next:\n    {next_step}"] if leads_on else [])]
+    return "\n\n".join(filter(None, (listed, "\n".join(end))))
 
 
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came
-    good = [check for check in checks if check.verdict is Verdict.PASS]
     if every:
+        good = (check for check in checks if check.verdict is Verdict.PASS)
         yield from (_line(check.verdict, check.check, f"{check.subject}: {check.message}") for check in good)
-    elif good:
-        yield _line(Verdict.PASS, good[0].check, _condensed(good))
     for verdict in _WORST_FIRST:
         bad = [check for check in checks if check.verdict is verdict]
         for alike in [[check] for check in bad] if every else _folded(bad):
             yield from _finding(alike)
-
-
-def _condensed(good: Sequence[Check]) -> str:
-    if len(good) == 1:
-        return f"{good[0].subject}: {good[0].message}"
-    return f"{len(good)} pass: {shortened([check.subject for check in good], _MOST_SUBJECTS)}"
 
 
 def _folded(checks: Iterable[Check]) -> Iterable[Sequence[Check]]:
@@ -82,9 +77,12 @@ def _line(verdict: Verdict, name: str, text: str) -> str:
     return f"{_MARKS[verdict]} {name:{_NAME_WIDTH}} {printable(text)}"
 
 
-def _sum(checks: Sequence[Check]) -> str:
+def _sum(checks: Sequence[Check], *, every: bool) -> str:
     tallies = tally(checks)
-    text = f"{counted(tallies[Verdict.PASS], 'check')} passed, {tallies[Verdict.WARN]} to look at, "
+    where = "" if every else " (-v lists them)"
+    if len(checks) == tallies[Verdict.PASS]:
+        return f"All {len(checks)} checks passed{where}."
+    text = f"{counted(tallies[Verdict.PASS], 'check')} passed{where}, {tallies[Verdict.WARN]} to look at, "
     return text + f"{tallies[Verdict.FAIL]} failed."
 
 

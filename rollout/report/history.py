@@ -17,7 +17,7 @@ from rollout.model.progress import (
     WaveSettling,
 )
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
-from rollout.report.columns import Column, table_text
+from rollout.report.columns import Column, Row, table_text
 from rollout.report.lines import (
     AbortedRecord,
     AnyLine,
@@ -46,29 +46,44 @@ class HistoryReport:
 _COLUMNS = (
     Column("RUN"),
     Column("STARTED"),
-    Column("TOOK", leaves=4),
-    Column("BY", leaves=1),
+    Column("TOOK", leaves=3),
+    Column("BY"),
     Column("COMMANDS", leaves=2, wraps=True),
-    Column("NODES", leaves=6),
-    Column("SUCCEEDED", leaves=5),
-    Column("FAILED", leaves=7),
-    Column("CLUSTER", leaves=3),
+    Column("NODES", leaves=4),
+    Column("SUCCEEDED"),
+    Column("FAILED"),
+    Column("CLUSTER", leaves=1),
     Column("END", note=True),
 )
+_ALWAYS = ("RUN", "STARTED", "TOOK", "NODES", "END")
 
 
 def history_text(runs: Sequence[RunReport], *, width: int | None = None) -> str:
-    """One row a run. `width` in columns, None for no limit."""
+    """One row a run. `width` in columns; None for no limit, and every column."""
     if not runs:
         return "No run is recorded here."
-    return table_text(_COLUMNS, [_row(run) for run in runs], width)
+    rows = [_row(run) for run in runs]
+    titles = [*_ALWAYS, *_telling(rows)] if width else [column.title for column in _COLUMNS]
+    shown = [at for at, column in enumerate(_COLUMNS) if column.title in titles]
+    return table_text([_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows], width)
+
+
+def _telling(rows: Sequence[Row]) -> Iterator[str]:
+    """The columns that tell one of these runs from another, or from an ordinary one."""
+    values = {column.title: {row[at] for row in rows} for at, column in enumerate(_COLUMNS)}
+    if values["COMMANDS"] != {"apply"}:
+        yield "COMMANDS"
+    if len(values["CLUSTER"]) > 1:
+        yield "CLUSTER"
 
 
 def _row(run: RunReport) -> tuple[str, ...]:
     left = len(run.not_started) + len(run.not_done)
+    counts = [f"{run.failed} failed"] if run.failed else []
+    counts += [f"{counted(left, 'node')} left"] if left else []
     return (
         printable(run.run),
-        f"{run.begun_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        f"{run.begun_at.astimezone():%Y-%m-%d %H:%M}",
         elapsed(run.seconds),
         or_nothing(run.commands[0].by if run.commands else ""),
         printable(", ".join(entry.command for entry in run.commands)),
@@ -76,7 +91,7 @@ def _row(run: RunReport) -> tuple[str, ...]:
         str(run.succeeded),
         str(run.failed),
         or_nothing(run.cluster_name or run.cluster.removeprefix("https://")),
-        ended(run) + (f", {counted(left, 'node')} left" if left else ""),
+        ", ".join((ended(run), *counts)),
     )
 
 

@@ -10,7 +10,15 @@ from itertools import groupby
 from tabulate import tabulate
 
 from rollout.execution.rollout.ledger import Rehearsal
-from rollout.model.plan import Blocker, BlockerKind, PlannedNode, PlanWarning, RolloutPlan, TimeEstimate
+from rollout.model.plan import (
+    Blocker,
+    BlockerKind,
+    ExclusionReason,
+    PlannedNode,
+    PlanWarning,
+    RolloutPlan,
+    TimeEstimate,
+)
 from rollout.model.progress import RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, natural_key, or_nothing, printable, shortened, version_step
 from rollout.planning.plan.explanation import Explanation
@@ -62,6 +70,9 @@ def _in_words(seconds: float) -> str:
 def nobody(plan: RolloutPlan) -> str:
     """That there is nothing to do is said only where every node was judged."""
     missing, left_out = excluded_by_trouble(plan.excluded), RunResult((), excluded=plan.excluded).left_out
+    if not missing and set(left_out) == {ExclusionReason.NO_UPDATE}:
+        number = len(plan.excluded)
+        return f"Nothing to do: {counted(number, 'node')} {'is' if number == 1 else 'are'} up to date."
     parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
     parts += [f"left out: {tallied(left_out)}"] if left_out else []
     head = "No node is planned" if missing else "Nothing to do: no node is planned"
@@ -91,7 +102,10 @@ def blocked_line(blockers: Sequence[Blocker]) -> str:
 
 
 def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterator[str]:
-    """A line a cause, whatever the number of pods and nodes: where, what, what is wrong with it, and what mends it."""
+    """A line a cause, whatever the number of pods and nodes: where, what, what is wrong with it, and what mends it.
+
+    Of a warning about several pods the nodes are not named: they drain as all others.
+    """
     causes: dict[str, list[Blocker | PlanWarning]] = {}
     for finding in findings:
         causes.setdefault(finding.message, []).append(finding)
@@ -100,7 +114,8 @@ def finding_lines(findings: Sequence[Blocker] | Sequence[PlanWarning]) -> Iterat
         objects = list(dict.fromkeys(item.object for item in alike if item.object != f"node/{item.node}"))
         what, mends, how = printable(message).rpartition(": ")
         cause = f"{what} → {how}" if mends and isinstance(alike[0], Blocker) else printable(message)
-        yield "  ".join(filter(None, (shortened(nodes, 3), _subject(objects), cause)))
+        where = "" if len(objects) > 1 and isinstance(alike[0], PlanWarning) else shortened(nodes, 3)
+        yield "  ".join(filter(None, (where, _subject(objects), cause)))
 
 
 def _subject(objects: Sequence[str]) -> str:

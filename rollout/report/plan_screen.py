@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 
-from rollout.model.plan import ExclusionKind, PlannedNode, RolloutPlan, Wave, kind_of
+from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.text import counted, elapsed, natural_key, printable, shortened
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
@@ -16,7 +16,7 @@ from rollout.report.plan_parts import (
     roughly,
 )
 from rollout.report.rules import rule_lines
-from rollout.report.sentences import extent
+from rollout.report.sentences import extent, in_brief
 
 _COLUMNS = (
     Column("WAVE", right=True),
@@ -31,6 +31,12 @@ _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("B
 # More rows than these are no rows to be read one by one; nor are more names.
 _MANY = 20
 _MOST_NAMED = 8
+# Of most nodes nothing else is to be said on most days.
+_ORDINARY = ExclusionReason.NO_UPDATE
+# Where a finding's own fix is; without a wave it is the next command.
+_SEE = " → rollout doctor"
+# What the rows of the table say.
+_SEEN = "--max-unavailable"
 # What the lines of apply come to at most, and those of them that tell what is wrong.
 _BRIEF, _BRIEF_FINDINGS = 10, 3
 
@@ -53,7 +59,7 @@ def plan_text(
     `next_step` is a command, which is never broken.
     """
     rules = rule_lines(plan.policy, now) if now else ()
-    notes = (*warning_lines(plan), *_left_out(plan, is_wide=width is None), *rules)
+    notes = (*warning_lines(plan, is_wide=width is None), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
         [wrapped(_heading(plan, where), width), "", table_text(*wave_table(plan, zones, width), width)]
@@ -84,7 +90,8 @@ def brief_text(
 
 
 def _weaknesses(plan: RolloutPlan) -> str:
-    flags = "; ".join(sentence.partition(":")[0] for sentence in relaxed_rules(plan.policy))
+    sentences = (sentence for sentence in relaxed_rules(plan.policy) if not sentence.startswith(_SEEN))
+    flags = "; ".join(sentence.partition(":")[0] for sentence in sentences)
     return f"! as you asked, not the default: {printable(flags)}" if flags else ""
 
 
@@ -121,12 +128,20 @@ def _heading(plan: RolloutPlan, where: str) -> str:
     return f"{counted(plan.summary.nodes, 'node')} on {printable(where or plan.cluster.server)}{step}"
 
 
-def warning_lines(plan: RolloutPlan) -> Iterator[str]:
+def warning_lines(plan: RolloutPlan, *, is_wide: bool = False) -> Iterator[str]:
     """What stops nothing, and who cannot be taken for what nobody has decided on: a line a finding."""
     troubled = [left for left in plan.excluded if kind_of(left.reason) is ExclusionKind.NOT_DONE]
-    for (reason, message), names in _by_reason((left.node, left.reason, left.message) for left in troubled).items():
+    causes = ((left.node, left.reason, left.message if is_wide else _cause(plan, left)) for left in troubled)
+    for (reason, message), names in _by_reason(causes).items():
         yield f"! {shortened(names)}  {reason}: {printable(message)}"
     yield from (f"! {line}" for line in finding_lines(plan.warnings))
+
+
+def _cause(plan: RolloutPlan, left: Exclusion) -> str:
+    """Why a node is left out; of a host that is not reached, doctor tells the rest."""
+    if left.reason is not ExclusionReason.UNREACHABLE:
+        return left.message
+    return f"{in_brief(left.message)}{_SEE if plan.waves else ''}"
 
 
 def _by_reason(exclusions: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
@@ -144,8 +159,9 @@ def _left_out(plan: RolloutPlan, *, is_wide: bool) -> Iterator[str]:
         rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike]
         yield f"\n{table_text(_LEFT_OUT_COLUMNS, rows)}\n"
     elif left:
-        groups = _by_reason((item.node, item.reason, "") for item in left)
-        yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
+        groups = _by_reason((item.node, item.reason, "") for item in left if item.reason is not _ORDINARY)
+        if groups:
+            yield f"Left out: {'; '.join(f'{shortened(names)} ({reason})' for (reason, _), names in groups.items())}"
 
 
 def wave_table(

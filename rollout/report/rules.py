@@ -27,6 +27,10 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     if changed := _changed(policy_document(without_times)):
         yield "rules", changed
     yield from _windows(policy.gates.windows, now)
+    for pool in policy.pools:
+        if pool.window:
+            own = _windows(WindowPolicy(pool.window), now)
+            yield from ((label, f"of the pool {pool.name}: {text}") for label, text in own)
     yield from ((_WEAKER, printable(text)) for text in _weakened(policy))
 
 
@@ -106,7 +110,9 @@ _KEYS = {
 }
 # What a command has without flags: a document that does not speak of the taint is of a version that had none.
 _USUAL = Policy(prefer_no_schedule_taint=True)
-_POOL_KEYS = ("name", "selector")
+_TABLES = {"pools": POOL, "critical": "[[critical]]"}
+# What says which nodes or pods a table is about.
+_WHICH = ("name", "namespace", "selector")
 
 
 def written_rules(policy: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -144,14 +150,14 @@ def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, 
     for name, value in rules.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}.")
-        elif name == "pools" and isinstance(value, list | tuple):
-            yield from ((POOL, _pool(pool)) for pool in value if isinstance(pool, dict))
+        elif name in _TABLES and isinstance(value, list | tuple):
+            yield from ((_TABLES[name], _table(table)) for table in value if isinstance(table, dict))
         else:
             yield _KEYS.get(before + name) or f"--{name.replace('_', '-')}", value
 
 
-def _pool(pool: Mapping[str, object]) -> str:
-    """Which nodes, then the rules that are the pool's own."""
-    own = {name: value for name, value in pool.items() if name not in _POOL_KEYS and value not in (None, "", [], ())}
+def _table(table: Mapping[str, object]) -> str:
+    """Which nodes or pods, then the rules that are their own."""
+    own = {name: value for name, value in table.items() if name not in _WHICH and value not in (None, "", [], ())}
     rules = (f"{name.replace('_', '-')} {said(value)}" for name, value in own.items())
-    return "; ".join((", ".join(str(pool.get(key, "")) for key in _POOL_KEYS), *rules))
+    return "; ".join((", ".join(str(table[key]) for key in _WHICH if key in table), *rules))

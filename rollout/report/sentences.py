@@ -1,5 +1,6 @@
 """Each event as one sentence: the same words on a terminal and in a CI log."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import assert_never
@@ -27,6 +28,15 @@ from rollout.report.run_view import NodeView, RunView
 
 # of a host that does not answer yet, as the SSH executors tell it
 _SILENT = ("the connection was refused", "no answer within")
+
+# Of a sentence what `-o wide` and `doctor` tell: a key's fingerprint, the way out.
+_KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
+_WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
+
+
+def in_brief(cause: str) -> str:
+    """What is wrong, without its particulars and its way out."""
+    return _WAY_OUT.sub("", _KEY.sub("", cause))
 
 
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event

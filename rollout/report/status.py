@@ -26,6 +26,7 @@ from rollout.planning.eligibility.memory import trouble, why_aborted, why_held
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.document_types import StatusReport
+from rollout.report.sentences import in_brief
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _WIDE = ("NODE", "STATE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "GROUP", "USERS")
@@ -46,9 +47,6 @@ _UPDATING = (
 )
 # What the operator has to see to on the host.
 _ON_THE_HOST = (ExclusionReason.NO_SUDO, ExclusionReason.INHIBITED, ExclusionReason.WRONG_HOST)
-# Of a sentence what `-o wide`, `plan` and `doctor` tell: a key's fingerprint, the way out.
-_KEY = re.compile(r": (it shows )?\S+ SHA256:.*$")
-_WAY_OUT = re.compile(r": --set \S+$| \([^()]*\)(, or --allow \S+)?$")
 _PLAIN_CORDON = re.compile(r"^cordoned(; | by an operator)")
 
 
@@ -101,7 +99,8 @@ def status_text(
         releases = "".join(f"    {said.command}\n" for said in remembered if said.command)
         lines.append(f"Once {rollout.once}:\n{releases}    {repeated(rollout.command)}")
     elif command := _next(statuses, asked, (*remembered, rollout)):
-        lines.append(f"Next:\n    {repeated(command)}")
+        caution = next((f"Once {said.once}:" for said in remembered if said.once and said.command == command), "Next:")
+        lines.append(f"{caution}\n    {repeated(command)}")
     return "\n".join(filter(None, lines))
 
 
@@ -248,7 +247,7 @@ def _brief(sentence: str, *, is_word: bool) -> str:
     """Keep all of a pause, for that is the operators' own word."""
     if is_word:
         return sentence
-    return _PLAIN_CORDON.sub("", _WAY_OUT.sub("", _KEY.sub("", sentence)))
+    return _PLAIN_CORDON.sub("", in_brief(sentence))
 
 
 def _worth_telling(status: NodeStatus) -> str:
@@ -299,5 +298,5 @@ def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | 
     for version in memory.versions:
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
-            sentence = f"{printable(why)}; staged on {staged} of these. Release it once it is mended."
-            yield FollowUp(sentence, f"rollout release {shell_word(version)}")
+            sentence = f"{printable(why[:1].upper() + why[1:])}; staged on {staged} of these."
+            yield FollowUp(sentence, f"rollout release {shell_word(version)}", once="its cause is known")

@@ -215,13 +215,16 @@ def _undone(begun: Begun, wait: float) -> str:
     return f"{begun.phase}; {watched}{cordon}, and our annotations are removed"
 
 
-def aborted_text(aborted: Aborted) -> str:
-    """What came of an abort."""
+def aborted_text(aborted: Aborted, again: str) -> str:
+    """What came of an abort; `again` is the command that goes on with it where nodes are left."""
+    left = list(_left(aborted))
     text = f"{counted(len(aborted.reverted), 'node')} given back"
     text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
     untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
     by_hand = [_ABORTED_BY_HAND] if aborted.operating else []
-    return "\n".join((text, *untainted, *_left(aborted), *by_hand))
+    given_back = [text] if aborted.reverted or not left else []
+    once = "Next:" if aborted.stopped else "Once they are fixed:"
+    return "\n".join((*given_back, *untainted, *left, *by_hand, *((once, f"    {again}") if left else ())))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:

@@ -33,7 +33,7 @@ from rollout.planning.drain.forecast import DrainForecaster
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.eligibility.candidates import Candidate, exclusion, is_control_plane
 from rollout.planning.eligibility.memory import Rules, why_maybe_held
-from rollout.planning.eligibility.pools import pools_of
+from rollout.planning.eligibility.pools import DEFAULT, pools_of
 from rollout.planning.eligibility.rivals import rivals
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.eligibility.selector import parse_selector
@@ -209,7 +209,9 @@ class Admission:
         self._book = book
         self._leadership = leadership
         self._api: ClusterApi = world.api.within(_PATIENCE)
-        self._schedule = Schedule.of(settings.policy.gates.windows)
+        schedule, policy = Schedule.of(settings.policy.gates.windows), settings.policy
+        names = ("", DEFAULT, *(pool.name for pool in policy.pools))
+        self._schedules = {name: schedule.in_pool(policy, name) for name in names}
         clock, namespace = world.clock, settings.namespace
         self._memory: Kept[Memory] = Kept(lambda: read_memory(self._api, namespace), _FRESH, clock)
         self._record: Kept[tuple[StoredRecord | None]] = Kept(
@@ -245,7 +247,8 @@ class Admission:
         limits.check_group(slots, ask.group, rules)
         if name not in {node.name for node in selected((nodes[name],), self._settings.selection)}:
             raise Denied(Kind.NODE_EXCLUDED, f"{name} is left out by --selector, --node or --exclude")
-        if why := self._schedule.closed(self._world.clock.now()):
+        pool = pools_of(self._settings.policy).of(nodes[name].labels)
+        if why := self._schedules[pool].closed(self._world.clock.now()):
             raise Denied(Kind.OUTSIDE_WINDOW, why)
         if other := self._leadership.other:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")

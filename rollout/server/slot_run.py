@@ -9,6 +9,7 @@ from rollout.errors import ApiError, SshError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
+from rollout.execution.drain.task import Precedence
 from rollout.execution.events import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext, NodeTask
@@ -93,6 +94,7 @@ class SlotRunner:
         self._book = book
         self._ending = ending
         self._details = Details()
+        self._precedence = Precedence()
 
     def detail(self, node: str) -> str:
         """Return what was told last of this node; empty where nothing was."""
@@ -174,6 +176,7 @@ class SlotRunner:
             SlotAdmission(gates, self._settings),
             stage.stop,
             is_taken_up=stage.is_taken_up,
+            precedence=self._precedence,
             remember=remember,
         )
         result = process_node(context, steps_of(HeldSlot(stage.slot, self._book, self._settings.slot_timeout)))

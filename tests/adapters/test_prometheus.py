@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.adapters.notify import DeliveryError, destinations
@@ -276,7 +277,7 @@ def ask_prometheus(url: str) -> None:
 
 
 def push_slowly(url: str) -> None:
-    Pushgateway(url, "here").ask()
+    Pushgateway(url, "here").push(CollectorRegistry(), [], is_whole=True)
 
 
 def notify(url: str) -> None:

@@ -71,15 +71,16 @@ def test_the_rest_that_is_followed(tmp_path: Path) -> None:
 
 def test_what_one_logs_in_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_AGENT", "/run/other")
-    text = "Host *\n  IdentityFile /a\n  IdentityFile /b\n  CertificateFile /c\n  IdentitiesOnly yes\n"
+    text = "Host *\n  IdentityFile /a\n  IdentityFile /b\n  IdentitiesOnly yes\n"
     found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  IdentityAgent $OTHER_AGENT\n").identities
-    assert found == Identities(("/a", "/b"), ("/c",), "/run/other", only=True)
+    assert found == Identities(("/a", "/b"), "/run/other", only=True)
     for value, agent in (("none", ""), ("SSH_AUTH_SOCK", None), ("/run/agent", "/run/agent")):
         found = configured(untold("a", "10.0.0.1"), tmp_path, f"IdentityAgent {value}\n").identities
         assert found == Identities(agent=agent)
 
 
 REFUSED = [
+    "CertificateFile /c",
     "PKCS11Provider /a",
     "BindAddress 10.0.0.1",
     "ProxyUseFdpass yes",

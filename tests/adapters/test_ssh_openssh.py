@@ -1,4 +1,4 @@
-"""The shell against OpenSSH's own server: certificates on both sides, throttling, silence, jump hosts."""
+"""The shell against OpenSSH's own server: users' certificates, throttling, silence, jump hosts."""
 
 import getpass
 import os
@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import HostKeyError, SshAuthError, SshTimeoutError
+from rollout.errors import SshAuthError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory.nodes import Connection
 from rollout.model.host import Host, Identities
@@ -27,7 +26,6 @@ from tests.adapters.openssh import (
     Sshd,
     add_to_agent,
     certify,
-    fingerprint,
     is_here,
     keygen,
     new_key,
@@ -75,18 +73,6 @@ def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: 
     assert greeted(shell, certified.host())
 
 
-def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path, key: Path, tmp_path: Path) -> None:
-    certificate = certify(authority, key, "-n", certified.user).rename(tmp_path / "elsewhere.pub")
-    config = tmp_path / "config"
-    config.write_text(f"Host *\n  IdentityFile {key}\n  CertificateFile {certificate}\n")
-    host = with_ssh_config({"a": certified.host()}, config)["a"]
-    shell = ParamikoShell(known_hosts=certified.known_hosts())
-    assert greeted(shell, host)
-    certificate.write_text("nothing")
-    with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is not a certificate"):
-        shell.run(host, "true", timeout=30)
-
-
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """One that nobody can be asked by: it declines to sign where somebody would have to agree."""
@@ -126,60 +112,6 @@ def test_encrypted_key_that_the_agent_holds_is_not_asked_for(agent: Path, tmp_pa
         assert greeted(shell, elsewhere)
         with pytest.raises(SshAuthError, match="it is encrypted"):
             ParamikoShell(known_hosts=known).run(without, "true", timeout=30)
-
-
-@pytest.fixture(scope="module")
-def certified_host(
-    tmp_path_factory: pytest.TempPathFactory, authority: Path, request: pytest.FixtureRequest
-) -> Iterator[tuple[Sshd, Path]]:
-    """A server with a host certificate, and a key that it lets in."""
-    folder = tmp_path_factory.mktemp("host")
-    host_key, key = new_key(folder / "host", getattr(request, "param", "ed25519")), new_key(folder / "id")
-    certificate = certify(authority, host_key, "-h", "-n", "127.0.0.1")
-    with trusting(folder, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
-        yield server, key
-
-
-@pytest.mark.parametrize("certified_host", KINDS, indirect=True)
-def test_host_of_an_authority(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
-    for checking in (HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW):
-        assert greeted(ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key), server.host())
-    assert len(known.read_text().splitlines()) == 1
-
-
-def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    trusted = f"@cert-authority HOST {public(authority)}"
-    for revoked in (authority, server.host_keys[0]):
-        known = server.known_hosts(trusted, f"@revoked * {public(revoked)}")
-        with pytest.raises(HostKeyError, match="revoked") as caught:
-            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-        assert f"{known}:2" in caught.value.hint
-        assert fingerprint(revoked) in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("-h", "-n", "10.0.0.1,other"), "it is for 10.0.0.1, other, not for 127.0.0.1"),
-        (("-h", "-n", "127.0.0.1", "-V", "20200101:20200102"), r"it is valid from 2020-01-0\d .* only"),
-    ],
-)
-def test_certificate_that_is_not_for_this_host_now(
-    authority: Path, tmp_path: Path, key: Path, options: tuple[str, ...], why: str
-) -> None:
-    host_key = new_key(tmp_path / "host")
-    certificate = certify(authority, host_key, *options)
-    with trusting(tmp_path, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
-        known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
-        with pytest.raises(HostKeyError, match=why):
-            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-        if "10.0.0.1" in options[2]:
-            alias = replace(server.host(), known_as="other")
-            known.write_text(f"@cert-authority other {public(authority)}\n")
-            assert greeted(ParamikoShell(known_hosts=known, key_file=key), alias)
 
 
 def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
@@ -290,14 +222,14 @@ def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path
     folder = tmp_path / "our keys"
     folder.mkdir()
     authority = new_key(tmp_path / "ca")
-    certificate = certify(authority, key, "-n", getpass.getuser()).rename(folder / "signed")
+    certify(authority, key, "-n", getpass.getuser()).rename(folder / "key-cert.pub")
     key.rename(folder / "key")
     (folder / "agent").symlink_to(agent)
     with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
         known = server.known_hosts().rename(folder / "known")
         config = tmp_path / "config"
         config.write_text(
-            f'Host worker-1\n  IdentityFile "{folder}/key"\n  CertificateFile "{certificate}"\n  IdentitiesOnly yes\n'
+            f'Host worker-1\n  IdentityFile "{folder}/key"\n  IdentitiesOnly yes\n'
             f'  IdentityAgent "{folder}/agent"\n  UserKnownHostsFile "{known}" /dev/null\n'
         )
         host = with_ssh_config({"w": server.host()}, config)["w"]
@@ -324,12 +256,3 @@ def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Pat
     shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
     with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
         shell.run(certified.host(), "true", timeout=30)
-
-
-def test_authority_of_a_hashed_name(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"HOST {public(authority)}")
-    keygen("-H", "-f", known)
-    known.write_text(f"@cert-authority {known.read_text()}")
-    assert "127.0.0.1" not in known.read_text()
-    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())

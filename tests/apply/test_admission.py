@@ -11,7 +11,7 @@ import pytest
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
+from rollout.lab.objects import is_ready
 from rollout.model import marks
 from rollout.model.marks import PAUSED, PAUSED_DETAILS, RIVAL_PAUSES
 from tests.apply.conftest import Rollout, Started, command, stepped

@@ -17,7 +17,7 @@ from tests.state import node_of
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
-    *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=1s"),
+    *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=5s"),
 )
 
 
@@ -116,6 +116,7 @@ def test_a_node_that_is_made_anew_in_its_drain_still_waits(started: Started, tmp
     code, chosen, end, summary = ended_after(lab, tmp_path, "draining", remade)
     assert end["outcome"] == "skipped"
     assert "its Node was deleted" in end["message"]
+    assert len(summary["succeeded"]) == 3, summary
     assert (summary["failed"], summary["skipped"]) == ([], [chosen])
     assert len(summary["succeeded"]) == 3
     assert code == (0 if "deleting" in summary["left_out"] else 4)

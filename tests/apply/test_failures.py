@@ -188,7 +188,7 @@ def test_hosts_whose_keys_are_unknown_are_not_begun_and_hold_no_version(started:
     lab.known_hosts.write_text("")
     ended = rollout(lab, "apply", "--yes")
     assert ended.code == 4, ended.stderr
-    assert "! worker-2  unreachable: " in ended.stdout
+    assert "! cp-1, worker-1, worker-2  unreachable: its host key is unknown\n" in ended.stdout
     assert ended.stdout.endswith("Next:\n    rollout doctor\n")
     assert "is held" not in ended.stdout + ended.stderr + rollout(lab, "status").stdout
 

@@ -62,6 +62,24 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
 
 
+def test_a_pool_starts_its_nodes_only_in_its_own_window(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab, own = started("default", 7), tmp_path / "own.toml"
+    pool = '[[pool]]\nname = "{}"\nselector = "kubernetes.io/hostname={}"\nwindow = ["{}"]\n'
+    open_now, later = window(timedelta(minutes=-1), "1h"), window(timedelta(hours=3), "1h")
+    own.write_text(pool.format("now", "worker-1", open_now) + pool.format("later", "worker-2", later))
+    both = ("--config", str(own), "--node", "worker-1", "--node", "worker-2")
+    assert f"of the pool later: {later}: closed, opens in 2h" in rollout(lab, "plan", *both).stdout
+    ended = rollout(lab, *QUICK, *both)
+    assert ended.code == 4, ended.stderr
+    summary = json.loads(ended.stdout.splitlines()[-1])
+    assert (summary["succeeded"], summary["not_started"]) == (["worker-1"], ["worker-2"])
+    assert "outside the maintenance window; the next opens" in ended.stdout
+    assert_untouched(lab, "worker-2")
+    # the rollout's own window holds as well
+    assert rollout(lab, *QUICK, *both, "--window", later).code == 4
+    assert_untouched(lab, "worker-2")
+
+
 def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     api = api_of(lab)

@@ -19,7 +19,7 @@ from rollout.lab.api.resources import DAEMONSETS, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
+from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, Started, command, lose_hosts
 from tests.apply.test_resume import APPLY as WORKERS
 from tests.apply.test_resume import stopped_at

@@ -104,7 +104,7 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     reasons = {left["node"]: left["reason"] for left in planned["excluded"]}
     assert (planned["waves"], reasons["worker-2"], reasons["worker-1"]) == ([], "version-held", "no-update")
     shown = rollout(lab, "status").stdout
-    assert f"version {BAD} is held: it failed on 1 node, worker-1" in " ".join(shown.split())
+    assert f"Version {BAD} is held: it failed on 1 node, worker-1" in " ".join(shown.split())
     assert f"rollout release {BAD}" in shown
     again = rollout(lab, *APPLY)
     assert (again.code, again.outcomes) == (4, {})

@@ -193,7 +193,7 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
         assert record(lab) is not None
         assert marks_of(lab, node)["phase"] == "rebooting"
         if signals == 1:
-            assert f"Left as they are: {node}: stopped on request; run rollout abort again" in stdout
+            assert f"Left as they are: {node}: stopped on request\nNext:\n    rollout abort\n" in stdout
             assert "rollout operate" not in stdout
 
 

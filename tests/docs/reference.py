@@ -11,7 +11,7 @@ from typing import Any
 
 from rollout.cli.main import program
 from rollout.cli.settings.keys import Setting, written
-from rollout.cli.settings.schema import pool_settings, settings
+from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
@@ -140,7 +140,8 @@ def keys() -> str:
     for setting in settings().values():
         table, _, key = setting.name.partition(".")
         tables.setdefault(f"[{table}]", []).append(_key(setting, key))
-    tables["[[pool]]"] = [_key(setting, setting.name) for setting in pool_settings().values()]
+    for name in LISTS:
+        tables[f"[[{name}]]"] = [_key(setting, setting.name) for setting in settings_in(name).values()]
     headings = ("key", "is", "default", "flag or variable")
     return "\n\n".join(f"**`{table}`**\n\n{_table(headings, rows)}" for table, rows in tables.items())
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout.cli.settings.keys import Setting, written
-from rollout.cli.settings.schema import pool_settings, settings
+from rollout.cli.settings.schema import LISTS, REQUIRED, settings, settings_in
 from rollout.model.quantity import Count
 
 NAME = "settings"
@@ -17,13 +17,18 @@ def schema() -> Mapping[str, Any]:
     for setting in settings().values():
         table, _, key = setting.name.partition(".")
         tables.setdefault(table, {})[key] = _of(setting)
-    pool = _object({name: _of(setting) for name, setting in pool_settings().items()}) | {
-        "required": ["name", "selector"]
+    lists = {
+        name: {
+            "type": "array",
+            "items": _object({key: _of(setting) for key, setting in settings_in(name).items()})
+            | {"required": list(REQUIRED[name])},
+        }
+        for name in LISTS
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of rollout",
-        **_object({name: _object(keys) for name, keys in tables.items()} | {"pool": {"type": "array", "items": pool}}),
+        **_object({name: _object(keys) for name, keys in tables.items()} | lists),
     }
 
 

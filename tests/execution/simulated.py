@@ -38,7 +38,7 @@ class NoGates:
     def before_drain(self, context: NodeContext) -> None:
         pass
 
-    def after_waiting(self, when: str) -> None:
+    def after_waiting(self, context: NodeContext, when: str) -> None:
         pass
 
     def before_reboot(self, context: NodeContext) -> None:

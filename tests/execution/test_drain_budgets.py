@@ -13,7 +13,7 @@ from rollout.execution.drain.task import Demand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS
-from rollout.model.policy import DrainPolicy
+from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
@@ -207,7 +207,13 @@ def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_n
 
 
 @contextmanager
-def drains(server: StandaloneApi, api: ClusterApi, recorder: Recorder, nodes: Mapping[str, int]) -> Iterator[None]:
+def drains(
+    server: StandaloneApi,
+    api: ClusterApi,
+    recorder: Recorder,
+    nodes: Mapping[str, int],
+    policy: DrainPolicy = DrainPolicy(Duration(120)),
+) -> Iterator[None]:
     """Drains of these nodes, with so many pods of one application each, side by side in one process."""
     precedence = Precedence()
     for node, number in nodes.items():
@@ -217,7 +223,7 @@ def drains(server: StandaloneApi, api: ClusterApi, recorder: Recorder, nodes: Ma
             add_pod(server, node, f"{node}-{each}", owned=owner("ReplicaSet"), metadata=labels)
     with ExitStack() as stack:
         for node in nodes:
-            task = task_of(node, api, recorder, DrainPolicy(Duration(120)))
+            task = task_of(node, api, recorder, policy)
             thread = threading.Thread(target=drain, args=(replace(task, precedence=precedence),))
             thread.start()
             stack.callback(thread.join, 30)
@@ -251,6 +257,25 @@ def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: Clust
     with drains(server, api, recorder, {"a-far": 2, "b-near": 1}):
         wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server))
         allow(server, "web", 9)
+
+
+def test_drains_side_by_side_keep_what_is_critical_together(
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
+) -> None:
+    """No API server keeps the rule: each eviction of one drain counts for the others, seen yet or not."""
+    policy = DrainPolicy(Duration(120), critical=(Critical("default", "app=web", 2),))
+    with drains(server, api, recorder, {"a": 2, "b": 2, "c": 1}, policy):
+        wait_until(lambda: len(evicted(server)) == 3 and {"critical/default/app=web"} == budgets(recorder))
+        add_pod(server, "d", "late-0", owned=None, metadata={"labels": {"app": "web"}}, ready=False)
+        wait_until(lambda: len(asked(server, "list", "pods")) > 20)
+        assert len(evicted(server)) == 3
+        for number in range(2):
+            add_pod(server, "d", f"new-{number}", owned=None, metadata={"labels": {"app": "web"}})
+            wait_until(lambda number=number: len(evicted(server)) == 4 + number)  # type: ignore[misc]
+
+
+def budgets(recorder: Recorder) -> set[str]:
+    return {event.budget for event in list(recorder.events) if isinstance(event, PodBlocked)}
 
 
 def evicted(server: StandaloneApi) -> list[str]:

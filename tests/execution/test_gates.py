@@ -18,8 +18,8 @@ from rollout.execution.gates.policy_gates import GatePorts, Later, PolicyGates, 
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.transitions import NodeFailure
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.plan import Estimate, RolloutPlan
-from rollout.model.policy import Policy
+from rollout.model.plan import Estimate, PlannedNode, RolloutPlan
+from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Notice, Outcome, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
@@ -91,6 +91,34 @@ def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[Po
     return PolicyGates(around, ports), notes
 
 
+def about(planned: PlannedNode) -> NodeContext:
+    """A node's way, of which gates ask for no more."""
+    return cast("NodeContext", SimpleNamespace(task=None, planned=planned))
+
+
+def test_a_pools_own_window_holds_its_nodes_alone() -> None:
+    clock = MovedClock()
+    clock.forward(minutes=1)
+    pools = (Pool("web", "app=web", window=("mon 23:00 2h",)), Pool("db", "app=db", window=("sun 22:00 1h",)))
+    gate = GatePolicy(windows=WindowPolicy(("mon 22:00 2h",), wait=True))
+    nodes = [node(app, labels={"app": app}) for app in ("web", "db", "other")]
+    plan = build_plan(inputs(nodes, policy=Policy(gates=gate, pools=pools)))
+    gates, notes = gates_of(plan, clock, GatePorts())
+    web, db, other = (next(one for one in plan.nodes if one.name == name) for name in ("web", "db", "other"))
+    assert not gates.hold(other).why
+    assert not gates.hold(web).is_general
+    assert notes.told == ["web: outside the maintenance window; the next opens Mon 2026-03-02 23:00 UTC"]
+    # never within the rollout's own
+    assert gates.hold(db).final
+    gates.after_waiting(about(other), "while users were waited for")
+    with pytest.raises(NodeFailure, match="the window closed"):
+        gates.after_waiting(about(web), "while users were waited for")
+    clock.forward(hours=1)
+    assert not gates.hold(web).why
+    clock.forward(hours=1)
+    assert "the next opens Mon 2026-03-09 23:00 UTC" in gates.hold(web).why
+
+
 def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     clock = MovedClock()
     plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h Europe/London",), wait=True)))
@@ -123,7 +151,7 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
     took = {"minutes": 59}
     monkeypatch.setattr(policy_gates, "check_before", lambda *_: clock.forward(**took))
-    context = cast("NodeContext", SimpleNamespace(task=None))  # only handed on to the checks
+    context = about(plan_with(asks).nodes[0])
     gates.before_drain(context)
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
         gates.before_drain(context)
@@ -133,11 +161,13 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
 def test_a_wait_that_outlasts_the_window_ends_without_a_reboot() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
-    gates, _notes = gates_of(plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)))), clock, GatePorts())
-    gates.after_waiting("while users were waited for")
+    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",))))
+    gates, _notes = gates_of(plan, clock, GatePorts())
+    context = about(plan.nodes[0])
+    gates.after_waiting(context, "while users were waited for")
     clock.forward(minutes=60)
     with pytest.raises(NodeFailure, match="given back: the window closed while users were waited for") as failed:
-        gates.after_waiting("while users were waited for")
+        gates.after_waiting(context, "while users were waited for")
     assert failed.value.outcome is Outcome.ABORTED
 
 

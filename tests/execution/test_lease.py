@@ -299,6 +299,28 @@ def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
         second.check()
 
 
+def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder is frozen or forgotten, and stirs once more between the look at it and the taking."""
+    replace, stirs = KubeApi.replace, ["2099-01-01T00:00:00.000000Z"]
+
+    def late(asked: KubeApi, path: str, body: object) -> bytes:
+        if stirs:
+            current = json.loads(api.get(PATH))
+            current["spec"]["renewTime"] = stirs.pop()
+            replace(api, PATH, current)
+        return replace(asked, path, body)
+
+    terms = LeaseTerms("kube-system", "bob", "run-of-bob", patience=10, unlock="run-of-ann")
+    with lock(api, "ann", seconds=3) as first:
+        monkeypatch.setattr(KubeApi, "replace", late)
+        with LeaseLock(api, SystemClock(), terms) as second:
+            assert not stirs
+            second.check()
+            assert lease(api)["holderIdentity"] == "bob"
+            with pytest.raises(FencedError, match="held by bob"):
+                wait_for_a_fence(first)
+
+
 def test_what_others_write_on_it_stays(api: KubeApi) -> None:
     """As a controller does that labels everything: taken away, it would be written again and again."""
     theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from rollout.lab.lab import Lab
 from rollout.model.gates import WindowPolicy
+from rollout.model.policy import Pool
 from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.plan.document import decode_plan
 from rollout.planning.plan.finish_by import finish
@@ -64,3 +66,8 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
     assert begun is not None
     assert begun.date().isoformat() >= "2026-04-01"
     assert finish(plan, Schedule.of(WindowPolicy(("22:00 1m",))), now) is None
+    # a pool's own windows, within the others
+    pools = (Pool("", "", window=("tue 22:00 12h",)),)
+    own = replace(plan, policy=replace(plan.policy, pools=pools))
+    assert finish(own, Schedule(), now) == now + timedelta(days=1) + whole
+    assert finish(own, Schedule.of(WindowPolicy(("mon 22:00 24h",))), now) is None

@@ -27,7 +27,7 @@ from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json
 from rollout.lab.api.writing import Writer
 from rollout.lab.hosts.machine import HostTimings
-from rollout.lab.world.objects import is_daemon, is_deleting, is_ready, node_name, phase, with_spec
+from rollout.lab.objects import is_daemon, is_deleting, is_ready, node_name, phase, with_spec
 from rollout.model.host import HostObservation
 from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy, Selection

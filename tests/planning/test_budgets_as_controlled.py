@@ -14,7 +14,7 @@ from rollout.lab.api.resources import BUDGETS, PODS
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json
 from rollout.lab.api.writing import Writer
-from rollout.lab.world.objects import is_daemon, is_deleting, node_name
+from rollout.lab.objects import is_daemon, is_deleting, node_name
 from rollout.model.policy import DrainPolicy, Policy
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.played import plan_of

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import LabelSelector, Node, Pod, PodPhase, Requirement, Resources, SelectorOperator
+from rollout.model.cluster import LabelSelector, Node, OwnerRef, Pod, PodPhase, Requirement, Resources, SelectorOperator
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
@@ -80,6 +80,16 @@ def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
     plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1")], budgets=[guard]))
     assert kinds(plan) == [BlockerKind.BUDGET_NEVER]
     assert "scale subresource" in plan.blockers[0].message
+
+
+def test_longhorns_budget_is_no_blocker_for_it_goes_with_the_cordon() -> None:
+    manager = OwnerRef("longhorn.io/v1beta2", "InstanceManager", "im-1", "uid-im-1")
+    of_longhorn = replace(pod("im-1", "w-1"), owner=manager)
+    guard = budget("web", allowed=0, expected=1, min_available="1", max_unavailable="")
+    plan = build_plan(inputs(TWO, pods=[of_longhorn], budgets=[guard]))
+    assert kinds(plan) == []
+    assert ["last healthy replica" in warning.message for warning in plan.warnings] == [True]
+    assert kinds(build_plan(inputs(TWO, pods=[pod("im-1", "w-1")], budgets=[guard]))) == [BlockerKind.BUDGET_NEVER]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rollout.model.cluster import CONTROL_PLANE_LABELS, Pod
 from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, WarningKind
-from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
@@ -106,6 +106,10 @@ WARNINGS = {
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
         ("1 user logged in", "core (pts/0)", "reboot.wait-for-users"),
+    ),
+    WarningKind.NOTHING_CRITICAL: (
+        inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),
+        ("see its namespace and labels",),
     ),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }

@@ -213,7 +213,7 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
 def test_a_plan_tells_what_it_will_not_do() -> None:
     made = replace(plan(), excluded=(AWAY, PAUSED))
     told = plan_text(made, zones={}, width=100).splitlines()
-    assert "! node-7  unreachable: the connection was refused\\x1b[2J" in told
+    assert "! node-7  unreachable: the connection was refused\\x1b[2J → rollout doctor" in told
     assert "Left out: node-8 (paused)" in told
     summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
     nobody = replace(made, waves=(), summary=summary_of_none)

@@ -72,12 +72,22 @@ def test_a_row_says_how_far_it_came() -> None:
     header, row = history_text([report(*RUN)]).splitlines()
     assert " ".join(header.split()) == "RUN STARTED TOOK BY COMMANDS NODES SUCCEEDED FAILED CLUSTER END"
     assert row.split(maxsplit=7) == [
-        *("0123456789abcdef", "2026-03-04", "05:06:07", "0s", "ann@laptop/12", "apply", "3"),
-        "1            1         127.0.0.1:6443  incomplete, 2 nodes left",
+        *("0123456789abcdef", "2026-03-04", "05:06", "0s", "ann@laptop/12", "apply", "3"),
+        "1            1         127.0.0.1:6443  incomplete, 1 failed, 2 nodes left",
     ]
     for is_being_written, word in ((None, "running or interrupted"), (True, "running"), (False, "interrupted")):
-        assert history_text([report(*RUN[:-1], is_being_written=is_being_written)]).endswith(f"  {word}")
+        assert history_text([report(*RUN[:-1], is_being_written=is_being_written)]).endswith(f"  {word}, 1 failed")
     assert history_text([]) == "No run is recorded here."
+
+
+def test_on_a_terminal_only_what_tells_runs_apart_has_a_column() -> None:
+    again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
+    one, other = report(*RUN), report(*RUN, again, RUN[-1])
+    assert history_text([one], width=60).splitlines()[0].split() == ["RUN", "STARTED", "TOOK", "NODES"]
+    assert history_text([one], width=60).splitlines()[-1] == "    incomplete, 1 failed, 2 nodes left"
+    assert history_text([one, other], width=100).splitlines()[0].split() == [
+        *("RUN", "STARTED", "TOOK", "COMMANDS", "NODES", "END")
+    ]
 
 
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
@@ -131,10 +141,10 @@ ABORTED = {
 def test_a_run_that_was_undone_says_so() -> None:
     history = report(*RUN[:-1], ABORTED)
     row = history_text([history]).splitlines()[-1]
-    assert row.endswith("aborted")
+    assert row.endswith("aborted, 1 failed")
     assert "apply, abort" in row
     assert rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip() == (
         "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
     )
     resumed = report(*RUN[:-1], ABORTED, BEGUN)
-    assert history_text([resumed]).endswith("running or interrupted")
+    assert history_text([resumed]).endswith("running or interrupted, 1 failed")

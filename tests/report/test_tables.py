@@ -192,13 +192,27 @@ def many() -> tuple[Check, ...]:
 
 def test_findings_that_are_alike_are_one_line() -> None:
     lines = doctor_text(many()).splitlines()
-    assert len(lines) == 9
-    assert lines[1].startswith("✘ ssh")
-    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[1]
-    assert lines[2].strip() == "fix: Is it up?"
-    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[3]
-    assert "worker-9: its clock is stopped" in lines[5]
-    assert lines[-1] == "300 checks passed, 4 to look at, 300 failed."
+    assert len(lines) == 8
+    assert lines[0].startswith("✘ ssh")
+    assert "worker-1, worker-2, worker-3, worker-4, worker-5 and 295 more: such as worker-1: cannot connect" in lines[0]
+    assert lines[1].strip() == "fix: Is it up?"
+    assert "worker-1, worker-2, worker-3: such as its clock is 40 s ahead" in lines[2]
+    assert "worker-9: its clock is stopped" in lines[4]
+    assert lines[-1] == "300 checks passed (-v lists them), 4 to look at, 300 failed."
+
+
+def test_what_passed_is_counted_and_listed_where_asked_for() -> None:
+    good = tuple(passed(CheckName.SSH, name, "answers") for name in NAMES[:3])
+    assert doctor_text(good, next_step="rollout plan").splitlines() == [
+        "All 3 checks passed (-v lists them).",
+        "Next:",
+        "    rollout plan",
+    ]
+    every = doctor_text(good, every=True).splitlines()
+    assert every[:3] == [f"✔ ssh                {name}: answers" for name in NAMES[:3]]
+    assert every[-1] == "All 3 checks passed."
+    bad = (*good, failed(CheckName.SSH, "worker-9", "does not answer", "Is it up?"))
+    assert "Next:" not in doctor_text(bad, next_step="rollout plan")
 
 
 def test_what_differs_in_an_annotations_name_is_not_alike() -> None:

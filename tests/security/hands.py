@@ -20,7 +20,7 @@ from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
+from rollout.lab.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
 from rollout.lab.world.reports import with_readiness
 from tests.state import PREFIX, node_of, write
 

@@ -14,7 +14,7 @@ import pytest
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
+from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.conftest import StartLab
 from tests.security.hands import at_phase, close_ssh, cordon, later, open_ssh, refill
@@ -141,10 +141,6 @@ def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(l
     assert asked
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
-
-
-def run_of(lab: Lab) -> str:
-    return marks_of(lab, "worker-2")["run"]
 
 
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_daemon, is_mirror, node_name
+from rollout.lab.objects import is_daemon, is_mirror, node_name
 from tests.ended import start
 from tests.server.conftest import Serving
 

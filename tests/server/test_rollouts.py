@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from rollout.adapters.clock import SystemClock
@@ -10,14 +9,13 @@ from rollout.adapters.kube.api import connect
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Started, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.ended import Ended
 from tests.operate.conftest import open_now
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.state import annotations, holder_of, is_cordoned, marks_of, write
 from tests.waiting import wait_until
 
-Rollout = Callable[..., Ended]
 APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
 
 
@@ -78,7 +76,9 @@ def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(
     client.await_grant(server)
 
 
-def test_pauses_and_windows_hold_for_hosts_that_ask(started: Started, serve: Serve, rollout: Rollout) -> None:
+def test_pauses_and_windows_hold_for_hosts_that_ask(
+    started: Started, serve: Serve, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
@@ -94,6 +94,9 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(started: Started, serve: Ser
     assert (denied.kind, "the next opens" in denied.value) == ("outside_window", True)
     frozen = client.ask(serve(lab, "--window", open_now(), "--set", "gates.freeze=01-01..12-31"))
     assert (frozen.kind, "frozen (01-01..12-31)" in frozen.value) == ("outside_window", True)
+    pool = f'selector = "kubernetes.io/hostname={client.node}"\nwindow = ["{open_now(hours=6)}"]'
+    (tmp_path / "own.toml").write_text(f'[[pool]]\nname = "web"\n{pool}\n')
+    assert client.ask(serve(lab, "--config", str(tmp_path / "own.toml"))).kind == "outside_window"
     assert not slots_of(lab)
     client.await_grant(server)
     client.await_grant(shut)

@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
+from rollout.lab.objects import is_ready
 from rollout.lab.scenario import load_scenario
-from rollout.lab.world.objects import is_ready
 from tests.crash.conftest import Machine
 from tests.ended import assert_well_said
 from tests.stateful.conftest import profile

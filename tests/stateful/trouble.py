@@ -15,7 +15,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
+from rollout.lab.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
 from rollout.model.memory import Pause
 from rollout.planning.eligibility.memory import with_pause
 from tests.security.hands import refill, set_well

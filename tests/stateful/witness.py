@@ -20,8 +20,8 @@ from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL
 from rollout.lab.hosts.machine import HostEvent, Machine
 from rollout.lab.lab import Lab
+from rollout.lab.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
 from rollout.lab.world.host import HostState
-from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, node_name, phase, spec_of, uid
 
 PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"

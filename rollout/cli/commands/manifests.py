@@ -152,7 +152,7 @@ def _refuse_large(files: "Files") -> None:
     if size > _MOST_BYTES:
         origin, most = max(files.sizes.items(), key=lambda item: item[1])
         smaller = "Name a folder with less in it."
-        keys = "Leave one key a host (ssh-ed25519), or trust an authority: a line @cert-authority."
+        keys = 'Leave one key a host (ssh-ed25519); or with executor = "ansible" one line @cert-authority.'
         raise InputError(
             f"what the pod reads has {size} bytes, {origin} {most} of them, and a ConfigMap holds {_MOST_BYTES}",
             hint=keys if origin == "known_hosts" else smaller,
@@ -166,7 +166,7 @@ def _known_hosts(file: Path | None) -> str:
     if file is None:
         raise UsageError(
             "no --known-hosts: the pod would trust no host",
-            hint="Fill a file with `rollout known-hosts --out known_hosts`, or write a line @cert-authority into one.",
+            hint="Fill a file with `rollout known-hosts --out known_hosts`.",
         )
     try:
         text = file.read_bytes().decode()
@@ -177,7 +177,7 @@ def _known_hosts(file: Path | None) -> str:
     if not vouches(text):
         raise InputError(
             f"{file} has no host in it",
-            hint="Fill it with `rollout known-hosts --out FILE`, or write a line @cert-authority into it.",
+            hint="Fill it with `rollout known-hosts --out FILE`.",
         )
     return text
 

@@ -88,6 +88,9 @@ def resume(
     with metering as meter, meter.measured_pass(session.api, session.namespace):
         run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
+        if not yes and not unfinished.begun and plan.next_without_waves(run.plan, settings):
+            # the next command is the last line
+            raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
             consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
         code = execute.execute(run)
@@ -182,7 +185,8 @@ def abort(
     aborted = _undo(replace(session, watch=watch, force_unlock=force_unlock), wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
-    settings.output.show(json_line(abort_document(aborted)), lambda: aborted_text(aborted), is_prose=True)
+    again = settings.repeated("rollout abort")
+    settings.output.show(json_line(abort_document(aborted)), lambda: aborted_text(aborted, again), is_prose=True)
     if aborted.stopped:
         raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)

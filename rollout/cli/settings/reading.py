@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
-from rollout.cli.settings.keys import Setting
-from rollout.cli.settings.schema import POOL, PoolTable, Settings, pool_settings, settings
+from rollout.cli.settings.keys import Setting, Table
+from rollout.cli.settings.schema import LISTS, REQUIRED, Settings, settings, settings_in
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
@@ -123,9 +123,10 @@ def given(
         setting = settings()[name]
         tables.setdefault(name.partition(".")[0], {})[setting.field] = _read(setting, value, origin)
     kinds = get_type_hints(Settings)
+    read: dict[str, Any] = {table: kinds[table](**fields) for table, fields in tables.items()}
+    read |= {name: _tables(file, name, kind) for name, kind in LISTS.items()}
     return Given(
-        **{table: kinds[table](**fields) for table, fields in tables.items()},
-        pool=_pools(file),
+        **read,
         typed=frozenset(typed),
         written=frozenset(values),
         file=file.name,
@@ -165,7 +166,7 @@ def assignments(words: Iterable[str]) -> Source:
 def _of_file(file: SettingsFile) -> Source:
     values: dict[str, Any] = {}
     for table, content in file.document.items():
-        if table == POOL:
+        if table in LISTS:
             continue
         if not isinstance(content, Mapping):
             hint = f"Write it once, as [{table}]." if table in get_type_hints(Settings) else _nearest(table)
@@ -185,7 +186,7 @@ def _nearest(name: str) -> str:
     """Return what was meant; flags' names are understood, too."""
     flags = {setting.key.flag: key for key, setting in settings().items() if setting.key.flag}
     keys = {key.partition(".")[2]: key for key in settings()}
-    meant = {**{key: key for key in settings()}, **keys, **flags, POOL: "[[pool]]"}
+    meant = {**{key: key for key in settings()}, **keys, **flags, **{name: f"[[{name}]]" for name in LISTS}}
     close = difflib.get_close_matches(name, meant, n=1) or difflib.get_close_matches(
         name.rpartition(".")[2], meant, n=1
     )
@@ -203,7 +204,7 @@ def without_flag(word: str) -> str:
 
 
 def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
-    """Return the file, and the line of this key, or of its table; `number` is which [[pool]] is meant, from 1 on.
+    """Return the file, and the line of this key, or of its table; `number` is which of its like, from 1 on.
 
     A key in a table that is written in one line has no line of its own.
     """
@@ -220,31 +221,29 @@ def _place(file: SettingsFile, table: str, key: str, number: int = 0) -> str:
     return f"{file.name}:{of_table}" if of_table else file.name
 
 
-def _pools(file: SettingsFile) -> tuple[PoolTable, ...]:
-    """Return the [[pool]] tables; there is no other way to give pools."""
-    tables = file.document.get(POOL, [])
+def _tables(file: SettingsFile, name: str, kind: type[Table]) -> tuple[Table, ...]:
+    """Return the tables of a list; there is no other way to give them."""
+    tables = file.document.get(name, [])
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
-        raise UsageError(f"{_place(file, '', POOL)}: {POOL} is not a list of tables", hint="Write each as [[pool]].")
-    return tuple(_pool(file, table, number) for number, table in enumerate(tables, 1))
+        raise UsageError(f"{_place(file, '', name)}: {name} is not a list of tables", hint=f"Write each as [[{name}]].")
+    return tuple(kind(**_fields(file, name, table, number)) for number, table in enumerate(tables, 1))
 
 
-def _pool(file: SettingsFile, table: Mapping[str, Any], number: int) -> PoolTable:
-    known = pool_settings()
-    of = f"[[{POOL}]] {table.get('name') or f'number {number}'}"
+def _fields(file: SettingsFile, name: str, table: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    known = settings_in(name)
+    of = f"[[{name}]] {table.get('name') or f'number {number}'}"
     for key in table:
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"A pool has: {', '.join(known)}."
-            raise UsageError(f"{_place(file, POOL, key, number)}: {of}: unknown setting {key!r}", hint=hint)
-    for key, example in (("name", 'name = "web"'), ("selector", 'selector = "LABEL=VALUE"')):
-        if not table.get(key):
-            where = _place(file, POOL, "", number)
-            raise UsageError(f"{where}: {of} has no {key}", hint=f"Write {example}. Nodes in no pool need no table.")
-    read = {
-        known[key].field: _read(known[key], value, f"{_place(file, POOL, key, number)}: {of}: {key}")
+            hint = f"Did you mean {close[0]}?" if close else f"A {name} has: {', '.join(known)}."
+            raise UsageError(f"{_place(file, name, key, number)}: {of}: unknown setting {key!r}", hint=hint)
+    for key, example in REQUIRED[name].items():
+        if table.get(key) in (None, ""):
+            raise UsageError(f"{_place(file, name, '', number)}: {of} has no {key}", hint=f"Write {example}.")
+    return {
+        known[key].field: _read(known[key], value, f"{_place(file, name, key, number)}: {of}: {key}")
         for key, value in table.items()
     }
-    return PoolTable(**read)
 
 
 def variables(environ: Mapping[str, str]) -> Source:

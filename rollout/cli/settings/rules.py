@@ -16,7 +16,7 @@ from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
 
 # Of these tables a plan holds the rules, but for what is of each process alone.
@@ -46,7 +46,9 @@ def policy_of(settings: Settings) -> Policy:
         reboot_idle=Allow.IDLE in nodes.allow,
         skip_blocked=Skip.BLOCKED in (nodes.skip or ()),
         include_held=Allow.HELD in nodes.allow,
-        drain=DrainPolicy(**_alike(DrainPolicy, settings.drain)),
+        drain=DrainPolicy(
+            **_alike(DrainPolicy, settings.drain), critical=tuple(Critical(**vars(rule)) for rule in settings.critical)
+        ),
         reboot_timeout=reboot.timeout,
         own_reboot_command=is_own_reboot(settings),
         detect=detected_by(settings),

@@ -25,7 +25,6 @@ from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
-POOL = "pool"
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()
 
 
@@ -338,6 +337,17 @@ class PoolTable(Table):
     drain_timeout: Duration | None = setting(None, "Time for a node's pods to leave")
     reboot_timeout: Duration | None = setting(None, "Time for a host to come back")
     ready_timeout: Duration | None = setting(None, "Time for it to be Ready then")
+    window: tuple[str, ...] = setting(
+        (), "Start its nodes only then, and within gates.window", "WINDOW", read=values.window, between=";"
+    )
+
+
+class CriticalTable(Table):
+    """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
+
+    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace)
+    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector)
+    min_available: int = setting(0, "So many of them stay Ready", "N", least=1)
 
 
 class Settings(Table):
@@ -361,16 +371,31 @@ class Settings(Table):
     evidence: Evidence = Evidence()
     fleetlock: FleetLock = FleetLock()
     pool: tuple[PoolTable, ...] = ()
+    critical: tuple[CriticalTable, ...] = ()
+
+
+LISTS: Mapping[str, type[Table]] = {"pool": PoolTable, "critical": CriticalTable}
+"""Tables of which there may be any number."""
+
+# What each of them has to say, and how it is written.
+REQUIRED: Mapping[str, Mapping[str, str]] = {
+    "pool": {"name": 'name = "web"', "selector": 'selector = "LABEL=VALUE"'},
+    "critical": {
+        "namespace": 'namespace = "shop"',
+        "selector": 'selector = "LABEL=VALUE"',
+        "min-available": "min-available = 2",
+    },
+}
 
 
 @cache
 def settings() -> Mapping[str, Setting]:
-    """Every setting but those of pools, by its dotted name, in the order of the schema."""
-    tables = {name: kind for name, kind in get_type_hints(Settings).items() if name != POOL}
+    """Every setting but those of `LISTS`, by its dotted name, in the order of the schema."""
+    tables = {name: kind for name, kind in get_type_hints(Settings).items() if name not in LISTS}
     return {item.name: item for table, kind in tables.items() for item in settings_of(kind, f"{table}.")}
 
 
 @cache
-def pool_settings() -> Mapping[str, Setting]:
-    """Those of a [[pool]], by key."""
-    return {item.name: item for item in settings_of(PoolTable)}
+def settings_in(table: str) -> Mapping[str, Setting]:
+    """Those of one of the `LISTS`, by key."""
+    return {item.name: item for item in settings_of(LISTS[table])}

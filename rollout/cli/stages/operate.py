@@ -38,7 +38,7 @@ from rollout.model.cluster import Node
 from rollout.model.gates import AlertPolicy
 from rollout.model.memory import moment
 from rollout.model.node_marks import last_result
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.progress import RunResult
 from rollout.planning.eligibility.candidates import excluded_by_name
@@ -329,7 +329,8 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
 def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     """Say so in a line, or name the nodes that cannot be taken."""
     result = RunResult((), excluded=planned.excluded)
-    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    held_back = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
+    left_out = f" (left out: {tallied(held_back)})" if held_back else ""
     if result.not_done:
         show(summary_text(result, width=width(), operating=True))
     else:

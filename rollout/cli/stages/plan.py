@@ -1,6 +1,7 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -19,8 +20,9 @@ from rollout.cli.terminal import say, show, show_lines, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes
+from rollout.gather.cluster.copying import CopiedPace, copy_document
+from rollout.gather.cluster.snapshot import Kept
 from rollout.model.cluster import ClusterSnapshot, Node
-from rollout.model.gates import GatePolicy
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.progress import excluded_by_trouble
@@ -32,6 +34,7 @@ from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan.finish_by import Finish, smallest_limit
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import Difference, changes
+from rollout.planning.play.pace import Pace
 from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
@@ -90,10 +93,10 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     skip, held = Skip.BLOCKED in (nodes.skip or ()), Allow.HELD in nodes.allow
     rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     gathered = Gathered(snapshot, targets)
+    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     _show_rest(session, unfinished, rest, gathered, retry=retry)
     if session.as_json:
         warn_of_held(rest.plan)
-    conceded = warn_of_relaxed_rules(rules, "the interrupted rollout has")
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
     refusals.refuse_unfit(session, asked_about, rest.inherited)
     return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
@@ -121,7 +124,7 @@ def decide(session: Session, gathered: Gathered) -> RolloutPlan:
     for warning in (
         *useless,
         *_useless_control_plane(nodes, policy.control_plane_selector),
-        *_idle_gates(policy.gates),
+        *_idle_gates(policy),
     ):
         say(f"warning: {warning}")
     inputs = inputs_of(session, gathered)
@@ -241,14 +244,17 @@ def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
     return sentences
 
 
-def _idle_gates(gates: GatePolicy) -> Iterator[str]:
+def _idle_gates(policy: Policy) -> Iterator[str]:
     """Yield a sentence for settings that do nothing without another.
 
     Who gives them believes in a gate that is not there.
     """
+    gates = policy.gates
     if not gates.alerts.url and (gates.alerts.pattern or gates.alerts.match_only or gates.alerts.matchers):
         yield "a filter of alerts has no effect without alerts.prometheus-url: no alerts are read"
-    if gates.windows.wait and not (gates.windows.windows or gates.windows.freezes):
+    if gates.windows.wait and not (
+        gates.windows.windows or gates.windows.freezes or any(pool.window for pool in policy.pools)
+    ):
         yield "gates.wait-window has no effect without --window: nodes start at any time"
 
 
@@ -277,3 +283,28 @@ def despite_hold(plan: RolloutPlan) -> str:
     """Return what a question adds where nodes are taken in spite of their version's hold; empty where none is."""
     nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
     return f", {nodes} of them into a version that is held" if nodes else ""
+
+
+_KEY_BYTES = 32
+
+
+def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy, *, anonymous: bool) -> bytes:
+    """Return what a plan by these rules was made of; `anonymous`: by a key that is forgotten here."""
+    key = secrets.token_bytes(_KEY_BYTES) if anonymous else b""
+    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy), key)
+
+
+def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:
+    snapshot = gathered.snapshot
+    pace = Pace.of(snapshot.nodes, past_runs(snapshot.identity), snapshot.pods)
+    graces: dict[str, int] = {}
+    for pod in snapshot.pods:
+        # those that belong to their node come back with it: that is part of its reboot
+        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
+            grace = policy.drain.grace_of(pod.grace_period)
+            graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
+    return CopiedPace(pace.reboot(0, 1), _owners(pace, graces))
+
+
+def _owners(pace: Pace, graces: Mapping[str, int]) -> Mapping[str, tuple[int, int]]:
+    return {uid: (pace.ending_of((uid,), grace), pace.starting(grace, (uid,))) for uid, grace in graces.items()}

@@ -122,7 +122,7 @@ class HeldPods:
     def budget_of(self, pod: Pod) -> str:
         """Return the one budget that holds it back, as namespace/name; empty where none does, or several."""
         hold = self._holds.get(pod.uid)
-        return hold.reason.budget if hold and "," not in hold.reason.budget else ""
+        return hold.reason.budget if hold and ", " not in hold.reason.budget else ""
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""

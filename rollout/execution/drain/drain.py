@@ -20,10 +20,10 @@ from rollout.execution.drain.evictor import AT_ONCE, Evictor
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.events import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
-from rollout.model.cluster import Pod
+from rollout.model.cluster import CRITICAL, Pod
 from rollout.model.placement import CORDON
 from rollout.model.progress import Phase
-from rollout.model.text import listed
+from rollout.model.text import listed, shell_word
 from rollout.planning.drain.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
@@ -318,6 +318,9 @@ class _Waiting:
     def look_at(self, pod: Pod) -> str:
         """Return the command that shows what keeps it: its budget where that alone does."""
         budget = "" if pod.terminating else self.held.budget_of(pod)
+        if budget.startswith(CRITICAL):
+            _, namespace, selector = budget.split("/", 2)
+            return f"kubectl get pods -n {namespace} -l {shell_word(selector)}"
         kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
         return f"kubectl describe {kind} -n {namespace} {name}"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
+from rollout.execution.drain.critical import LOOK_AGAIN, CriticalPods
 from rollout.gather.cluster.snapshot import pod_path, read_node, read_pod
 from rollout.model.cluster import Pod
 from rollout.model.node_marks import deferral
@@ -75,8 +76,9 @@ def request_removal(
     again: bool = False,
     certain: bool = False,
     dry_run: bool = False,
+    critical: CriticalPods | None = None,
 ) -> Attempt:
-    """Evict (or, by `--disable-eviction`, delete) exactly this pod.
+    """Evict (or, by `--disable-eviction`, delete) exactly this pod, unless a rule of the operator keeps it now.
 
     Args:
         api: The API server.
@@ -85,14 +87,23 @@ def request_removal(
         again: It was asked for before: the pod is read once more first, whatever its name.
         certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
+        critical: What the drains beside this one have asked for of critical pods.
     """
+    critical = critical or CriticalPods()
     try:
         doubtful = again or (_may_have_a_namesake(pod) and not certain)
         if doubtful and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
+        kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical)
+        if kept is not None:
+            why = f"needs {kept.desired_healthy} healthy pods and has {kept.current_healthy}"
+            return Attempt(pod, Answer.BLOCKED, why, kept.key, LOOK_AGAIN)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
-        return _meaning(pod, error)
+        attempt = _meaning(pod, error)
+        if attempt.answer is not Answer.AWAY:
+            critical.release(pod)
+        return attempt
     return Attempt(pod, Answer.ACCEPTED)
 
 

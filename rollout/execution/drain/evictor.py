@@ -236,6 +236,7 @@ class Evictor:
             self._task.policy,
             again=again,
             certain=certain,
+            critical=self._task.precedence.critical,
         )
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self._wakeup.set())

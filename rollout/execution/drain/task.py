@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard
+from rollout.execution.drain.critical import CriticalPods
 from rollout.execution.events import EventWriter
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import Moves
@@ -59,6 +60,7 @@ class Demand:
 class Precedence:
     """The drains of one process. Used by all of their threads."""
 
+    critical: CriticalPods = field(default_factory=CriticalPods)
     _demands: dict[str, Demand] = field(default_factory=dict)
     _deferring: dict[tuple[str, str], float] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)

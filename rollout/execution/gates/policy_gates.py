@@ -136,6 +136,8 @@ class PolicyGates:
         self._ports = ports
         self._policy = around.plan.policy.gates
         self._schedule = Schedule.of(self._policy.windows)
+        policy, pools = around.plan.policy, {node.pool for node in around.plan.nodes}
+        self._schedules = {pool: self._schedule.in_pool(policy, pool) for pool in pools}
         self._wave_of = {node.name: wave for wave in around.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
         self._reported: dict[str, str] = {}
@@ -179,7 +181,7 @@ class PolicyGates:
             if hold.why and condition.is_bounded:
                 return self._report_once(node.name, self._bounded(node, hold))
             if hold.why:
-                return self._report_once("", hold)
+                return self._report_once("" if hold.is_general else node.name, hold)
         self._held.pop(node.name, None)
         return OPEN
 
@@ -214,16 +216,16 @@ class PolicyGates:
     def before_drain(self, context: NodeContext) -> None:
         """Wait for the checks; one that took until after the window has closed comes too late."""
         check_before(context.task, self._policy.hooks)
-        if self._policy.hooks.before and self._is_shut():
+        if self._policy.hooks.before and self._is_shut(context):
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
 
-    def after_waiting(self, when: str) -> None:
+    def after_waiting(self, context: NodeContext, when: str) -> None:
         """Ask the windows anew: people may have been waited for until the next day."""
-        if self._is_shut():
+        if self._is_shut(context):
             raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
 
-    def _is_shut(self) -> bool:
-        return bool(self._schedule.closed(self._around.cluster.clock.now()))
+    def _is_shut(self, context: NodeContext) -> bool:
+        return bool(self._schedules[context.planned.pool].closed(self._around.cluster.clock.now()))
 
     def before_reboot(self, context: NodeContext) -> None:
         """Run the operator's playbook."""
@@ -252,25 +254,26 @@ class PolicyGates:
         return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
-        if not self._schedule:
+        schedule = self._schedules[node.pool]
+        if not schedule:
             return OPEN
         now, needed = self._around.cluster.clock.now(), self._estimated(node)
-        if needed and not self._schedule.fits_ever(now, needed):
+        if needed and not schedule.fits_ever(now, needed):
             return Hold(
                 f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
             )
-        opening = self._schedule.current(now)
+        opening = schedule.current(now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
-        is_general = self._policy.windows.wait
+        wait = self._policy.windows.wait
         if opening:
-            left, end = Duration(round((opening.end - now).total_seconds())), self._schedule.freezing(opening.end)
+            left, end = Duration(round((opening.end - now).total_seconds())), schedule.freezing(opening.end)
             within = "before the freeze" if end else "in the window"
             why = f"only {left} left {within}, and it is estimated to take {Duration(round(needed))}"
         else:
-            why = self._schedule.why_closed(now)
-        next_one = Later(f"{why}; {self._schedule.until(now)}")
-        return Hold(next_one, final=not is_general, is_general=is_general)
+            why = schedule.why_closed(now)
+        next_one = Later(f"{why}; {schedule.until(now)}")
+        return Hold(next_one, final=not wait, is_general=wait and not schedule.own)
 
     def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""

@@ -70,7 +70,7 @@ class NodeGates(Protocol):
         """Return once a cordoned node may be drained and rebooted; `NodeFailure` where it may not in time."""
         ...
 
-    def after_waiting(self, when: str) -> None:
+    def after_waiting(self, context: "NodeContext", when: str) -> None:
         """Return where a node that has waited may go on; `NodeFailure`, which says `when`, where it came too late."""
         ...
 

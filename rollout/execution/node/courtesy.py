@@ -38,7 +38,7 @@ def delay_drain(context: NodeContext) -> None:
     """
     if delay := context.policy.courtesy.drain_delay:
         _delay(context, delay, Phase.CORDONED, f"waiting {delay} before its drain (drain.delay)")
-        context.gates.after_waiting("while its drain was delayed")
+        context.gates.after_waiting(context, "while its drain was delayed")
 
 
 def delay_reboot(context: NodeContext) -> None:
@@ -48,7 +48,7 @@ def delay_reboot(context: NodeContext) -> None:
         _await_users(context)
     if delay := courtesy.reboot_delay:
         _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (reboot.delay)")
-        context.gates.after_waiting("while its reboot was delayed")
+        context.gates.after_waiting(context, "while its reboot was delayed")
 
 
 def report_replaced(context: NodeContext, before: Node, phase: Phase, labels: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ def _await_users(context: NodeContext) -> None:
         _pause(context, context.cluster.deadline(min(_LOOK_SECONDS, deadline.remaining)))
         users, unknown = _look(context)
     if has_waited:
-        context.gates.after_waiting("while users were waited for")
+        context.gates.after_waiting(context, "while users were waited for")
 
 
 def _look(context: NodeContext) -> tuple[_Users, str]:

@@ -170,7 +170,7 @@ class _Undoing:
 
     def _check_stop(self) -> None:
         if self.stop.requested:
-            raise StepError(f"{self.stop.why}; run rollout abort again")
+            raise StepError(self.stop.why)
 
     def _read(self, task: NodeTask, deadline: Deadline) -> Node:
         return self.cluster.ask(lambda api: read_node(api, task.name), deadline)
@@ -190,9 +190,7 @@ def _is_back(node: Node, boot_id_before: str) -> bool:
 def _check_works(node: Node, *, away: bool) -> None:
     """`StepError` for a node that was away at some look, or is not Ready."""
     if away or not node.is_ready:
-        raise StepError(
-            f"it may be rebooting right now and is {_state(node)}; run rollout abort again once it is Ready"
-        )
+        raise StepError(f"it may be rebooting right now and is {_state(node)}")
 
 
 def _state(node: Node) -> str:

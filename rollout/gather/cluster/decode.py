@@ -38,6 +38,7 @@ NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK = 200
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_NODE_CRITICAL = "system-node-critical"
 _DEFAULT_GRACE = 30
 
 T = TypeVar("T")
@@ -174,6 +175,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         unready_since="" if ready else _since(status.conditions),
         start_seconds=_start_seconds(status.conditions) if ready else None,
         ready_since=_since(status.conditions) if ready and stays else "",
+        node_critical=spec.priority_class_name == _NODE_CRITICAL,
     )
 
 

@@ -165,6 +165,12 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
     return decode.one(body, wire.WirePod, pod_projection(), path)
 
 
+def read_pods(api: ClusterApi, namespace: str, selector: str) -> tuple[Pod, ...]:
+    """Return the pods of a namespace that a label selector chooses."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    return read_list(api, path, wire.WirePod, pod_projection(), {"labelSelector": selector}).items
+
+
 def read_budgets(api: ClusterApi, kept: Kept | None = None) -> tuple[Budget, ...]:
     """Every disruption budget."""
     return read_list(api, BUDGETS, wire.WireBudget, _keeping(kept, BUDGETS, decode.budget)).items

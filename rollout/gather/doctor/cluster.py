@@ -13,7 +13,7 @@ from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.marks import RIVAL_PAUSES
 from rollout.model.memory import Memory, Pause
 from rollout.model.node_marks import UNCLEAR_HINT, pause_on
-from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan
+from rollout.model.plan import BlockerKind, Exclusion, ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
@@ -231,10 +231,12 @@ def drain_checks(plan: RolloutPlan) -> Iterator[Check]:
         if blocker.kind is not BlockerKind.RIVAL:
             message = f"{blocker.object}: {blocker.message}"
             yield failed(CheckName.DRAIN, blocker.node, message, "Clear it, or use --skip blocked.")
-    for warning in plan.warnings:
+    # held versions are a check of their own
+    warnings = [warning for warning in plan.warnings if warning.kind is not WarningKind.VERSION_HELD]
+    for warning in warnings:
         message = f"{warning.object}: {warning.message}"
         yield warned(CheckName.DRAIN, warning.node or "cluster", message, "See rollout plan.")
-    in_question = {blocker.node for blocker in plan.blockers} | {warning.node for warning in plan.warnings}
+    in_question = {blocker.node for blocker in plan.blockers} | {warning.node for warning in warnings}
     for node in plan.nodes:
         if node.name not in in_question:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

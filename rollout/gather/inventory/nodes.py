@@ -42,7 +42,6 @@ class Connection:
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
             *(("IdentityFile", ssh_path(file)) for file in host.identities.files if not own_key),
-            *(("CertificateFile", ssh_path(file)) for file in host.identities.certificates),
             ("IdentityAgent", "" if host.identities.agent is None else ssh_path(host.identities.agent or "none")),
             ("IdentitiesOnly", "yes" if host.identities.only else ""),
         )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from rollout.lab.api.resources import NAMESPACES, PODS, Resource
 from rollout.lab.api.store import Json, ObjectStore, timestamp
+from rollout.lab.objects import is_deleting, is_finished, node_name, spec_of
 
 DEFAULT_GRACE_SECONDS = 30
 
@@ -36,7 +37,7 @@ def settle(store: ObjectStore, resource: Resource, obj: Json) -> Json | None:
 def is_due(resource: Resource, obj: Json) -> bool:
     """Whether nothing holds the deleted object any more: no grace left, no finalizer."""
     metadata = obj["metadata"]
-    if not metadata.get("deletionTimestamp") or metadata.get("deletionGracePeriodSeconds"):
+    if not is_deleting(obj) or metadata.get("deletionGracePeriodSeconds"):
         return False
     held_by_namespace = resource is NAMESPACES and (obj.get("spec") or {}).get("finalizers")
     return not metadata.get("finalizers") and not held_by_namespace
@@ -50,7 +51,7 @@ def deleted_form(
     grace_seconds: int | None = None,
 ) -> Json:
     """Return the object as the deletion leaves it; changes nothing."""
-    if obj["metadata"].get("deletionTimestamp"):
+    if is_deleting(obj):
         return _shortened(obj, grace_seconds)
     grace = pod_grace(obj, grace_seconds) if resource is PODS else 0
     marked = _marked(obj, now, grace)
@@ -63,11 +64,9 @@ def deleted_form(
 
 def pod_grace(pod: Json, asked: int | None) -> int:
     """How long the pod may take to terminate, in seconds; one without a node or that has ended, no time."""
-    spec = pod.get("spec") or {}
-    ended = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    if not spec.get("nodeName") or ended:
+    if not node_name(pod) or is_finished(pod):
         return 0
-    grace = asked if asked is not None else spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    grace = asked if asked is not None else spec_of(pod).get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     return 1 if grace < 0 else int(grace)
 
 

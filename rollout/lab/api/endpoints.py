@@ -16,7 +16,7 @@ from rollout.lab.api.evicting import Evictor
 from rollout.lab.api.listing import list_page
 from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, Resource, discovered, resource_list
+from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
 from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
@@ -98,10 +98,9 @@ class Endpoints:
         return self._verbs[target.verb](call, resource)
 
     def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Streaming:
-        subresource = resource.subresource(name)
-        if subresource is None:
+        if name not in resource.subresources:
             raise unknown_path()
-        if call.target.verb not in subresource.verbs:
+        if call.target.verb not in SUBRESOURCES[name]:
             raise method_not_allowed()
         return self._evict(call) if name == "eviction" else self._verbs[call.target.verb](call, resource)
 

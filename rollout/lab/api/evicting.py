@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, PODS
-from rollout.lab.api.selectors import selects
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.statuses import (
     BUDGET_RETRY_SECONDS,
     bad_request,
@@ -20,11 +20,19 @@ from rollout.lab.api.statuses import (
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request, dry_run_asked
+from rollout.lab.objects import condition, is_deleting, is_ready, labels_of, with_condition
 
 _ACCEPTED = frozenset({"", "policy/v1", "policy/v1beta1"})
 _UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
 _TOO_MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _CREATED = 201
+_DISRUPTION_TARGET = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+    "lastProbeTime": None,
+}
 
 
 class Evictor:
@@ -58,10 +66,8 @@ class Evictor:
         self._mark_and_delete(pod, request)
 
     def _budgets_of(self, pod: Json) -> list[Json]:
-        namespace = pod["metadata"]["namespace"]
-        return [
-            budget for budget in self._store.items(BUDGETS, namespace) if selects(budget["spec"].get("selector"), pod)
-        ]
+        budgets = self._store.items(BUDGETS, pod["metadata"]["namespace"])
+        return [budget for budget in budgets if matches(budget["spec"].get("selector"), labels_of(pod))]
 
     def _take(self, budget: Json, pod: Json, *, dry_run: bool) -> None:
         """Use one allowed disruption up, or refuse."""
@@ -75,7 +81,7 @@ class Evictor:
         if request.uid and request.uid != metadata["uid"]:
             raise wrong_precondition(PODS, metadata["name"], "uid", request.uid, metadata["uid"])
         if not request.dry_run and not request.resource_version:
-            pod = self._store.put(PODS, _disruption_target(pod, timestamp(self._store.now())))
+            pod = self._store.put(PODS, with_condition(pod, _DISRUPTION_TARGET, self._store.now()))
         self._writer.delete_object(PODS, pod, request)
 
 
@@ -89,14 +95,7 @@ def _check_body(target: Target, eviction: Json) -> None:
 
 def _unguarded(pod: Json) -> bool:
     """Pods that no budget protects: those that do not run yet or any more, and those already going."""
-    phase = (pod.get("status") or {}).get("phase")
-    return phase in _UNGUARDED_PHASES or bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def is_ready(pod: Json) -> bool:
-    """Whether the pod's Ready condition is True."""
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition.get("status") == "True" for condition in conditions)
+    return (pod.get("status") or {}).get("phase") in _UNGUARDED_PHASES or is_deleting(pod)
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
@@ -120,14 +119,9 @@ def _check_budget(budget: Json) -> None:
 
 
 def _why_exhausted(name: str, status: Json) -> str:
-    failed = (
-        condition
-        for condition in status.get("conditions") or ()
-        if condition["type"] == "DisruptionAllowed" and condition.get("reason") == "SyncFailed"
-    )
-    condition = next(failed, None)
-    if condition is not None:
-        why = condition.get("message", "")
+    failed = condition({"status": status}, "DisruptionAllowed")
+    if failed is not None and failed.get("reason") == "SyncFailed":
+        why = failed.get("message", "")
         return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
     desired, current = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
     return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
@@ -152,17 +146,3 @@ def _exhausted(status: Json, now: str) -> Json:
         "lastTransitionTime": now,
         "observedGeneration": status.get("observedGeneration", 0),
     }
-
-
-def _disruption_target(pod: Json, now: str) -> Json:
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-        "lastProbeTime": None,
-        "lastTransitionTime": now,
-    }
-    conditions = (pod["status"].get("conditions")) or ()
-    others = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
-    return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}

@@ -8,7 +8,7 @@ from itertools import islice
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
 _BY_ADDRESS: dict[tuple[str, str, str], Resource] = {
-    (resource.group, resource.version, resource.plural): resource for resource in SERVED
+    (resource.group, "v1", resource.plural): resource for resource in SERVED
 }
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create"}

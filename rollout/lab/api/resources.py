@@ -7,18 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """A part of an object with an address of its own; group and kind are those of its body."""
-
-    name: str
-    kind: str
-    verbs: tuple[str, ...] = ("get", "patch", "update")
-    group: str = ""
-    version: str = ""
+_ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,85 +15,58 @@ class Resource:
     """One kind of object; the constants below are the only instances, so identity is equality."""
 
     group: str
-    version: str
     plural: str
     kind: str
-    namespaced: bool
-    short_names: tuple[str, ...] = ()
-    subresources: tuple[Subresource, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
+    short_name: str = ""
+    subresources: tuple[str, ...] = ("status",)
+    namespaced: bool = True
+    verbs: tuple[str, ...] = _ALL_VERBS
 
     @property
     def api_version(self) -> str:
         """`v1`, `apps/v1`."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def singular(self) -> str:
-        """`pod`, `poddisruptionbudget`."""
-        return self.kind.lower()
+        return f"{self.group}/v1" if self.group else "v1"
 
     @property
     def qualified(self) -> str:
         """How error messages name it: `pods`, `daemonsets.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    def subresource(self, name: str) -> Subresource | None:
-        """Return the subresource of that name, if this resource has it."""
-        return next((resource for resource in self.subresources if resource.name == name), None)
 
-
+# A part of an object with an address of its own, and what can be done there.
+SUBRESOURCES: Final = {"eviction": ("create",), "status": ("get", "patch", "update")}
 _RBAC = "rbac.authorization.k8s.io"
-_EVICTION = Subresource("eviction", "Eviction", ("create",), "policy", "v1")
-
-
-def _resource(
-    group: str,
-    plural: str,
-    kind: str,
-    short: str = "",
-    subresources: tuple[Subresource, ...] = (),
-    *,
-    status: bool = True,
-    namespaced: bool = True,
-    verbs: tuple[str, ...] = ALL_VERBS,
-) -> Resource:
-    """Describe a resource; the subresource for its status comes last, as in discovery."""
-    parts = (*subresources, *((Subresource("status", kind),) if status else ()))
-    return Resource(group, "v1", plural, kind, namespaced, (short,) if short else (), parts, verbs)
-
-
-NODES = _resource("", "nodes", "Node", "no", namespaced=False)
-NAMESPACES = _resource("", "namespaces", "Namespace", "ns", namespaced=False)
-PODS = _resource("", "pods", "Pod", "po", (_EVICTION,))
-VOLUMES = _resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
-CLAIMS = _resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
-EVENTS = _resource("", "events", "Event", "ev", status=False)
-CONFIGMAPS = _resource("", "configmaps", "ConfigMap", "cm", status=False)
-SECRETS = _resource("", "secrets", "Secret", status=False)
-SERVICES = _resource("", "services", "Service", "svc")
-LEASES = _resource("coordination.k8s.io", "leases", "Lease", status=False)
-DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds")
-REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs")
-DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy")
-STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts")
-JOBS = _resource("batch", "jobs", "Job")
-BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
-VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
+NODES = Resource("", "nodes", "Node", "no", namespaced=False)
+NAMESPACES = Resource("", "namespaces", "Namespace", "ns", namespaced=False)
+PODS = Resource("", "pods", "Pod", "po", ("eviction", "status"))
+VOLUMES = Resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
+CLAIMS = Resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
+EVENTS = Resource("", "events", "Event", "ev", subresources=())
+CONFIGMAPS = Resource("", "configmaps", "ConfigMap", "cm", subresources=())
+SECRETS = Resource("", "secrets", "Secret", subresources=())
+SERVICES = Resource("", "services", "Service", "svc")
+LEASES = Resource("coordination.k8s.io", "leases", "Lease", subresources=())
+DAEMONSETS = Resource("apps", "daemonsets", "DaemonSet", "ds")
+REPLICASETS = Resource("apps", "replicasets", "ReplicaSet", "rs")
+DEPLOYMENTS = Resource("apps", "deployments", "Deployment", "deploy")
+STATEFULSETS = Resource("apps", "statefulsets", "StatefulSet", "sts")
+JOBS = Resource("batch", "jobs", "Job")
+BUDGETS = Resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
+VOLUMEATTACHMENTS = Resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
 # What a manifest has beside a workload. It is kept, and nothing comes of it: who may do what a scenario says, and no
 # CronJob starts a Job.
-SERVICE_ACCOUNTS = _resource("", "serviceaccounts", "ServiceAccount", "sa", status=False)
-CRON_JOBS = _resource("batch", "cronjobs", "CronJob", "cj")
-NETWORK_POLICIES = _resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", status=False)
-ROLES = _resource(_RBAC, "roles", "Role", status=False)
-ROLE_BINDINGS = _resource(_RBAC, "rolebindings", "RoleBinding", status=False)
-CLUSTER_ROLES = _resource(_RBAC, "clusterroles", "ClusterRole", status=False, namespaced=False)
-CLUSTER_ROLE_BINDINGS = _resource(_RBAC, "clusterrolebindings", "ClusterRoleBinding", status=False, namespaced=False)
-ACCESS_REVIEWS = _resource(
+SERVICE_ACCOUNTS = Resource("", "serviceaccounts", "ServiceAccount", "sa", subresources=())
+CRON_JOBS = Resource("batch", "cronjobs", "CronJob", "cj")
+NETWORK_POLICIES = Resource("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol", subresources=())
+ROLES = Resource(_RBAC, "roles", "Role", subresources=())
+ROLE_BINDINGS = Resource(_RBAC, "rolebindings", "RoleBinding", subresources=())
+CLUSTER_ROLES = Resource(_RBAC, "clusterroles", "ClusterRole", subresources=(), namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "clusterrolebindings", "ClusterRoleBinding", subresources=(), namespaced=False)
+ACCESS_REVIEWS = Resource(
     "authorization.k8s.io",
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
-    status=False,
+    subresources=(),
     namespaced=False,
     verbs=("create",),
 )
@@ -149,31 +111,29 @@ def _group(name: str) -> dict[str, Any]:
 
 def resource_list(group: str, version: str) -> dict[str, Any] | None:
     """Return what a version of a group has; None where there is no such version."""
-    served = [resource for resource in SERVED if (resource.group, resource.version) == (group, version)]
+    api_version = f"{group}/{version}" if group else version
+    served = [resource for resource in SERVED if resource.api_version == api_version]
     if not served:
         return None
-    listed = [entry for resource in sorted(served, key=_plural) for entry in _entries(resource)]
-    versioned = {"apiVersion": "v1", "groupVersion": f"{group}/{version}"} if group else {"groupVersion": version}
-    return {"kind": "APIResourceList", **versioned, "resources": listed}
-
-
-def _plural(resource: Resource) -> str:
-    return resource.plural
+    listed = [entry for resource in sorted(served, key=lambda one: one.plural) for entry in _entries(resource)]
+    versioned = {"apiVersion": "v1"} if group else {}
+    return {"kind": "APIResourceList", **versioned, "groupVersion": api_version, "resources": listed}
 
 
 def _entries(resource: Resource) -> Iterable[dict[str, Any]]:
     yield {
         "name": resource.plural,
-        "singularName": resource.singular,
+        "singularName": resource.kind.lower(),
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(resource.verbs),
-        **({"shortNames": list(resource.short_names)} if resource.short_names else {}),
+        **({"shortNames": [resource.short_name]} if resource.short_name else {}),
     }
     for part in resource.subresources:
-        foreign = {"group": part.group, "version": part.version} if part.group else {}
-        named = {"name": f"{resource.plural}/{part.name}", "singularName": "", "namespaced": resource.namespaced}
-        yield {**named, **foreign, "kind": part.kind, "verbs": list(part.verbs)}
+        named = {"name": f"{resource.plural}/{part}", "singularName": "", "namespaced": resource.namespaced}
+        eviction = {"group": "policy", "version": "v1", "kind": "Eviction"}
+        of_body = eviction if part == "eviction" else {"kind": resource.kind}
+        yield {**named, **of_body, "verbs": list(SUBRESOURCES[part])}
 
 
 def _openapi(path: list[str]) -> dict[str, Any] | None:
@@ -192,6 +152,6 @@ def _openapi(path: list[str]) -> dict[str, Any] | None:
 
 
 def _openapi_patch(resource: Resource) -> dict[str, Any]:
-    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    kind = {"group": resource.group, "version": "v1", "kind": resource.kind}
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
     return {"patch": {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}}

@@ -38,11 +38,6 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
     )
 
 
-def selects(selector: Json | None, obj: Json) -> bool:
-    """Whether a LabelSelector selects the object."""
-    return matches(selector, obj["metadata"].get("labels") or {})
-
-
 def holds(term: Json, labels: Mapping[str, str]) -> bool:
     """Whether one term (key, operator, values) holds; a broken one never does."""
     decide = _OPERATORS.get(term.get("operator", ""))

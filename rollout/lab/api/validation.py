@@ -74,9 +74,7 @@ def check_shape(resource: Resource, obj: Json, refuse: Any = bad_request) -> Non
     except msgspec.ValidationError as error:
         path = re.sub(r".*`\$\.?([\w.]*).*", r"\1", str(error))
         kind, go = resource.kind, "json: cannot unmarshal into Go struct field"
-        refusal: StatusError = refuse(
-            f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {go} {kind}.{path}'
-        )
+        refusal: StatusError = refuse(f'{kind} in version "v1" cannot be handled as a {kind}: {go} {kind}.{path}')
         raise refusal from error
 
 

@@ -265,7 +265,7 @@ def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Js
 def _kept(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
     if scope is Scope.STATUS:
         return {**current, "status": wanted.get("status") or {}}
-    if resource.subresource("status") is None:
+    if "status" not in resource.subresources:
         return wanted
     merged = {key: value for key, value in wanted.items() if key != "status"}
     if resource is NAMESPACES:

@@ -40,6 +40,10 @@ async def _echo(_session: Session, words: Words) -> Output:
     return Output(out=f"{' '.join(words[1:])}\n")
 
 
+async def _hostname(session: Session, _words: Words) -> Output:
+    return Output(out=f"{session.machine.name}\n")
+
+
 async def _cat(session: Session, words: Words) -> Output:
     texts = {path: read_file(session.machine, path) for path in words[1:]}
     missing = [path for path, text in texts.items() if text is None]
@@ -105,6 +109,7 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "cat": _cat,
         "echo": _echo,
         "false": _constant(1),
+        "hostname": _hostname,
         "sleep": _sleep,
         "sudo": _sudo,
         "test": _test,

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rollout.gather.hosts.probe_command import EXIT_MARKER, FILE_MARKER, MARKER
+from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.hosts.session import NOT_FOUND, TIMED_OUT, Output, Session, files_below, read_file
 
 _SECTION: Final = re.compile(r"^ *mark ([\w-]+)(?:; (?:run (\d+) )?(.*))?$")
@@ -58,6 +59,8 @@ async def marked(session: Session, script: str, answer: Answer) -> Output:
             report.mark(name)
             if name == "command":
                 report.out += await _own(session, following, answer)
+            elif name in _READ:
+                report.out += _READ[name](session)
             elif name in _PLAYED:
                 await _PLAYED[name](session, report)
             elif command and limit:
@@ -95,11 +98,6 @@ async def _own(session: Session, line: str, answer: Answer) -> str:
     return f"{said.out}{said.err}\n{EXIT_MARKER} {said.status}\n"[-_MOST_SAID:]
 
 
-async def _update_conf(session: Session, report: _Report) -> None:
-    texts = [read_file(session.machine, f"{folder}/update.conf") for folder in _CONFIGURED]
-    report.out += "".join(f"{text}\n" for text in texts if text is not None)
-
-
 async def _zincati(session: Session, report: _Report) -> None:
     machine = session.machine
     if files_below(machine, "/usr/lib/zincati") or files_below(machine, "/etc/zincati"):
@@ -123,50 +121,49 @@ async def _may_reboot(session: Session, report: _Report) -> None:
     report.add(await session.run(("sudo", "-n", "-l"), limit=5))
 
 
-async def _shows(session: Session, report: _Report) -> None:
-    report.out += "reboot-required\n" if read_file(session.machine, _REQUIRED) is not None else ""
-    report.out += "rpm-ostree\n" if session.has("rpm-ostree") else ""
-
-
-async def _shutdown(session: Session, report: _Report) -> None:
-    scheduled = read_file(session.machine, "/run/systemd/shutdown/scheduled")
-    if scheduled is not None:
-        report.out += f"{scheduled}NOW={int(session.machine.clock.now().timestamp())}\n"
-
-
 async def _users(session: Session, report: _Report) -> None:
     terminal = f"/dev/{session.terminal}" if session.terminal else "not a tty"
     said = await run_limited(session, 5, ["who"])
     report.add(replace(said, out=f"TTY={terminal}\n{said.out}{EXIT_MARKER} {said.status}\n"))
 
 
-async def _reboot_required(session: Session, report: _Report) -> None:
-    report.out += "needed\n" if read_file(session.machine, _REQUIRED) is not None else "not-needed\n"
+def _texts(session: Session, *paths: str) -> list[str]:
+    """The files of these that are there."""
+    texts = (read_file(session.machine, path) for path in paths)
+    return [text for text in texts if text is not None]
 
 
-async def _packages(session: Session, report: _Report) -> None:
-    text = read_file(session.machine, f"{_REQUIRED}.pkgs")
+def _scheduled(session: Session) -> str:
+    now = int(session.machine.clock.now().timestamp())
+    return "".join(f"{text}NOW={now}\n" for text in _texts(session, "/run/systemd/shutdown/scheduled"))
+
+
+def _shown(session: Session) -> str:
+    marked = "reboot-required\n" if _texts(session, _REQUIRED) else ""
+    return marked + ("rpm-ostree\n" if session.has("rpm-ostree") else "")
+
+
+def _update_conf(session: Session) -> str:
+    return "".join(f"{text}\n" for text in _texts(session, *(f"{folder}/update.conf" for folder in _CONFIGURED)))
+
+
+def _packages(session: Session) -> str:
     # the same file by two names
-    report.out += f"{text[:_MOST_PACKAGES]}\n" * 2 if text is not None else ""
+    return "".join(f"{text[:_MOST_PACKAGES]}\n" * 2 for text in _texts(session, f"{_REQUIRED}.pkgs"))
 
 
-async def _ostree_lock(session: Session, report: _Report) -> None:
-    locked = read_file(session.machine, "/run/ostree/staged-deployment-locked") is not None
-    report.out += "locked\n" if locked else ""
-
-
-_PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = MappingProxyType(
+_READ: Final[Mapping[str, Callable[[Session], str]]] = MappingProxyType(
     {
         "update-conf": _update_conf,
-        "zincati": _zincati,
-        "may-reboot": _may_reboot,
-        "shows": _shows,
-        "shutdown": _shutdown,
-        "users": _users,
-        "reboot-required": _reboot_required,
+        "shows": _shown,
+        "shutdown": _scheduled,
+        "reboot-required": lambda session: "needed\n" if _texts(session, _REQUIRED) else "not-needed\n",
         "reboot-required-packages": _packages,
-        "rpm-ostree-lock": _ostree_lock,
+        "rpm-ostree-lock": lambda session: "locked\n" if _texts(session, STAGED_LOCK) else "",
     }
+)
+_PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = MappingProxyType(
+    {"zincati": _zincati, "may-reboot": _may_reboot, "users": _users}
 )
 
 

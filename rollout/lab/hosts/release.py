@@ -20,18 +20,6 @@ class System(StrEnum):
     UBUNTU = "ubuntu"
 
 
-# Published kernels and builds; any other version gets a made-up pair of the same shape.
-_PUBLISHED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "3975.2.2": ("6.6.54-flatcar", "2024-10-01-0006"),
-        "4081.2.0": ("6.6.60-flatcar", "2024-11-12-2301"),
-        "4081.2.1": ("6.6.66-flatcar", "2024-12-16-2028"),
-        "4152.2.0": ("6.6.74-flatcar", "2025-01-30-0151"),
-        "4152.2.1": ("6.6.83-flatcar", "2025-03-12-0013"),
-    }
-)
-
-
 # Name of the image, and /etc/os-release, quoted as the real one is.
 _TEXTS: Final[Mapping[System, tuple[str, str]]] = MappingProxyType(
     {
@@ -75,7 +63,9 @@ class Release:
 
 def release_of(version: str, system: System = System.FLATCAR) -> Release:
     """Return the release with this version string."""
-    kernel, build = _PUBLISHED.get(version) or _invented(version)
+    digest = hashlib.sha256(version.encode()).digest()
+    kernel = f"6.6.{digest[0] % 100 + 20}-flatcar"
+    build = f"2025-{digest[1] % 12 + 1:02}-{digest[2] % 28 + 1:02}-0151"
     pretty, text = _TEXTS[system]
     pretty = pretty.format(version=version)
     os_release = text.format(version=version, major=version.partition(".")[0], build=build, pretty=pretty)
@@ -86,8 +76,3 @@ def next_version(version: str) -> str:
     """Return the one after it: its last number is one higher."""
     before, dot, last = version.rpartition(".")
     return f"{before}{dot}{int(last) + 1}"
-
-
-def _invented(version: str) -> tuple[str, str]:
-    digest = hashlib.sha256(version.encode()).digest()
-    return f"6.6.{digest[0] % 100 + 20}-flatcar", f"2025-{digest[1] % 12 + 1:02}-{digest[2] % 28 + 1:02}-0151"

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     controller_of,
     is_deleting,
     is_ready,
@@ -19,6 +18,7 @@ from rollout.lab.world.objects import (
     with_condition,
     with_status,
 )
+from rollout.lab.world.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)

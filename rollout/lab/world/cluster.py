@@ -14,9 +14,9 @@ from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
 from rollout.lab.clock import LabClock
+from rollout.lab.objects import Key, key, labels_of, spec_of, uid
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import Timings
-from rollout.lab.world.objects import Key, key, labels_of, spec_of, uid
 
 _Label = tuple[str, str, str]
 _Entry = TypeVar("_Entry", str, _Label)

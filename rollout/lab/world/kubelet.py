@@ -7,16 +7,12 @@ from typing import Any
 import msgspec
 
 from rollout.lab.api.deletion import begin_deletion
-from rollout.lab.api.resources import LEASES, NAMESPACES, NODES, PODS
+from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world import reports
-from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     Key,
     is_deleting,
     is_finished,
-    is_mirror,
     is_ready,
     key,
     node_name,
@@ -25,6 +21,9 @@ from rollout.lab.world.objects import (
     spec_of,
     uid,
 )
+from rollout.lab.world import reports
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.reports import micro_time, new_lease, new_node, registered, reported, silenced
 
 _NEVER = "never"
@@ -236,20 +235,6 @@ class Kubelet:
         self.running.discard(uid(pod))
         self._starting.discard(uid(pod))
         self._ending.pop(uid(pod), None)
-        if is_mirror(pod):
-            self._after(self._cluster.timings.kubelet_sync, self._mirror_again, pod)
-
-    def _mirror_again(self, pod: Json) -> None:
-        """Bring back a static pod's mirror that was deleted."""
-        store = self._cluster.store
-        namespace, name = key(pod)
-        if store.get(PODS, name, namespace) is None:
-            kept = {
-                field: value
-                for field, value in pod["metadata"].items()
-                if field not in {"deletionTimestamp", "deletionGracePeriodSeconds", "finalizers"}
-            }
-            store.create(PODS, {**pod, "metadata": kept, "status": {"phase": "Pending"}})
 
     def _is_misreported(self, pod: Json) -> bool:
         return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
@@ -282,7 +267,6 @@ class Kubelet:
             work(*args)
 
 
-_LEASE_NAMESPACE = "kube-node-lease"
 # Kubelets do not all beat at once: each has its place within the interval.
 _PLACES = 10
 
@@ -297,10 +281,6 @@ class Kubelets:
 
     def add(self, host: HostState, setting: NodeSetting) -> None:
         """Have a host join the cluster."""
-        store = self._cluster.store
-        if store.get(NAMESPACES, _LEASE_NAMESPACE) is None:
-            namespace = {"metadata": {"name": _LEASE_NAMESPACE}, "status": {"phase": "Active"}}
-            store.create(NAMESPACES, namespace)
         kubelet = Kubelet(self._cluster, host, setting, len(self._kubelets))
         self._kubelets[host.name] = kubelet
         kubelet.begin()

@@ -8,8 +8,7 @@ a cordon is kept for them.
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json, timestamp
-from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     condition,
     is_deleting,
     is_finished,
@@ -20,6 +19,7 @@ from rollout.lab.world.objects import (
     uid,
     with_condition,
 )
+from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,

@@ -10,7 +10,7 @@ from typing import Any
 from rollout.gather.cluster.requests import milli, whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.world.objects import Key, is_deleting, labels_of, spec_of, status_of
+from rollout.lab.objects import Key, is_deleting, labels_of, spec_of, status_of
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"

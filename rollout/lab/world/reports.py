@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rollout.lab.api.store import Json, timestamp
+from rollout.lab.objects import condition, is_ready, labels_of, spec_of, status_of, with_condition, with_status
 from rollout.lab.world.host import HostState, NodeSetting
-from rollout.lab.world.objects import condition, is_ready, labels_of, spec_of, status_of, with_condition, with_status
 
 _NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
 

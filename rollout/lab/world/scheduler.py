@@ -8,8 +8,7 @@ from itertools import islice
 from rollout.lab.api.resources import NAMESPACES, PODS
 from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     Key,
     controller_of,
     is_deleting,
@@ -19,6 +18,7 @@ from rollout.lab.world.objects import (
     node_name,
     with_condition,
 )
+from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.placement import (
     UNCONSTRAINED,
     Constraints,

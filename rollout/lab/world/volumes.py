@@ -8,8 +8,8 @@ import hashlib
 
 from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS, VOLUMES
 from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
+from rollout.lab.objects import is_finished, node_name, spec_of, with_status
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import is_finished, node_name, spec_of, with_status
 
 CSI_DRIVER = "csi.lab.node-rollout.dev"
 

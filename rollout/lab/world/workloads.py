@@ -5,7 +5,7 @@ A Deployment keeps the ReplicaSet of its first template: nothing here rolls a ne
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -25,8 +25,7 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Change, ChangeType, Json
-from rollout.lab.world.cluster import ALPHABET, Cluster
-from rollout.lab.world.objects import (
+from rollout.lab.objects import (
     controller_of,
     is_active,
     is_deleting,
@@ -40,6 +39,7 @@ from rollout.lab.world.objects import (
     with_condition,
     with_spec,
 )
+from rollout.lab.world.cluster import ALPHABET, Cluster
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
@@ -153,10 +153,6 @@ class Deployments(WorkloadController):
 
     resource = DEPLOYMENTS
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self._sets: dict[str, str] = {}
-
     @override
     def _act(self, obj: Json) -> None:
         owned = self._owned(obj)
@@ -181,11 +177,7 @@ class Deployments(WorkloadController):
         return status_of(with_condition(known, verdict, self._cluster.now()))
 
     def _owned(self, obj: Json) -> Json | None:
-        metadata = obj["metadata"]
-        name = self._sets.get(metadata["uid"])
-        if name is None:
-            name = self._sets[metadata["uid"]] = _set_name(obj)
-        return self._cluster.store.get(REPLICASETS, name, metadata.get("namespace", ""))
+        return self._cluster.store.get(REPLICASETS, _set_name(obj), obj["metadata"].get("namespace", ""))
 
 
 def _set_name(obj: Json) -> str:
@@ -243,22 +235,17 @@ def _worth(pod: Json) -> tuple[bool, bool, str]:
 
 
 class StatefulSets(WorkloadController):
-    """Keeps each StatefulSet's ordinals, in order unless it is Parallel; one is replaced when the old pod is gone."""
+    """Keeps each StatefulSet's ordinals, in order; one is replaced when the old pod is gone."""
 
     resource = STATEFULSETS
 
     @override
     def _act(self, obj: Json) -> None:
         pods = {int(pod["metadata"]["name"].rpartition("-")[2]): pod for pod in self._pods(obj)}
-        in_order = spec_of(obj).get("podManagementPolicy") != "Parallel"
-        for ordinal in range(_replicas(obj)):
-            settled = self._fill(obj, ordinal, pods.get(ordinal))
-            if in_order and not settled:
-                return
-        surplus = [pods[ordinal] for ordinal in sorted(pods, reverse=True) if ordinal >= _replicas(obj)]
-        for pod in surplus[:1] if in_order else surplus:
-            if not is_deleting(pod):
-                self._cluster.delete_pod(pod)
+        if all(self._fill(obj, ordinal, pods.get(ordinal)) for ordinal in range(_replicas(obj))):
+            last = max(pods, default=-1)
+            if last >= _replicas(obj) and not is_deleting(pods[last]):
+                self._cluster.delete_pod(pods[last])
 
     @override
     def _status(self, obj: Json) -> Json:
@@ -397,47 +384,36 @@ class GarbageCollector:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def owner_changed(self, change: Change) -> None:
-        """Take in an owner that changed: collect what it owned where it is gone."""
-        if change.type is ChangeType.DELETED:
+    def changed(self, change: Change) -> None:
+        """Take in a namespace that changed, or something that is gone: an owner, or what lay in such a namespace."""
+        if change.resource in OWNERS:
             self._cluster.agenda.soon(self._collect, uid(change.obj))
-
-    def namespace_changed(self, change: Change) -> None:
-        """Take in a namespace that changed: empty it where it is being deleted."""
-        if change.type is not ChangeType.DELETED and is_deleting(change.obj):
-            self._cluster.agenda.soon(self._empty, change.obj["metadata"]["name"])
-
-    def content_removed(self, change: Change) -> None:
-        """Something in a namespace is gone: the last one lets a deleted namespace go."""
-        namespace = change.obj["metadata"].get("namespace", "")
-        standing = self._cluster.store.get(NAMESPACES, namespace) if namespace else None
+        metadata = change.obj["metadata"]
+        namespace = metadata["name"] if change.resource is NAMESPACES else metadata.get("namespace", "")
+        standing = self._cluster.store.get(NAMESPACES, namespace)
         if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
-        for pod in self._cluster.pods.owned_by(owner_uid):
-            self._remove(PODS, pod)
-        for replica_set in list(self._cluster.store.items(REPLICASETS)):
-            if (controller_of(replica_set) or {}).get("uid") == owner_uid:
-                self._remove(REPLICASETS, replica_set)
+        self._remove((PODS, pod) for pod in self._cluster.pods.owned_by(owner_uid))
+        sets = self._cluster.store.items(REPLICASETS)
+        self._remove((REPLICASETS, item) for item in sets if (controller_of(item) or {}).get("uid") == owner_uid)
 
     def _empty(self, namespace: str) -> None:
-        standing = self._cluster.store.get(NAMESPACES, namespace)
+        """Delete what lies in it; once the last of that is gone, the namespace goes."""
+        store = self._cluster.store
+        standing = store.get(NAMESPACES, namespace)
         if standing is None or not is_deleting(standing):
             return
-        for resource, obj in self._content(namespace):
-            self._remove(resource, obj)
-        if not self._content(namespace):
-            settle(self._cluster.store, NAMESPACES, {**standing, "spec": {**spec_of(standing), "finalizers": []}})
-
-    def _remove(self, resource: Resource, obj: Json) -> None:
-        if is_deleting(obj) or self._cluster.current(resource, obj) is None:
-            return
-        if resource is PODS:
-            self._cluster.delete_pod(obj)
-        else:
-            begin_deletion(self._cluster.store, resource, obj)
-
-    def _content(self, namespace: str) -> list[tuple[Resource, Json]]:
         kinds = (resource for resource in STORED if resource.namespaced)
-        return [(resource, obj) for resource in kinds for obj in self._cluster.store.items(resource, namespace)]
+        content = [(resource, obj) for resource in kinds for obj in store.items(resource, namespace)]
+        self._remove(content)
+        if not content:
+            settle(store, NAMESPACES, {**standing, "spec": {**spec_of(standing), "finalizers": []}})
+
+    def _remove(self, objects: Iterable[tuple[Resource, Json]]) -> None:
+        for resource, obj in objects:
+            if resource is PODS and not is_deleting(obj):
+                self._cluster.delete_pod(obj)
+            elif not is_deleting(obj):
+                begin_deletion(self._cluster.store, resource, obj)

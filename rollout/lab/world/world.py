@@ -19,13 +19,13 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Change, ChangeType, ObjectStore
 from rollout.lab.clock import LabClock
+from rollout.lab.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.budgets import DisruptionController
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import HostState, NodeSetting, Timings
 from rollout.lab.world.kubelet import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
-from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
 from rollout.lab.world.volumes import AttachController
 from rollout.lab.world.workloads import (
@@ -76,7 +76,6 @@ class World:
             self._daemon_sets,
         )
         self._controllers = {controller.resource.kind: controller for controller in controllers}
-        self._take_in(store)
         store.subscribe(lambda change: self.agenda.do(self._observe, change))
         self._began = False
 
@@ -135,12 +134,6 @@ class World:
             self.kubelets.begin_heartbeats()
             self._lifecycle.begin_monitoring()
 
-    def _take_in(self, store: ObjectStore) -> None:
-        """Learn what the store held before the world began."""
-        for resource in (NODES, PODS, *OWNERS, BUDGETS):
-            for obj in store.items(resource):
-                self._observe(Change(ChangeType.ADDED, resource, obj, None, store.revision))
-
     def _observe(self, change: Change) -> None:
         """Tell those whom the change concerns."""
         resource = change.resource
@@ -155,10 +148,8 @@ class World:
         elif resource is BUDGETS:
             self.cluster.budgets.apply(change)
             self._budgets.budget_changed(change)
-        elif resource is NAMESPACES:
-            self._garbage.namespace_changed(change)
-        if change.type is ChangeType.DELETED and resource.namespaced:
-            self._garbage.content_removed(change)
+        if resource is NAMESPACES or (change.type is ChangeType.DELETED and resource.namespaced):
+            self._garbage.changed(change)
 
     def _pod_changed(self, change: Change) -> None:
         self.cluster.pods.apply(change)
@@ -185,7 +176,6 @@ class World:
             self._budgets.scale_changed(change)
         if not _is_status_only(change):
             self.agenda.soon(controller.reconcile, *key(change.obj))
-        self._garbage.owner_changed(change)
 
     def _wake_owner(self, change: Change) -> None:
         owner = controller_of(change.obj)

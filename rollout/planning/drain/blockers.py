@@ -18,11 +18,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, Resources
+from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, Resources, finding_of
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.drain.budgets import BudgetIndex, Headcount, StuckPods, bypasses, counts_pods, in_words
+from rollout.planning.drain.budgets import (
+    BudgetIndex,
+    Headcount,
+    StuckPods,
+    bypasses,
+    counts_pods,
+    in_words,
+    of_the_server,
+)
 from rollout.planning.drain.capacity import USUAL_PODS, requests_in_words
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
@@ -76,25 +84,31 @@ def _held(pod: Pod) -> str:
 
 
 def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[Blocker]:
-    if len(budgets) > 1 and not pod.finished and not pod.terminating and not stuck_pods.stays_pending(pod):
-        names = ", ".join(budget.name for budget in budgets)
+    of_server = of_the_server(budgets)
+    if len(of_server) > 1 and not pod.finished and not pod.terminating and not stuck_pods.stays_pending(pod):
+        names = ", ".join(budget.name for budget in of_server)
         yield Blocker(
             node,
             BlockerKind.TWO_BUDGETS,
             f"pod/{pod.key}",
-            f"is covered by {len(budgets)} budgets ({names}); the API server refuses to evict such a pod: "
+            f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict such a pod: "
             "delete all but one",
         )
         return
     for budget in budgets:
-        if bypasses(pod, budget):
+        if bypasses(pod, budget) or _gives_way(pod):
             continue
         if stuck_pods.can_never_allow(budget):
             message = _never(budget, stuck_pods.headcount)
-            yield Blocker(node, BlockerKind.BUDGET_NEVER, f"pdb/{budget.key}", message)
+            yield Blocker(node, BlockerKind.BUDGET_NEVER, finding_of(budget.key), message)
         elif unready := _in_the_way(budget, stuck_pods):
             message = _unhealthy(budget, unready, itself=pod in unready)
-            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, f"pdb/{budget.key}", message)
+            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, finding_of(budget.key), message)
+
+
+def _gives_way(pod: Pod) -> bool:
+    """Whether whoever made the pod and its budget takes that away once the node is cordoned, as Longhorn does."""
+    return pod.owner is not None and pod.owner.api_version.startswith("longhorn.io/")
 
 
 def _never(budget: Budget, headcount: Headcount) -> str:
@@ -163,12 +177,18 @@ def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning
 
 def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[PlanWarning]:
     for budget in budgets:
-        if bypasses(pod, budget) or stuck_pods.can_never_allow(budget) or budget.disruptions_allowed > 0:
+        if bypasses(pod, budget) or budget.disruptions_allowed > 0:
             continue
-        if not _in_the_way(budget, stuck_pods):
+        if _gives_way(pod):
+            message = (
+                "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
+                "or stays attached: then the drain waits in vain, up to --drain-timeout"
+            )
+            yield PlanWarning(node, finding_of(budget.key), message, WarningKind.BUDGET_WAITING)
+        elif not stuck_pods.can_never_allow(budget) and not _in_the_way(budget, stuck_pods):
             yield PlanWarning(
                 node,
-                f"pdb/{budget.key}",
+                finding_of(budget.key),
                 f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
                 "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready",
                 WarningKind.BUDGET_WAITING,
@@ -186,9 +206,9 @@ def stuck_budgets(
     moving = movable(verdicts)
     covered: dict[int, list[tuple[Budget, Pod]]] = defaultdict(list)
     for pod in moving:
-        budget = _only(index.covering(pod))
-        if budget is not None and budget.disruptions_allowed > 0 and not bypasses(pod, budget):
-            covered[id(budget)].append((budget, pod))
+        for budget in _asked(index.covering(pod)):
+            if budget.disruptions_allowed > 0 and not bypasses(pod, budget):
+                covered[id(budget)].append((budget, pod))
     blockers = (
         _in_vain(node, group[0][0], [pod for _, pod in group], moving, scheduler, stuck_pods.most_away(group[0][0]))
         for group in covered.values()
@@ -197,9 +217,9 @@ def stuck_budgets(
     return tuple(blocker for blocker in blockers if blocker)
 
 
-def _only(budgets: Sequence[Budget]) -> Budget | None:
-    """The one budget of a pod; of two, none ever allows anything."""
-    return budgets[0] if len(budgets) == 1 else None
+def _asked(budgets: Sequence[Budget]) -> Sequence[Budget]:
+    """The budgets of a pod that may let it go; of two of the server's, none ever allows anything."""
+    return budgets if len(of_the_server(budgets)) < 2 else ()  # noqa: PLR2004
 
 
 def _in_vain(
@@ -213,7 +233,7 @@ def _in_vain(
     return Blocker(
         node,
         BlockerKind.FITS_NOWHERE,
-        f"pdb/{budget.key}",
+        finding_of(budget.key),
         f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
         f"else ({homeless.name}: {why}): make room on other nodes, relax the budget temporarily, or use "
         "--disable-eviction",
@@ -267,7 +287,7 @@ class Shortage:
         """The shortage of a cluster, whose budgets the index knows."""
         free_on = {node.name: _offered(node) for node in snapshot.nodes}
         running = [pod for pod in snapshot.pods if pod.node in free_on and not (pod.finished or pod.terminating)]
-        if not snapshot.budgets or _is_ample(running, free_on):
+        if index.is_empty or _is_ample(running, free_on):
             return cls()
         guarded: dict[Budget, list[Pod]] = defaultdict(list)
         for pod in running:

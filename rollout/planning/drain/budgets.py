@@ -4,13 +4,15 @@ What will not pass by itself counts too: pods unready, or on their way out, for 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
+from rollout.model.policy import Critical
 from rollout.model.selectors import first_naming_values
 from rollout.model.text import seconds_since
+from rollout.planning.eligibility.selector import parse_selector
 
 Load = Mapping[str, int]
 """What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
@@ -47,6 +49,11 @@ class BudgetIndex:
             {namespace: tuple(group) for namespace, group in unselective.items()},
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it knows no budget."""
+        return not self.by_label and not self.unselective
+
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that this pod counts against."""
         budgets = self.by_uid.get(pod.uid)
@@ -65,6 +72,34 @@ class BudgetIndex:
 def _demanded(budget: Budget) -> Requirement | None:
     requirements = budget.selector.requirements if budget.selector else ()
     return first_naming_values(requirements)
+
+
+def critical_budget(rule: Critical, pods: Iterable[Pod], leaving: Collection[str] = ()) -> Budget:
+    """An operator's rule as the budget that it stands for, its pods counted as the disruption controller would.
+
+    Pods whose UIDs are `leaving` are as good as gone.
+    """
+    least, selector = rule.min_available, parse_selector(rule.selector)
+    covered = [pod for pod in pods if pod.namespace == rule.namespace and selector.matches(pod.labels)]
+    healthy = sum(pod.ready and not pod.terminating and pod.uid not in leaving for pod in covered)
+    return Budget(
+        namespace=rule.namespace,
+        name=rule.selector,
+        selector=selector,
+        min_available=str(least),
+        max_unavailable="",
+        disruptions_allowed=max(0, healthy - least),
+        current_healthy=healthy,
+        desired_healthy=least,
+        expected_pods=len(covered),
+        always_allow_unhealthy=False,
+        critical=True,
+    )
+
+
+def of_the_server(budgets: Iterable[Budget]) -> Sequence[Budget]:
+    """Those that an API server keeps."""
+    return [budget for budget in budgets if not budget.critical]
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:

@@ -4,13 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, finding_of
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
 from rollout.planning.drain.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
-from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, guards
+from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 from rollout.planning.eligibility.candidates import Candidate
@@ -43,7 +43,7 @@ class Drainable:
         """The pods, as findings name them, whose budget a blocker is about."""
         blocked = {blocker.object for blocker in self.blockers}
         for verdict in self.verdicts:
-            if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
+            if any(finding_of(budget.key) in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int, pool: str) -> PlannedNode:
@@ -69,10 +69,14 @@ class Drainable:
 
 @dataclass(frozen=True, slots=True)
 class DrainForecaster:
-    """What the forecasts of all drains have in common. `evicting` is whether budgets are asked at all."""
+    """What the forecasts of all drains have in common.
+
+    `budgets` are the cluster's, and what the operator calls critical; `evicting` is whether budgets are asked at all.
+    """
 
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
+    budgets: Sequence[Budget]
     index: BudgetIndex
     stuck_pods: StuckPods
     scheduler: Scheduler
@@ -87,13 +91,16 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
-        index, scheduler = BudgetIndex.of(snapshot.budgets), Scheduler.of(snapshot)
+        critical = [critical_budget(rule, snapshot.pods) for rule in policy.drain.critical]
+        budgets = (*snapshot.budgets, *critical)
+        index, scheduler = BudgetIndex.of(budgets), Scheduler.of(snapshot)
         stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
         # Pods that no drain evicts are no reason why it should not end.
         asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
         return cls(
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
+            budgets,
             index,
             stuck_pods,
             scheduler,

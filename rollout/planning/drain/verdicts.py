@@ -32,7 +32,8 @@ from rollout.model.text import seconds_since
 from rollout.planning.eligibility.selector import parse_selector
 
 _EVERY_POD = LabelSelector()
-_NEVER_REPLACED = ("DaemonSet", "Node")
+# The last is Longhorn's: its pods belong to their node, too.
+_NEVER_REPLACED = ("DaemonSet", "Node", "InstanceManager")
 
 
 class Action(StrEnum):
@@ -139,6 +140,7 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
             Action.LEAVE,
             VerdictReason.DAEMONSET,
             f"belongs to the DaemonSet {owner.name}, which would replace it",
+            _unwell(pod),
         )
     if pod.terminating:
         return None
@@ -151,6 +153,14 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
         VerdictReason.DAEMONSET_GONE,
         f"its DaemonSet {owner.name} no longer exists, so nothing would replace it (--force evicts it)",
     )
+
+
+def _unwell(pod: Pod) -> str:
+    """What is wrong beforehand with what its node cannot do without: only what was ready is waited for afterwards."""
+    if pod.ready or pod.terminating or not pod.node_critical:
+        return ""
+    since = f" since {pod.unready_since}" if pod.unready_since else ""
+    return f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing waits for it; fix it"
 
 
 def _mirror(pod: Pod, rules: DrainRules) -> _Finding | None:  # noqa: ARG001 - one signature for the chain
@@ -166,7 +176,7 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
         return _Finding(
             None,
             VerdictReason.LOCAL_STORAGE,
-            "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
+            "emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
         )
     return _Finding(
         Action.REFUSE,

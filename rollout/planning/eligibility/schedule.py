@@ -1,11 +1,12 @@
 """When nodes may be begun: within the windows, at any time without any, and never in a freeze."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Self
 
 from rollout.model.gates import WindowPolicy
+from rollout.model.policy import Policy
 from rollout.model.text import shortened
 from rollout.planning.eligibility.windows import Opening, Period, Window, join, parse_freeze
 
@@ -19,11 +20,12 @@ _NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows, and freezes, which win over them; `written` are the freezes' texts."""
+    """Windows, and freezes, which win over them; `written` are the freezes' texts, `own` the windows of a pool."""
 
     windows: tuple[Period, ...] = ()
     freezes: tuple[Period, ...] = ()
     written: tuple[str, ...] = ()
+    own: tuple[Period, ...] = ()
 
     @classmethod
     def of(cls, policy: WindowPolicy) -> Self:
@@ -31,9 +33,14 @@ class Schedule:
         windows, freezes = map(Window.parse, policy.windows), map(parse_freeze, policy.freezes)
         return cls(tuple(windows), tuple(freezes), policy.freezes)
 
+    def in_pool(self, policy: Policy, pool: str) -> Self:
+        """The same for the nodes of a pool, which begin within its own windows as well."""
+        written = next((rules.window for rules in policy.pools if rules.name == pool), ())
+        return replace(self, own=tuple(map(Window.parse, written)))
+
     def __bool__(self) -> bool:
         """Whether nodes may not begin at any time."""
-        return bool(self.windows or self.freezes)
+        return bool(self.windows or self.freezes or self.own)
 
     def current(self, now: datetime) -> Opening | None:
         """The opening that `now` lies in, with those that follow it without a gap; None where none may begin."""
@@ -75,7 +82,7 @@ class Schedule:
 
     def written_time(self, moment: datetime) -> str:
         """A moment in the clocks of the first window, or freeze."""
-        zone = (*self.windows, *self.freezes)[0].zone
+        zone = (*self.own, *self.windows, *self.freezes)[0].zone
         return f"{moment.astimezone(zone):%a %Y-%m-%d %H:%M %Z}"
 
     def ahead(self, now: datetime) -> list[Opening]:
@@ -85,6 +92,9 @@ class Schedule:
     def openings(self, begin: datetime, end: datetime) -> list[Opening]:
         """All openings around these two moments, those that touch made one, without what is frozen of them."""
         opened = join(_near(self.windows, begin - _BACK, end)) if self.windows else [Opening(begin - _BACK, end)]
+        if self.own:
+            inside = join(_near(self.own, begin - _BACK, end))
+            opened = [part for opening in opened for part in _common(opening, inside)]
         frozen = join(_near(self.freezes, begin - 2 * _BACK, end + _BACK))
         return [part for opening in opened for part in _without(opening, frozen)]
 
@@ -102,6 +112,14 @@ def _near(periods: Iterable[Period], begin: datetime, end: datetime) -> Iterator
     for period in periods:
         first, last = (moment.astimezone(period.zone).date() for moment in (begin, end))
         yield from period.openings(first, last)
+
+
+def _common(opening: Opening, others: Iterable[Opening]) -> Iterator[Opening]:
+    """What it has in common with each of these."""
+    for other in others:
+        begin, end = max(opening.begin, other.begin), min(opening.end, other.end)
+        if begin < end:
+            yield Opening(begin, end)
 
 
 def _without(opening: Opening, frozen: Sequence[Opening]) -> Iterator[Opening]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from rollout.model.cluster import Pod
+from rollout.model.cluster import Pod, finding_of
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
@@ -220,7 +220,7 @@ def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
         f"lets {most} be away of the {number} pods that may be here by then, and not all pods of this node fit "
         "elsewhere: where these come last, the drain waits in vain, up to --drain-timeout; make room on other nodes"
     )
-    return PlanWarning(node, f"pdb/{budget}", message, WarningKind.FITS_NOWHERE)
+    return PlanWarning(node, finding_of(budget), message, WarningKind.FITS_NOWHERE)
 
 
 def _returning(move: _Move) -> PlanWarning:

@@ -27,7 +27,7 @@ from rollout.model.plan import (
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
 from rollout.model.text import counted, natural_key, shortened
-from rollout.planning.drain.budgets import BudgetIndex
+from rollout.planning.drain.budgets import BudgetIndex, critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.eligibility.away import AwayLimit, ControlPlane, is_away
@@ -219,7 +219,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         waves=waves,
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
-        warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in),
+        warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in, *_idle_rules(inputs)),
         summary=_summary(waves, decisions.layout.lower_bound),
         estimate=estimate,
     )
@@ -241,6 +241,14 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
         for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
     }
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
+
+
+def _idle_rules(inputs: PlanInputs) -> Iterator[PlanWarning]:
+    """The rules of the operator that keep nothing: most likely they are mistyped."""
+    message = "covers no pod: see its namespace and labels"
+    for rule in inputs.policy.drain.critical:
+        if not (budget := critical_budget(rule, inputs.snapshot.pods)).expected_pods:
+            yield PlanWarning("", budget.key, message, WarningKind.NOTHING_CRITICAL)
 
 
 def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
@@ -318,7 +326,7 @@ def _limits(
     pace: Pace,
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
-    allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
+    allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
     if not forecaster.by_rate:
         return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates=rates)
     allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
@@ -337,7 +345,7 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
             graces[key] = max(grace, graces.get(key, 0))
         for key, owners in item.owners.items():
             kinds[key].update(owners)
-    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
+    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in forecaster.budgets}
     rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)

@@ -233,6 +233,7 @@ def _pool(pool: Pool, standing: Policy, today: Policy, nodes: int) -> Pool:
         canary=max(canaries),
         ramp=_slower(*ramps, nodes),
         spread_by=other.spread_by or today.spread_by or pool.spread_by,
+        window=other.window or pool.window,
         reboot_idle=_own(pool.reboot_idle, standing.reboot_idle) and _own(other.reboot_idle, today.reboot_idle),
     )
 

@@ -62,9 +62,13 @@ def _planned(inputs: PlanInputs, limit: int) -> Finish:
 
 def finish(plan: RolloutPlan, schedule: Schedule, now: datetime) -> datetime | None:
     """When all waves would be done, one after another; a wave begins where an opening leaves it the time for that."""
-    at: datetime | None = now
+    at = now
     for wave in plan.waves:
-        at = _after(wave, schedule, at) if at is not None else None
+        pools = {node.pool for node in wave.nodes}
+        ends = [_after(wave, schedule.in_pool(plan.policy, pool), at) for pool in pools]
+        if not all(ends):
+            return None
+        at = max(end for end in ends if end)
     return at
 
 

@@ -57,8 +57,10 @@ def _unreadable(policy: Policy) -> Iterator[str]:
     yield from _refused(
         parse_selector, (policy.control_plane_selector, policy.drain.pod_selector, *gates.blocking_pods)
     )
+    yield from _refused(parse_selector, tuple(rule.selector for rule in policy.drain.critical))
     yield from _refused(node_labels, (labels.pre_reboot_node_labels, labels.post_reboot_node_labels))
-    yield from _refused(Window.parse, gates.windows.windows)
+    own = (window for pool in policy.pools for window in pool.window)
+    yield from _refused(Window.parse, (*gates.windows.windows, *own))
     yield from _refused(parse_freeze, gates.windows.freezes)
     yield from _refused(checked_label, (*spread, *gates.hooks.before, *gates.hooks.after, _label_of(gates)))
 

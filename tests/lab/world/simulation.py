@@ -17,9 +17,9 @@ from rollout.lab.api.resources import (
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.clock import ManualClock
+from rollout.lab.objects import is_daemon, is_ready, is_true, with_condition, with_spec
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.host import NodeSetting, Timings
-from rollout.lab.world.objects import is_daemon, is_ready, is_true, with_condition, with_spec
 from rollout.lab.world.world import World
 
 NAMESPACE = "apps"

@@ -4,8 +4,8 @@ import pytest
 
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, PODS
 from rollout.lab.api.store import Json
+from rollout.lab.objects import condition
 from rollout.lab.world.budgets import Expectation, expectation
-from rollout.lab.world.objects import condition
 from tests.lab.world.simulation import Simulation, names
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, Json
-from rollout.lab.world.objects import condition, is_deleting, is_ready
+from rollout.lab.objects import condition, is_deleting, is_ready
 from tests.lab.world.simulation import NEW_IMAGE, Simulation
 
 LAB = "lab.node-rollout.dev/"

@@ -6,8 +6,8 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.store import Json
+from rollout.lab.objects import condition
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import condition
 from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal, requests_of
 from tests.lab.world.simulation import Simulation
 

@@ -1,9 +1,9 @@
 """The scoreboard: what it counts, and what it does not."""
 
 from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.objects import with_metadata, with_status
 from rollout.lab.scoreboard import HostVersions, Scoreboard
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import with_metadata, with_status
 from tests.lab.world.simulation import Simulation, names
 
 

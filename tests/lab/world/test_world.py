@@ -11,9 +11,9 @@ from typing_extensions import override
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock, ManualClock
+from rollout.lab.objects import is_ready
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.agenda import Agenda
-from rollout.lab.world.objects import is_ready
 from rollout.lab.world.world import World
 from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
 
