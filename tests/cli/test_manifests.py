@@ -142,7 +142,6 @@ def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, com
         ((*IMAGE, "--known-hosts", "nowhere"), "cannot read nowhere"),
         (("--image", "registry.example/node-rollout"), "has no tag"),
         (("--image", "Registry Example:1"), "is not an image"),
-        ((*IMAGE, "--requests", "cpu=1,memory"), "'cpu=1,memory' lacks a name or a ="),
         ((*IMAGE, "--known-hosts", "known_hosts", "--pod-monitor"), "this cronjob serves no metrics"),
         (
             (
@@ -167,22 +166,10 @@ def test_what_cannot_be_is_refused(
     assert reason in refused(command("manifests", *arguments))
 
 
-def test_what_a_cluster_asks_of_the_pod_is_read(command: Command, known_hosts: Path) -> None:
-    words = (
-        *("--node-selector", "disk=ssd", "--node-selector", "node-role.kubernetes.io/infra="),
-        *("--toleration", "infra", "--toleration", "batch=night:NoSchedule", "--toleration", "gone:NoExecute"),
-        *("--image-pull-secret", "quay", "--requests", "cpu=250m,memory=512Mi", "--limits", "memory=1.5Gi"),
-    )
+def test_the_pod_is_pulled_with_the_secrets_that_are_named(command: Command, known_hosts: Path) -> None:
+    words = ("--image-pull-secret", "quay", "--image-pull-secret", "n")
     spec = pod(printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts", *words))["CronJob"])
-    assert spec["nodeSelector"] == {"disk": "ssd", "node-role.kubernetes.io/infra": ""}
-    assert spec["tolerations"][-3:] == [
-        {"key": "infra", "operator": "Exists"},
-        {"key": "batch", "operator": "Equal", "value": "night", "effect": "NoSchedule"},
-        {"key": "gone", "operator": "Exists", "effect": "NoExecute"},
-    ]
-    assert spec["imagePullSecrets"] == [{"name": "quay"}]
-    resources = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "1.5Gi"}}
-    assert spec["containers"][0]["resources"] == resources
+    assert spec["imagePullSecrets"] == [{"name": "quay"}, {"name": "n"}]
 
 
 def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
