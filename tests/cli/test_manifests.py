@@ -99,10 +99,6 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
     ("settings", "reason"),
     [
         ("[waves]\nmax-unavailable = 0", "cluster.toml:2: waves.max-unavailable: 0 would take no node"),
-        ("[drain]\ntimeout = 'soon'", "cluster.toml:2: drain.timeout: 'soon'"),
-        ("[gates]\nwindow = 'whenever'", "'whenever' is not a window"),
-        ("[waves]\nmax-unavailble = 1", "Did you mean waves.max-unavailable?"),
-        ("[[pool]]\nname = 'web'", "has no selector"),
         ("[cluster]\nkubeconfig = 'admin.conf'", "cluster.kubeconfig (the pod has its own account)"),
         ("[ssh]\ninventory = 'hosts.ini'", "ssh.inventory = 'hosts.ini' is no file or folder of this machine"),
         ("[gates]\ninteractive = true", "gates.interactive (no operator is there to be asked)"),
@@ -113,9 +109,7 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("[notify]\nfile = 'urls'", "notify.file (its URLs are secret: give a Secret the key ROLLOUT_NOTIFY"),
         ("[metrics]\ntextfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
         ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
-        ("[notify]\nurl = ['https://hooks.example/T0/B0/abc']", "cluster.toml:2 may hold a secret"),
         ("notify = {url = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
-        ("canary = ", "is not TOML"),
     ],
 )
 def test_settings_that_cannot_be_a_pods_are_refused(
@@ -131,8 +125,6 @@ def test_settings_that_cannot_be_a_pods_are_refused(
     ("content", "reason"),
     [
         ("", "has no host in it"),
-        ("# nothing yet\n", "has no host in it"),
-        (f"@revoked * ssh-ed25519 {KEY}\n", "has no host in it"),
         ("<html>not here</html>\n", "has no host in it"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
     ],
@@ -204,11 +196,8 @@ def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home
     ("settings", "reason"),
     [
         ("[fleetlock]\nslots = 0", "fleetlock.slots: 0 would take no node"),
-        ("[fleetlock]\nslotz = 1", "Did you mean fleetlock.slots?"),
         ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
-        ("[drain]\ntimeout = 'soon'", "drain.timeout: 'soon'"),
         ("[operate]\nevery = '5m'", ""),
-        ("[cluster]\nkubeconfig = 'x'", "cluster.kubeconfig (the pod has its own account)"),
     ],
 )
 def test_the_servers_settings_are_judged_as_the_server_will(
