@@ -7,15 +7,12 @@ cluster's group. When a pass last went well outlives the next that does not: it 
 
 import re
 import socket
-import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from socketserver import ThreadingMixIn
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,6 +21,7 @@ from prometheus_client import (
     make_wsgi_app,
     push_to_gateway,
     pushadd_to_gateway,
+    start_wsgi_server,
 )
 from prometheus_client.registry import Collector
 
@@ -34,7 +32,6 @@ from rollout.errors import InputError, RolloutError, UsageError
 
 _ADDRESS = re.compile(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})")
 _MOST_PORTS = 65_535
-_PATIENCE = 10.0
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -55,48 +52,6 @@ def parsed_address(text: str) -> tuple[str, int]:
     return match["v6"] or match["host"] or "", int(match["port"])
 
 
-class _Handler(WSGIRequestHandler):
-    """One connection, which is not logged."""
-
-    timeout = _PATIENCE
-
-    def log_message(self, *_words: object) -> None:
-        pass
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a connection; whoever says nothing for a while is cut off."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listener: socket.socket, application: Application) -> None:
-        super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
-        # its base would ask the DNS for a name
-        self.server_name, self.server_port = "rollout", int(listener.getsockname()[1])
-        self.setup_environ()
-        self.set_app(application)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever hangs up before the answer is nobody's concern."""
-
-
-def _listener(address: str) -> socket.socket:
-    """Listen there; for all addresses on those of IPv6, which take in those of IPv4, where the machine has any."""
-    host, port = parsed_address(address)
-    try:
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        # the library says what it has tried behind the reason
-        reason = (error.strerror or str(error)).partition(" (while ")[0]
-        raise InputError(f"cannot listen on {address}: {reason}") from error
-
-
 class MetricsServer:
     """Serves metrics until it is left. Raises `InputError` where the address cannot be listened on."""
 
@@ -104,8 +59,16 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(metrics)
         ProcessCollector(registry=registry)
-        self._server = _Server(_listener(address), _application(make_wsgi_app(registry), is_ready))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics-server", daemon=True)
+        host, port = parsed_address(address)
+        # all addresses are those of IPv6, which take in those of IPv4, where the machine has any
+        everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - as the operator asks
+        try:
+            self._server, self._thread = start_wsgi_server(port, host or everywhere, registry)
+        except OSError as error:
+            raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._server.set_app(_application(make_wsgi_app(registry), is_ready))
+        # whoever hangs up before the answer is nobody's concern, and no traceback
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
 
     @property
     def url(self) -> str:
@@ -114,7 +77,6 @@ class MetricsServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
@@ -122,11 +84,7 @@ class MetricsServer:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-def try_listening(address: str) -> None:
-    """`InputError` where this address cannot be listened on now."""
-    _listener(address).close()
+        self._thread.join()
 
 
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
@@ -187,10 +145,6 @@ class Pushgateway:
             outliving = _Collected(last_success)
             push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
 
-    def ask(self) -> None:
-        """Whether it answers and is ready; nothing is pushed."""
-        self._send(f"{self.url}/-/ready", "GET", _SECONDS, (), b"")()
-
     def _send(
         self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
@@ -204,12 +158,9 @@ class Pushgateway:
                 raise PushgatewayError(f"does not answer: {error}") from error
             if answer.status >= _FAILURES:
                 text = answer.body.decode(errors="replace").strip()
-                raise PushgatewayError(self._masked(f"it answers {answer.status}: {text}"))
+                raise PushgatewayError(masked(f"it answers {answer.status}: {text}", self._secrets))
 
         return send
-
-    def _masked(self, text: str) -> str:
-        return masked(text, self._secrets)
 
 
 def checked_push_url(url: str) -> str:

@@ -31,14 +31,13 @@ def port_of(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """What an OpenSSH configuration has the operator log in with: private keys, certificates, and the agent's socket.
+    """What an OpenSSH configuration has the operator log in with: private keys, and the agent's socket.
 
     `files` of `none` alone leave out all defaults as well. `agent` None is the usual agent, and empty none at all;
     `only` leaves out what else the agent holds.
     """
 
     files: tuple[str, ...] = ()
-    certificates: tuple[str, ...] = ()
     agent: str | None = None
     only: bool = False
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown
+from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts
 from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.errors import HostKeyError
 from rollout.model.host import Host, HostKeyFiles
@@ -85,14 +85,14 @@ def test_hashed_by_openssh(tmp_path: Path) -> None:
 def test_revoked_key_is_refused_even_where_it_is_listed(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n@revoked * {line(KEYS[0])}\n", checking)
     with pytest.raises(HostKeyError, match="is revoked"):
-        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
 
 
 @pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
 def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(RSA)}\n", checking)
     with pytest.raises(HostKeyError, match="has changed") as caught:
-        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
     assert RSA.get_fingerprint() in caught.value.message
     assert "rollout known-hosts --out" in caught.value.hint
 
@@ -100,18 +100,18 @@ def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecki
 @pytest.mark.parametrize("checking", list(HostKeyChecking))
 def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n", checking)
-    file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+    file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
     other_port = Host("h", "192.0.2.1", 2222)
-    file.verify(other_port, Shown(host_key(KEYS[0])))
+    file.verify(other_port, host_key(KEYS[0]))
     with pytest.raises(HostKeyError, match="has changed"):
-        file.verify(other_port, Shown(host_key(KEYS[1])))
+        file.verify(other_port, host_key(KEYS[1]))
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
 
 
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
     file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]
-    threads = [threading.Thread(target=file.verify, args=(host, Shown(host_key(KEYS[1])))) for host in hosts]
+    threads = [threading.Thread(target=file.verify, args=(host, host_key(KEYS[1]))) for host in hosts]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -127,4 +127,4 @@ def test_file_that_cannot_be_written(tmp_path: Path) -> None:
     file = KnownHosts(HostKeyFiles((str(tmp_path / "file" / "known_hosts"),)), HostKeyChecking.OFF)
     file.checking = HostKeyChecking.ACCEPT_NEW
     with pytest.raises(HostKeyError, match="cannot be written"):
-        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))

@@ -1,4 +1,4 @@
-"""The shell against OpenSSH's own server: certificates on both sides, throttling, silence, jump hosts."""
+"""The shell against OpenSSH's own server: users' certificates, throttling, silence, jump hosts."""
 
 import getpass
 import os
@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import HostKeyError, SshAuthError, SshTimeoutError
+from rollout.errors import SshAuthError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory.nodes import Connection
 from rollout.model.host import Host, Identities
@@ -27,7 +26,6 @@ from tests.adapters.openssh import (
     Sshd,
     add_to_agent,
     certify,
-    fingerprint,
     is_here,
     keygen,
     new_key,
@@ -75,22 +73,12 @@ def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: 
     assert greeted(shell, certified.host())
 
 
-def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path, key: Path, tmp_path: Path) -> None:
-    certificate = certify(authority, key, "-n", certified.user).rename(tmp_path / "elsewhere.pub")
-    config = tmp_path / "config"
-    config.write_text(f"Host *\n  IdentityFile {key}\n  CertificateFile {certificate}\n")
-    host = with_ssh_config({"a": certified.host()}, config)["a"]
-    shell = ParamikoShell(known_hosts=certified.known_hosts())
-    assert greeted(shell, host)
-    certificate.write_text("nothing")
-    with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is not a certificate"):
-        shell.run(host, "true", timeout=30)
-
-
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One that nobody can be asked by: it declines to sign where somebody would have to agree."""
     path = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
     with ssh_agent(path):
         yield path
 
@@ -124,60 +112,6 @@ def test_encrypted_key_that_the_agent_holds_is_not_asked_for(agent: Path, tmp_pa
         assert greeted(shell, elsewhere)
         with pytest.raises(SshAuthError, match="it is encrypted"):
             ParamikoShell(known_hosts=known).run(without, "true", timeout=30)
-
-
-@pytest.fixture(scope="module")
-def certified_host(
-    tmp_path_factory: pytest.TempPathFactory, authority: Path, request: pytest.FixtureRequest
-) -> Iterator[tuple[Sshd, Path]]:
-    """A server with a host certificate, and a key that it lets in."""
-    folder = tmp_path_factory.mktemp("host")
-    host_key, key = new_key(folder / "host", getattr(request, "param", "ed25519")), new_key(folder / "id")
-    certificate = certify(authority, host_key, "-h", "-n", "127.0.0.1")
-    with trusting(folder, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
-        yield server, key
-
-
-@pytest.mark.parametrize("certified_host", KINDS, indirect=True)
-def test_host_of_an_authority(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
-    for checking in (HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW):
-        assert greeted(ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key), server.host())
-    assert len(known.read_text().splitlines()) == 1
-
-
-def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    trusted = f"@cert-authority HOST {public(authority)}"
-    for revoked in (authority, server.host_keys[0]):
-        known = server.known_hosts(trusted, f"@revoked * {public(revoked)}")
-        with pytest.raises(HostKeyError, match="revoked") as caught:
-            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-        assert f"{known}:2" in caught.value.hint
-        assert fingerprint(revoked) in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("-h", "-n", "10.0.0.1,other"), "it is for 10.0.0.1, other, not for 127.0.0.1"),
-        (("-h", "-n", "127.0.0.1", "-V", "20200101:20200102"), r"it is valid from 2020-01-0\d .* only"),
-    ],
-)
-def test_certificate_that_is_not_for_this_host_now(
-    authority: Path, tmp_path: Path, key: Path, options: tuple[str, ...], why: str
-) -> None:
-    host_key = new_key(tmp_path / "host")
-    certificate = certify(authority, host_key, *options)
-    with trusting(tmp_path, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
-        known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
-        with pytest.raises(HostKeyError, match=why):
-            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
-        if "10.0.0.1" in options[2]:
-            alias = replace(server.host(), known_as="other")
-            known.write_text(f"@cert-authority other {public(authority)}\n")
-            assert greeted(ParamikoShell(known_hosts=known, key_file=key), alias)
 
 
 def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
@@ -241,23 +175,9 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
 # Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline.
 
 
-@pytest.fixture
-def agent_of_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An agent that nobody can be asked by: it declines to sign where somebody would have to agree."""
-    path = tmp_path / "agent"
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    with ssh_agent(path):
-        yield path
-
-
-def hello(shell: ParamikoShell, server: Sshd) -> str:
-    return shell.run(server.host(), "echo hello", timeout=30).stdout
-
-
 def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, key: Path) -> None:
     """sshd counts a session until it has noticed its end, which may come after the next one is asked for."""
-    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", "MaxSessions 1") as server:
+    with trusting(tmp_path, key, "MaxSessions 1") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         for _ in range(5):
             told = shell.run_if(server.host(), "echo 1", lambda answer: answer.stdout == "1\n", "echo 2", timeout=30)
@@ -267,7 +187,7 @@ def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, ke
 
 @pytest.mark.parametrize("principals", ["", "somebody"])
 def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
-    agent_of_ways: Path, key: Path, tmp_path: Path, principals: str
+    agent: Path, key: Path, tmp_path: Path, principals: str
 ) -> None:
     declined = new_key(tmp_path / "declined")
     if principals:
@@ -277,22 +197,8 @@ def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
     both = tmp_path / "both.pub"
     both.write_text(f"{public(declined)}\n{public(key)}\n")
     with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {both}") as server:
-        assert hello(ParamikoShell(known_hosts=server.known_hosts()), server) == "hello\n"
-    assert agent_of_ways.exists()
-
-
-def test_ways_in_that_a_configuration_leads(tmp_path: Path, key: Path) -> None:
-    """The second certificate is the one that counts, the first is away; and no command is the way."""
-    authority = new_key(tmp_path / "ca")
-    certificate = certify(authority, key, "-n", getpass.getuser()).rename(tmp_path / "second")
-    with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
-        config = tmp_path / "config"
-        config.write_text(
-            f"Host 127.* # loopback\n  ProxyCommand none\n  IdentitiesOnly true\n  IdentityFile {key} # ours\n"
-            f"  CertificateFile {tmp_path}/first\n  CertificateFile %d/{certificate.name}\nHost *\n  ProxyJump nobody\n"
-        )
-        host = with_ssh_config({"w": server.host()}, config)["w"]
-        assert ParamikoShell(known_hosts=server.known_hosts()).run(host, "echo hello", timeout=30).stdout == "hello\n"
+        assert greeted(ParamikoShell(known_hosts=server.known_hosts()), server.host())
+    assert agent.exists()
 
 
 def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) -> None:
@@ -301,7 +207,7 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     shout = tmp_path / "shout"
     shout.write_text(f'#!/bin/sh\n{noise}\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
     shout.chmod(0o755)
-    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", f"ForceCommand {shout}") as server:
+    with trusting(tmp_path, key, f"ForceCommand {shout}") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         answer = shell.run(server.host(), BOOT_COMMAND, timeout=30)
     facts = parse_boot(answer)
@@ -311,21 +217,19 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     assert facts.version != "9.9.9"
 
 
-def test_the_inventory_hands_the_identities_of_a_configuration_on(
-    tmp_path: Path, key: Path, agent_of_ways: Path
-) -> None:
+def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path, key: Path, agent: Path) -> None:
     """A client that is given an address finds no block of a name: what stands there goes along, for OpenSSH itself."""
     folder = tmp_path / "our keys"
     folder.mkdir()
     authority = new_key(tmp_path / "ca")
-    certificate = certify(authority, key, "-n", getpass.getuser()).rename(folder / "signed")
+    certify(authority, key, "-n", getpass.getuser()).rename(folder / "key-cert.pub")
     key.rename(folder / "key")
-    (folder / "agent").symlink_to(agent_of_ways)
+    (folder / "agent").symlink_to(agent)
     with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
         known = server.known_hosts().rename(folder / "known")
         config = tmp_path / "config"
         config.write_text(
-            f'Host worker-1\n  IdentityFile "{folder}/key"\n  CertificateFile "{certificate}"\n  IdentitiesOnly yes\n'
+            f'Host worker-1\n  IdentityFile "{folder}/key"\n  IdentitiesOnly yes\n'
             f'  IdentityAgent "{folder}/agent"\n  UserKnownHostsFile "{known}" /dev/null\n'
         )
         host = with_ssh_config({"w": server.host()}, config)["w"]
@@ -352,12 +256,3 @@ def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Pat
     shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
     with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
         shell.run(certified.host(), "true", timeout=30)
-
-
-def test_authority_of_a_hashed_name(certified_host: tuple[Sshd, Path], authority: Path) -> None:
-    server, key = certified_host
-    known = server.known_hosts(f"HOST {public(authority)}")
-    keygen("-H", "-f", known)
-    known.write_text(f"@cert-authority {known.read_text()}")
-    assert "127.0.0.1" not in known.read_text()
-    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())

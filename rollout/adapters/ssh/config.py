@@ -41,6 +41,7 @@ from rollout.model.host import (
 _REFUSED = (
     "bindaddress",
     "bindinterface",
+    "certificatefile",
     "knownhostscommand",
     "pkcs11provider",
     "proxyusefdpass",
@@ -49,7 +50,7 @@ _REFUSED = (
 )
 _FOLLOWED = (
     *("hostname", "port", "user", "hostkeyalias", "connecttimeout", "userknownhostsfile", "globalknownhostsfile"),
-    *("identityfile", "certificatefile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
+    *("identityfile", "identityagent", "identitiesonly", "proxyjump", "proxycommand"),
 )
 _OFF = ("none", "no", "internal")
 _NONE = "none"
@@ -228,14 +229,10 @@ def _file(text: str, tokens: Mapping[str, str]) -> str:
 
 
 def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
-    files, certificates = (
-        tuple(_file(file, tokens) for file in settings.get(keyword, ()))
-        for keyword in ("identityfile", "certificatefile")
-    )
+    files = tuple(_file(file, tokens) for file in settings.get("identityfile", ()))
     return Identities(
         # Of none alone something is left: not even the usual files are to be tried.
         files=tuple(file for file in files if file != _NONE) or files[:1],
-        certificates=tuple(file for file in certificates if file != _NONE),
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
         only=_value(settings, "identitiesonly") in ("yes", "true"),
     )

@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from rollout.adapters.ssh.failures import AGREEING, OutputLimitError, TurnedAwayError, failure
 from rollout.adapters.ssh.key_sources import UnsignedError, described
-from rollout.adapters.ssh.known_hosts import Shown
-from rollout.adapters.ssh.known_hosts_file import HostKey, read_certificate
+from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.adapters.ssh.sockets import DeadlineSocket, Relay, connect, through
 from rollout.errors import SshAuthError, SshError
 from rollout.model.host import Host
@@ -37,7 +36,6 @@ _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
 # What comes before a login is a few kilobytes of keys and a banner.
 _HANDSHAKE_ALLOWANCE = 1 << 18
-_CERTIFICATE = "-cert-v01@openssh.com"
 # Longer than any deadline: the socket's is to be the one that counts.
 _NEVER = 24 * 3600.0
 # How long to wait before each next try to open a session, where one was open before.
@@ -155,23 +153,18 @@ class Connection:
         self._transport = _LoginTransport(self._socket)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
 
-    def handshake(self, known_types: tuple[str, ...]) -> Shown:
-        """Agree on keys, asking for host keys and certificates of these types first; what the host proved to have.
+    def handshake(self, known_types: tuple[str, ...]) -> HostKey:
+        """Agree on keys, asking for host keys of these types first; what the host proved to have.
 
         It is to be decided upon before anything of ours is sent.
         """
         options = self._transport.get_security_options()
         options.kex = _first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _first(_FAST_CIPHERS, tuple(options.ciphers))
-        certified = tuple(name for name in known_types if name.endswith(_CERTIFICATE))
-        options.key_types = (*certified, *_first(_signatures(known_types), tuple(options.key_types)))
+        options.key_types = _first(_signatures(known_types), tuple(options.key_types))
         self._transport.start_client()
         key = self._transport.get_remote_server_key()
-        blob = key.public_blob
-        return Shown(
-            HostKey(key.get_name(), key.asbytes()),
-            read_certificate(blob.key_type, blob.key_blob) if blob is not None else None,
-        )
+        return HostKey(key.get_name(), key.asbytes())
 
     def log_in(self, user: str, keys: tuple[paramiko.PKey, ...]) -> None:
         """Log in with the first key that the host accepts."""

@@ -1,7 +1,7 @@
 """The keys that hosts show, for a known_hosts file: scanned, held against what confirms them, written down.
 
-A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it, or
-an authority that has certified it, already; or the fingerprint, which a host prints on its console.
+A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it
+already, or the fingerprint, which a host prints on its console.
 """
 
 import base64
@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.ssh.connection import connected
-from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
+from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, name_on_file
 from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
 from rollout.errors import InputError, SshError
 from rollout.gather.hosts.polling import side_by_side
@@ -73,24 +73,24 @@ def scan(
     )
 
 
-def _shown(host: Host, known: KnownHosts, timeout: float) -> Shown:
+def _shown(host: Host, known: KnownHosts, timeout: float) -> HostKey:
     """Return what the host shows, asked first for what the file can decide on."""
     with connected(host, time.monotonic() + timeout) as connection:
         return connection.handshake(known.algorithms(host))
 
 
 def _judged(
-    scanned: ScannedHost, shown: Shown | SshError, known: KnownHosts, fingerprints: Fingerprints
+    scanned: ScannedHost, shown: HostKey | SshError, known: KnownHosts, fingerprints: Fingerprints
 ) -> ScannedHost:
     if isinstance(shown, SshError):
         return replace(scanned, error=shown.message)
     if known.is_revoked(shown):
-        return replace(scanned, standing=KeyState.REVOKED, key=shown.key)
-    is_known = shown.key in scanned.before or known.is_certified(scanned.host, shown)
+        return replace(scanned, standing=KeyState.REVOKED, key=shown)
+    is_known = shown in scanned.before
     standing = KeyState.KNOWN if is_known else KeyState.CHANGED if scanned.before else KeyState.NEW
     listed = fingerprints.get(scanned.node, frozenset()) | fingerprints.get("", frozenset())
-    confirmed_by = "fingerprint" if shown.key.fingerprint in listed else ""
-    return replace(scanned, standing=standing, key=shown.key, confirmed_by=confirmed_by)
+    confirmed_by = "fingerprint" if shown.fingerprint in listed else ""
+    return replace(scanned, standing=standing, key=shown, confirmed_by=confirmed_by)
 
 
 def read_whole(file: Path | None) -> str:

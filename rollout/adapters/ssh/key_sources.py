@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from paramiko.agent import AgentKey, AgentSSH
@@ -23,7 +24,6 @@ from paramiko.pkey import PublicBlob, UnknownKeyType
 from paramiko.ssh_exception import PasswordRequiredException
 from typing_extensions import override
 
-from rollout.adapters.ssh.known_hosts_file import read_certificate
 from rollout.errors import SshAuthError
 
 _OPEN_TO_OTHERS = 0o077
@@ -103,9 +103,17 @@ def read_user_certificate(file: Path) -> PublicBlob:
     return blob
 
 
+def _read_certificate(type_: str, blob: bytes) -> serialization.SSHCertificate | None:
+    """Return the certificate of an OpenSSH key blob; None where it is none that can be read."""
+    with suppress(ValueError, UnsupportedAlgorithm):
+        identity = serialization.load_ssh_public_identity(type_.encode() + b" " + base64.b64encode(blob))
+        return identity if isinstance(identity, serialization.SSHCertificate) else None
+    return None
+
+
 def certified_key(blob: PublicBlob) -> bytes | None:
     """Return the blob of the key that a certificate is for."""
-    certificate = read_certificate(blob.key_type, blob.key_blob)
+    certificate = _read_certificate(blob.key_type, blob.key_blob)
     if certificate is None:
         return None
     line = certificate.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
@@ -115,9 +123,9 @@ def certified_key(blob: PublicBlob) -> bytes | None:
 def described(key: paramiko.PKey) -> str:
     """Return a key for a message: its fingerprint, and what there is to know of its certificate."""
     blob = key.public_blob
-    certificate = read_certificate(blob.key_type, blob.key_blob) if blob is not None else None
+    certificate = _read_certificate(blob.key_type, blob.key_blob) if blob is not None else None
     if certificate is None:
-        certificate = read_certificate(key.get_name(), key.asbytes())
+        certificate = _read_certificate(key.get_name(), key.asbytes())
     if certificate is None:
         return key.fingerprint
     words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"

@@ -16,7 +16,6 @@ from itertools import chain, islice
 from pathlib import Path
 
 import paramiko
-from paramiko.pkey import PublicBlob
 
 from rollout.adapters.ssh.key_sources import (
     HeldKey,
@@ -91,12 +90,13 @@ class KeyRing:
 
         `SshAuthError` where there are files and none of them can be used.
         """
-        certificates = _readable(identities.certificates)
         if named and (key := self._open(named)) is not None:
-            yield tuple(_certified(key, (*certificates, *_beside(named))))
+            yield tuple(_certified(key, named))
             return
         with agent_keys(identities.agent) as held:
-            candidates = self._named(named, held, certificates) if named else self._any(identities, held, certificates)
+            candidates = (
+                _certified(_held(named, held) or self.load(named), named) if named else self._any(identities, held)
+            )
             yield tuple(islice(_distinct(candidates), _MOST_TRIED))
 
     def _open(self, file: str) -> paramiko.PKey | None:
@@ -105,22 +105,18 @@ class KeyRing:
             return self.load(file, may_ask=False)
         return None
 
-    def _named(self, file: str, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
-        key = _held(file, held) or self.load(file)
-        yield from _certified(key, (*certificates, *_beside(file)))
-
-    def _any(self, identities: Identities, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
+    def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
         """Yield what needs no question first; without any of that, ask the operator."""
         files = tuple(file for file in identities.files or self._usual if file != _NO_FILE)
         has_candidate = False
         for key, file in self._ready(files, held):
             has_candidate = True
-            yield from _certified(key, (*certificates, *_beside(file)))
+            yield from _certified(key, file)
         for key in () if identities.only else held:
             has_candidate = True
-            yield from _certified(key, certificates)
+            yield key
         if not has_candidate:
-            yield from self._asked_for(files, certificates)
+            yield from self._asked_for(files)
 
     @cached_property
     def _usual(self) -> tuple[str, ...]:
@@ -135,11 +131,11 @@ class KeyRing:
             if (key := self._open(file)) is not None:
                 yield key, file
 
-    def _asked_for(self, files: tuple[str, ...], certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
+    def _asked_for(self, files: tuple[str, ...]) -> Iterator[paramiko.PKey]:
         failures = []
         for file in files:
             try:
-                yield from _certified(self.load(file), (*certificates, *_beside(file)))
+                yield from _certified(self.load(file), file)
             except SshAuthError as error:
                 failures.append(error)
             else:
@@ -185,19 +181,6 @@ class KeyRing:
             yield passphrase
 
 
-def _readable(files: tuple[str, ...]) -> tuple[PublicBlob, ...]:
-    """Return the certificates in these files; a file that cannot be used is told of where no other can."""
-    certificates, failures = list[PublicBlob](), list[SshAuthError]()
-    for file in files:
-        try:
-            certificates.append(read_user_certificate(Path(file).expanduser()))
-        except SshAuthError as error:
-            failures.append(error)
-    if failures and not certificates:
-        raise failures[0]
-    return tuple(certificates)
-
-
 def _held(file: str, held: Keys) -> paramiko.PKey | None:
     """Return the agent's key of this file: it needs no passphrase."""
     if not held or (public := read_public_half(Path(file).expanduser())) is None:
@@ -205,16 +188,11 @@ def _held(file: str, held: Keys) -> paramiko.PKey | None:
     return next((key for key in held if key.asbytes() == public), None)
 
 
-def _beside(file: str) -> tuple[PublicBlob, ...]:
-    """Return the certificate that lies beside a key file, as `ssh` looks for it."""
-    base = file.removesuffix(".pub")
-    path = Path(f"{base}-cert.pub").expanduser()
-    return (read_user_certificate(path),) if path.is_file() else ()
-
-
-def _certified(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterator[paramiko.PKey]:
-    """Return the key with each certificate that is for it, and then by itself."""
-    for certificate in certificates:
+def _certified(key: paramiko.PKey, file: str) -> Iterator[paramiko.PKey]:
+    """Yield the key with the certificate that lies beside its file, as `ssh` looks for it, and then by itself."""
+    path = Path(f"{file.removesuffix('.pub')}-cert.pub").expanduser()
+    if path.is_file():
+        certificate = read_user_certificate(path)
         if certified_key(certificate) == key.asbytes():
             with_it = _copied(key)
             # Logging in looks for a certificate here, whatever the annotation says.

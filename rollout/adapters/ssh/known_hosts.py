@@ -1,17 +1,17 @@
-"""The decision about a key that a host shows: known, certified, new, changed, revoked."""
+"""The decision about a key that a host shows: known, new, changed, revoked.
+
+paramiko checks no certificates of hosts. Where an authority alone speaks for a host, its key is unknown under every
+checking: OpenSSH itself, through Ansible, is the way.
+"""
 
 import base64
 import os
 import threading
-from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 
-from cryptography.hazmat.primitives.serialization import SSHCertificate
-
 from rollout.adapters.local_files import open_output
-from rollout.adapters.ssh.known_hosts_file import ALGORITHMS, Entry, HostKey, Index, authority_of, refusal
+from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
 from rollout.model.text import shell_word
@@ -33,14 +33,6 @@ class HostKeyChecking(StrEnum):
     OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a host has proved to have: a key, and perhaps a certificate for it."""
-
-    key: HostKey
-    certificate: SSHCertificate | None = None
-
-
 class KnownHosts:
     """The keys of one or more files, and the decision about a key that a host shows.
 
@@ -51,7 +43,8 @@ class KnownHosts:
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
         """Read the files, or those that OpenSSH reads; `InputError` where none that is named can be read."""
         self.checking = checking
-        own, system = _paths(files or USUAL_FILES)
+        counting = files or USUAL_FILES
+        own, system = ([Path(file).expanduser() for file in named] for named in (counting.own, counting.system))
         self._file = own[0] if own else None
         self._lock = threading.Lock()
         self._index = Index()
@@ -68,76 +61,43 @@ class KnownHosts:
         return tuple(entry.key for entry in self._entries(name_on_file(host)))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
-        """Types of key and certificate to ask the host for first: those that can be decided on."""
-        names = _names(host)
-        certified = ALGORITHMS if any(map(self._index.authorities.find, names)) else ()
-        entries = next(filter(None, map(self._entries, names)), ())
-        return (*certified, *dict.fromkeys(entry.key.type for entry in entries))
+        """Types of key to ask the host for first: those that are on file."""
+        entries = next(filter(None, map(self._entries, _names(host))), ())
+        return tuple(dict.fromkeys(entry.key.type for entry in entries))
 
-    def is_revoked(self, shown: Shown) -> bool:
-        """Whether nobody may show this key, or have a certificate of this authority, any more."""
-        try:
-            self._check_revoked(shown)
-        except HostKeyError:
-            return True
-        return False
+    def is_revoked(self, key: HostKey) -> bool:
+        """Whether nobody may show this key any more."""
+        return key.blob in self._index.revoked
 
-    def is_certified(self, host: Host, shown: Shown) -> bool:
-        """Whether an authority on file speaks for the host."""
-        return shown.certificate is not None and self._uncertified(host, shown) is None
-
-    def verify(self, host: Host, shown: Shown) -> None:
+    def verify(self, host: Host, key: HostKey) -> None:
         """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
         with self._lock:
-            if self.checking is not HostKeyChecking.OFF:
-                self._check_revoked(shown)
-                why_not = self._uncertified(host, shown)
-                if why_not is None:
-                    return
-            else:
-                why_not = ""
-            self._decide(host, shown.key, why_not)
+            if revoked := self._index.revoked.get(key.blob):
+                raise _revoked(revoked)
+            self._decide(host, key)
 
-    def _decide(self, host: Host, key: HostKey, uncertified: str) -> None:
-        known, elsewhere = (self._entries(name) for name in (name_on_file(host), _names(host)[-1]))
+    def _decide(self, host: Host, key: HostKey) -> None:
+        names = _names(host)
+        known, elsewhere = self._entries(names[0]), self._entries(names[-1])
         # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
         if any(entry.key == key for entry in known or elsewhere):
             # From now on they are those of the port: it may not show another key in this run.
-            self._found[name_on_file(host)] = known or elsewhere
+            self._found[names[0]] = known or elsewhere
             return
         if known:
             raise _changed(key, known, self._file)
+        if authorities := tuple(entry for name in names for entry in self._index.authorities.find(name)):
+            raise _of_authority(host, key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
-            raise _unknown(host, key, self._file, (uncertified, elsewhere))
+            raise _unknown(host, key, self._file, elsewhere)
         if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
             _append(self._file, host, key)
-        self._found[name_on_file(host)] = (Entry(key),)
+        self._found[names[0]] = (Entry(key),)
 
     def _entries(self, name: str) -> tuple[Entry, ...]:
         if name not in self._found:
             self._found[name] = self._index.hosts.find(name)
         return self._found[name]
-
-    def _check_revoked(self, shown: Shown) -> None:
-        signer = {authority_of(shown.certificate)} if shown.certificate else set()
-        for blob in {shown.key.blob} | signer:
-            if blob in self._index.revoked:
-                raise _revoked(self._index.revoked[blob])
-
-    def _uncertified(self, host: Host, shown: Shown) -> str | None:
-        """None where a certificate speaks for the host; else why none does. Its key may be on file all the same."""
-        if shown.certificate is None:
-            return ""
-        signer = authority_of(shown.certificate)
-        authorities = chain.from_iterable(map(self._index.authorities.find, _names(host)))
-        if not any(entry.key.blob == signer for entry in authorities):
-            return "no @cert-authority line for it has the key that signed its certificate"
-        return refusal(shown.certificate, (host.known_as or host.address).lower()) or None
-
-
-def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    own, system = (tuple(Path(file).expanduser() for file in named) for named in (files.own, files.system))
-    return own, system
 
 
 def _append(path: Path, host: Host, key: HostKey) -> None:
@@ -145,7 +105,8 @@ def _append(path: Path, host: Host, key: HostKey) -> None:
     try:
         with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True), "a+b") as file:
             file.seek(0)
-            file.write((b"" if _ends_line(file.read()) else b"\n") + line.encode())
+            before = file.read()
+            file.write((b"\n" if before and not before.endswith(b"\n") else b"") + line.encode())
     except OSError as error:
         raise HostKeyError(
             f"its new host key cannot be written to {path}: {error.strerror}",
@@ -174,22 +135,25 @@ def _names(host: Host) -> tuple[str, ...]:
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
-def _ends_line(data: bytes) -> bool:
-    return not data or data.endswith(b"\n")
-
-
-def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tuple[Entry, ...]]) -> HostKeyError:
-    """`hopes` are why its certificate does not help, and the keys that are on file for its address without the port."""
-    uncertified, elsewhere = hopes
-    why = f" (its certificate does not help: {uncertified})" if uncertified else ""
+def _unknown(host: Host, shown: HostKey, file: Path | None, elsewhere: tuple[Entry, ...]) -> HostKeyError:
+    """`elsewhere` are the keys that are on file for its address without the port."""
     other = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
     place = _place(file)
     scan = f"ssh-keyscan -p {host.port} {host.address} >> {place}"
     return HostKeyError(
-        f"its host key is unknown: {shown.type} {shown.fingerprint}{why}{other}",
+        f"its host key is unknown: {shown.type} {shown.fingerprint}{other}",
         hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {place}; if that is its"
         f" fingerprint, this one alone: {scan}"
         + (" (or --host-key-checking accept-new)" if file else f"; then --known-hosts {_SOME_FILE}"),
+    )
+
+
+def _of_authority(host: Host, shown: HostKey, authority: Entry) -> HostKeyError:
+    return HostKeyError(
+        f"its host key is unknown: {shown.type} {shown.fingerprint}; what speaks for it is an authority"
+        f" ({authority.place}), and rollout's own SSH follows none",
+        hint="Have OpenSSH itself connect, which does: --executor ansible. Or record its key:"
+        f" ssh-keyscan -p {host.port} {host.address}",
     )
 
 
