@@ -158,12 +158,9 @@ class Pushgateway:
                 raise PushgatewayError(f"does not answer: {error}") from error
             if answer.status >= _FAILURES:
                 text = answer.body.decode(errors="replace").strip()
-                raise PushgatewayError(self._masked(f"it answers {answer.status}: {text}"))
+                raise PushgatewayError(masked(f"it answers {answer.status}: {text}", self._secrets))
 
         return send
-
-    def _masked(self, text: str) -> str:
-        return masked(text, self._secrets)
 
 
 def checked_push_url(url: str) -> str:

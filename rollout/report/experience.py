@@ -1,4 +1,4 @@
-"""What journals tell of how long things took: drains, reboots, the turns of budgets, and until a wave had settled.
+"""What journals tell of how long things took: drains, reboots, and until a wave had settled.
 
 Moments are a wall clock's, which is set back or on at times, and goes on while a machine sleeps. What spans such a step
 teaches nothing: phases that begin before those that they follow, a turn that took longer than its process has counted,
@@ -6,7 +6,6 @@ a wave that settled for longer than it may.
 """
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,9 +18,6 @@ from rollout.planning.play.pace import Past
 from rollout.report.lines import Record, entries
 from rollout.report.run_view import NodeView, RunView, run_view
 
-# A permit that is back sooner was not waited for.
-_AT_ONCE = 1.0
-_NEARLY = 0.75
 # In seconds: how far apart threads may write what they see at one moment, and how late an end may be told of.
 _SLACK = 5.0
 
@@ -37,7 +33,6 @@ def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
         tuple(seconds for past in pasts for seconds in past.reboots),
         tuple(seconds for past in pasts for seconds in past.settles),
         tuple(seconds for past in pasts for seconds in past.endings),
-        tuple(seconds for past in pasts for seconds in past.turns),
         owners,
     )
 
@@ -47,7 +42,7 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
     if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
     policy, view = first.get("policy") or {}, run_view(entries(records))
-    is_delayed, waits, freed = _waits_before_reboots(policy), _waits(view), _freed(view)
+    is_delayed, freed = _waits_before_reboots(policy), _freed(view)
     ways = sorted(_ways(view), key=lambda way: way.end.at)
     return Past(
         drains=tuple(_seconds(way.begun, way.empty) for way in ways),
@@ -58,7 +53,6 @@ def _of_one(records: Sequence[Record], cluster: str) -> Past | None:
             for way in ways
             if way.node.has_moved_pods
         ),
-        turns=tuple(seconds for way in ways for seconds in waits[way.process, way.node.name] if seconds >= _AT_ONCE),
         owners=view.pod_endings,
     )
 
@@ -106,28 +100,6 @@ def _seconds(begin: datetime, end: datetime) -> float:
 def _freed(view: RunView) -> Mapping[tuple[datetime, str], datetime]:
     """When a budget last let a pod of a node go, by process and node."""
     return {(_process_at(view, entry.at), entry.node): entry.at for entry in view.releases if entry.budget}
-
-
-def _waits(view: RunView) -> Mapping[tuple[datetime, str], Sequence[float]]:
-    """How long each node's pods waited for the permits of budgets, by process and node.
-
-    Of several permits that were used together the later ones come back sooner after the one before: they are one turn.
-    """
-    waits: dict[tuple[datetime, str], list[float]] = defaultdict(list)
-    granted: dict[tuple[datetime, str], datetime] = {}
-    whole: dict[tuple[datetime, str], float] = {}
-    for entry in view.releases:
-        if not entry.budget:
-            continue
-        process = _process_at(view, entry.at)
-        budget = (process, entry.budget)
-        last = granted.get(budget, entry.since)
-        seconds = _seconds(max(entry.since, last), entry.at)
-        whole[budget] = seconds if last <= entry.since else whole.get(budget, seconds)
-        if seconds >= _NEARLY * whole[budget]:
-            waits[process, entry.node].append(seconds)
-        granted[budget] = entry.at
-    return waits
 
 
 def _settles(view: RunView, longest: float) -> Iterator[float]:

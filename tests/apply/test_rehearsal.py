@@ -131,19 +131,18 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("scenario", "least"), [("typical", 0.7), ("default", 0.9)])
-def test_a_rehearsal_takes_what_was_forecast_or_less_where_that_assumes_the_worst(
-    scenario: str, least: float, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
+@pytest.mark.parametrize("scenario", ["typical", "default", "mixed"])
+def test_a_rehearsal_takes_what_was_forecast(
+    scenario: str, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
-    """Of a budget's pods whose starts nobody knows, a forecast assumes that none begins before the other has ended."""
     file = tmp_path / "cluster.json"
     forecast = snapshot(started(scenario, 6), rollout, file)["estimate"]["seconds"]
-    # what this process and the machine take counts as often
-    speed = 6
+    # what the program's pauses and the machine take counts as often
+    speed = 3
     copy = start_lab(scenario_like(file), speed=speed)
     began = time.monotonic()
     assert rollout(copy, "apply", "--yes", "--max-unavailable", "2").code == 0
-    assert least * forecast <= (time.monotonic() - began) * speed <= 1.1 * forecast
+    assert 0.9 * forecast <= (time.monotonic() - began) * speed <= 1.1 * forecast
 
 
 @pytest.mark.exhaustive

@@ -22,7 +22,7 @@ from rollout.model.cluster import (
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy, Selection
-from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.rolling import Following
 from rollout.planning.plan.build import PlanInputs
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -129,4 +129,4 @@ def inputs(
 
 def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
     """Whether a node may be away beside those in flight."""
-    return name in candidates(rules, {name: 0}, [name], in_flight)
+    return name in Following(rules, [name], in_flight=in_flight).candidates()

@@ -33,7 +33,7 @@ from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, W
 from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.eligibility.pools import pools_of
-from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.rolling import Following
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.play.pace import NO_PAST, Past
 from rollout.report.experience import past_of
@@ -248,14 +248,14 @@ class _Rolling(_Wave):
 
     def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
         super().__init__(sim, plan, wave, played)
-        self._order = {node.name: place for place, node in enumerate(wave.nodes)}
+        self._order = [node.name for node in wave.nodes]
         self._measured = dict[str, tuple[Counter[str], Counter[str]]]()
         self._ended = dict[str, float]()
 
     def _admit(self) -> None:
         self._free()
         rules, begun, waiting = self._wave.rolling or Rolling(1), list[str](), list(self._waiting)
-        while name := next(candidates(rules, self._order, waiting, [*self._measured, *begun]), None):
+        while name := next(Following(rules, self._order, waiting, [*self._measured, *begun]).candidates(), None):
             begun.append(name)
             waiting.remove(name)
         earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())

@@ -131,13 +131,22 @@ def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
     assert WarningKind.ALL_REPLICAS in [found.kind for found in together.warnings]
 
 
+@pytest.mark.parametrize(("owner", "drain"), [("ReplicaSet", 30 + 65), ("Job", 30 + 65), ("StatefulSet", 65 + 30 + 65)])
+def test_replacements_start_as_their_controllers_have_it_whatever_the_past(owner: str, drain: int) -> None:
+    """Once the pod is to go, or once it has gone: then the budget lets the second one go."""
+    pods = [pod(f"web-{i}", "w-1", grace_period=60, owner=owner) for i in range(2)]
+    plan = build_plan(inputs([named("w-1"), named("w-2")], pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
+    assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1"] == [drain]
+
+
 def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:
     result = '{"outcome":"succeeded","at":"","version":"1","run":"r","took":"4m"}'
     nodes = [named("w-1", annotations={"node-rollout.dev/last-result": result}), named("w-2")]
     pods = [pod(f"web-{i}", "w-1", grace_period=60) for i in range(2)]
     plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
     first = plan.waves[0].estimate
-    assert (first.drain, first.reboot, first.settle) == (2 * 65 + 30, 120, 30)
+    # a ReplicaSet replaces a pod while that ends: after 30 s the second may go, and ends by its grace
+    assert (first.drain, first.reboot, first.settle) == (30 + 65, 240 - 95, 0)
     assert plan.estimate.seconds == sum(wave.estimate.seconds for wave in plan.waves)
     assert "median of 1 past" in plan.estimate.basis[0]
     short = Policy(drain=DrainPolicy(timeout=Duration(20)))

@@ -10,7 +10,7 @@ from rollout.errors import PlanFileError
 from rollout.model.cluster import PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm
 from rollout.model.plan import Rolling, RolloutPlan
-from rollout.model.policy import DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.policy import Critical, DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
@@ -153,14 +153,18 @@ def test_a_higher_limit_is_never_slower_and_sharing_never_slower_than_not(cluste
 
 
 def test_the_price_is_told() -> None:
-    """One pod at a time: the second node waits until the first one's replacement is ready, 35 s + 30 s."""
+    """One pod at a time: the second node waits until the first one's replacement is ready, 30 s after its eviction."""
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(2)]
     nodes, idle = [node(f"w-{i}") for i in range(3)], {"w-2": facts("w-2", staged=False)}
     guard, policy = budget("web", allowed=1), Policy(Count(2))
     (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
-    assert "; shares shop/web, one pod at a time: +1m5s" in shared.because
-    assert shared.note == "waits for budget shop/web, +1m5s"
-    assert shared.estimate.drain == 100
+    assert "; shares shop/web, one pod at a time: +30s" in shared.because
+    assert shared.note == "waits for budget shop/web, +30s"
+    assert shared.estimate.drain == 30 + 35
+    rule = DrainPolicy(critical=(Critical("shop", "app=web", 1),))
+    own = replace(policy, drain=rule)
+    (shared,) = build_plan(inputs(nodes, pods=pods, observations=idle, policy=own)).waves
+    assert "; shares critical/shop/app=web, one pod at a time: +30s" in shared.because
 
 
 def local(name: str, on: str) -> Pod:

@@ -237,16 +237,16 @@ WAITING = [
 ]
 
 
-def test_pods_that_waited_for_a_budget_teach_its_turns_and_the_rest_of_the_drain_how_they_end() -> None:
+def test_pods_that_waited_for_a_budget_teach_how_they_end_by_the_rest_of_the_drain() -> None:
     past = past_of([[run(), *WAITING]], "here")
-    assert (past.drains, past.endings, past.turns) == ((17, 27), (3, 4), (7, 7, 9))
+    assert (past.drains, past.endings) == ((17, 27), (3, 4))
 
 
-def test_permits_that_come_back_together_are_one_turn_and_a_webhooks_delay_is_none() -> None:
-    together = [emptying("w-1", 1), released_experience("w-1", 8, since=1), released_experience("w-1", 8, since=1)]
+def test_a_webhooks_delay_is_no_budgets() -> None:
+    waited = [emptying("w-1", 1), released_experience("w-1", 8, since=1)]
     by_others = released_experience("w-1", 20, since=1, budget="")
     ended = [step("w-1", "drained", 22), finished_experience("w-1", "succeeded", 60)]
-    assert past_of([[run(), *together, by_others, *ended]], "here").turns == (7,)
+    assert past_of([[run(), *waited, by_others, *ended]], "here").endings == (14,)
 
 
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:

@@ -307,4 +307,4 @@ def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:
 
 
 def _owners(pace: Pace, graces: Mapping[str, int]) -> Mapping[str, tuple[int, int]]:
-    return {uid: (pace.ending_of((uid,), grace), pace.starting(grace, (uid,))) for uid, grace in graces.items()}
+    return {uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()}

@@ -4,7 +4,7 @@ Side by side any may begin. Rolling on, a node that has ended keeps its place un
 then the next begins.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rollout.execution.base.deadline import Deadline
@@ -14,7 +14,7 @@ from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.settle import Before, Settler
 from rollout.model.plan import PlannedNode, Rolling, Wave
 from rollout.model.progress import NodeResult
-from rollout.planning.layout.rolling import candidates
+from rollout.planning.layout.rolling import Following
 
 _PAUSE = 1.0
 
@@ -78,10 +78,6 @@ class RollingAdmission(Admission):
     why: str = ""
     _before: dict[str, Before] = field(default_factory=dict)
     _ended: dict[str, _Ended] = field(default_factory=dict)
-    _order: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._order = {node.name: place for place, node in enumerate(self.wave.nodes)}
 
     @property
     def unsettled(self) -> frozenset[str]:
@@ -90,8 +86,8 @@ class RollingAdmission(Admission):
 
     def candidates(self, waiting: Sequence[PlannedNode], in_flight: Collection[str]) -> Iterator[PlannedNode]:
         """Those that hold no more than is left, in the plan's order."""
-        nodes = {node.name: node for node in waiting}
-        return (nodes[name] for name in candidates(self.rules, self._order, list(nodes), in_flight))
+        nodes, order = {node.name: node for node in waiting}, [node.name for node in self.wave.nodes]
+        return (nodes[name] for name in Following(self.rules, order, nodes, in_flight).candidates())
 
     def begin(self, nodes: Sequence[PlannedNode]) -> None:
         """Measure what is well before these begin: what others in flight have taken is not held against them."""

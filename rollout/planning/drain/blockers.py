@@ -42,19 +42,26 @@ _REFUSALS = {
 }
 
 
-def drain_blockers(
+def drain_findings(
     node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, stuck_pods: StuckPods, *, evicting: bool
-) -> tuple[Blocker, ...]:
-    """Everything that keeps this node from being drained; `evicting` is whether budgets are asked at all."""
-    blockers: list[Blocker] = []
+) -> tuple[tuple[Blocker, ...], tuple[PlanWarning, ...]]:
+    """Everything that keeps this node from being drained, and what the operator should know of its drain.
+
+    `evicting` is whether budgets are asked at all.
+    """
+    told, found = list[PlanWarning](), list[Blocker | PlanWarning]()
     for verdict in verdicts:
+        pod = verdict.pod
         if verdict.action is Action.REFUSE:
-            blockers.append(_refusal(node, verdict))
-        elif verdict.action is Action.EVICT and not _goes_freely(verdict.pod, index, stuck_pods):
-            blockers.extend(_stuck(node, verdict.pod, stuck_pods))
-            if evicting:
-                blockers.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod), stuck_pods))
-    return tuple(dict.fromkeys(blockers))
+            found.append(Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message))
+            continue
+        told += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
+        if verdict.action is Action.EVICT and not _goes_freely(pod, index, stuck_pods):
+            found += _overdue(node, pod, stuck_pods)
+            found += _held_by_budgets(node, pod, index.covering(pod), stuck_pods) if evicting else ()
+    blockers = (finding for finding in found if isinstance(finding, Blocker))
+    warnings = (finding for finding in found if isinstance(finding, PlanWarning))
+    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*told, *warnings)))
 
 
 def _goes_freely(pod: Pod, index: BudgetIndex, stuck_pods: StuckPods) -> bool:
@@ -63,47 +70,56 @@ def _goes_freely(pod: Pod, index: BudgetIndex, stuck_pods: StuckPods) -> bool:
     return not pod.deleted_at and (not budgets or (len(budgets) == 1 and stuck_pods.is_open(budgets[0])))
 
 
-def _refusal(node: str, verdict: PodVerdict) -> Blocker:
-    return Blocker(node, _REFUSALS[verdict.reason], f"pod/{verdict.pod.key}", verdict.message)
-
-
-def _stuck(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[Blocker]:
-    seconds = stuck_pods.overdue(pod)
+def _overdue(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[Blocker | PlanWarning]:
+    seconds, subject = stuck_pods.overdue(pod), f"pod/{pod.key}"
+    if not seconds:
+        return
+    held = f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
+    since = f"should have been gone {Duration(round(seconds))} ago{held}"
     if seconds > stuck_pods.patience:
-        yield Blocker(
-            node,
-            BlockerKind.STUCK_TERMINATING,
-            f"pod/{pod.key}",
-            f"should have been gone {Duration(round(seconds))} ago{_held(pod)}, longer than --drain-timeout waits: "
-            "see what holds it, or leave it behind with drain.skip-wait-for-delete-timeout",
-        )
+        way_out = "see what holds it, or leave it behind with drain.skip-wait-for-delete-timeout"
+        message = f"{since}, longer than --drain-timeout waits: {way_out}"
+        yield Blocker(node, BlockerKind.STUCK_TERMINATING, subject, message)
+    else:
+        message = f"{since}: the drain waits for it, unless drain.skip-wait-for-delete-timeout leaves it behind"
+        yield PlanWarning(node, subject, message, WarningKind.TERMINATING)
 
 
-def _held(pod: Pod) -> str:
-    return f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
-
-
-def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[Blocker]:
+def _held_by_budgets(
+    node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods
+) -> Iterator[Blocker | PlanWarning]:
     of_server = of_the_server(budgets)
     if len(of_server) > 1 and not pod.finished and not pod.terminating and not stuck_pods.stays_pending(pod):
         names = ", ".join(budget.name for budget in of_server)
-        yield Blocker(
-            node,
-            BlockerKind.TWO_BUDGETS,
-            f"pod/{pod.key}",
+        message = (
             f"is covered by {len(of_server)} budgets ({names}); the API server refuses to evict such a pod: "
-            "delete all but one",
+            "delete all but one"
         )
+        yield Blocker(node, BlockerKind.TWO_BUDGETS, f"pod/{pod.key}", message)
         return
     for budget in budgets:
-        if bypasses(pod, budget) or _gives_way(pod):
+        subject, is_open = finding_of(budget.key), budget.disruptions_allowed > 0
+        if bypasses(pod, budget) or (is_open and _gives_way(pod)):
             continue
-        if stuck_pods.can_never_allow(budget):
-            message = _never(budget, stuck_pods.headcount)
-            yield Blocker(node, BlockerKind.BUDGET_NEVER, finding_of(budget.key), message)
+        if _gives_way(pod):
+            message = (
+                "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
+                "or stays attached: then the drain waits in vain, up to --drain-timeout"
+            )
+            yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
+        elif stuck_pods.can_never_allow(budget):
+            yield Blocker(node, BlockerKind.BUDGET_NEVER, subject, _never(budget, stuck_pods.headcount))
+        elif is_open:
+            continue
         elif unready := _in_the_way(budget, stuck_pods):
             message = _unhealthy(budget, unready, itself=pod in unready)
-            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, finding_of(budget.key), message)
+            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, subject, message)
+        else:
+            message = (
+                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
+                "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready"
+            )
+            yield PlanWarning(node, subject, message, WarningKind.BUDGET_WAITING)
 
 
 def _gives_way(pod: Pod) -> bool:
@@ -131,9 +147,7 @@ def _never(budget: Budget, headcount: Headcount) -> str:
 
 
 def _in_the_way(budget: Budget, stuck_pods: StuckPods) -> tuple[Pod, ...]:
-    """The long unready pods of a budget that allows nothing now, and nothing as long as they stay so."""
-    if budget.disruptions_allowed > 0:
-        return ()
+    """The long unready pods of a budget that allows nothing as long as they stay so."""
     unready = stuck_pods.unready_under(budget)
     return () if stuck_pods.is_held_open_by(budget, unready) else unready
 
@@ -145,54 +159,6 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str
         f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
         f"has not been ready since {unready[0].unready_since}: fix it, {policy}or use --disable-eviction"
     )
-
-
-def drain_warnings(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, stuck_pods: StuckPods, *, evicting: bool
-) -> tuple[PlanWarning, ...]:
-    """What the operator should know about this node's drain."""
-    warnings = [
-        PlanWarning(node, f"pod/{verdict.pod.key}", warning, WarningKind.POD)
-        for verdict in verdicts
-        if verdict.action is not Action.REFUSE
-        for warning in verdict.warnings
-    ]
-    for verdict in verdicts:
-        if verdict.action is Action.EVICT and not _goes_freely(verdict.pod, index, stuck_pods):
-            warnings.extend(_leaving(node, verdict.pod, stuck_pods))
-            if evicting:
-                warnings.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod), stuck_pods))
-    return tuple(dict.fromkeys(warnings))
-
-
-def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning]:
-    seconds = stuck_pods.overdue(pod)
-    if 0 < seconds <= stuck_pods.patience:
-        message = (
-            f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it, unless "
-            "drain.skip-wait-for-delete-timeout leaves it behind"
-        )
-        yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.TERMINATING)
-
-
-def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[PlanWarning]:
-    for budget in budgets:
-        if bypasses(pod, budget) or budget.disruptions_allowed > 0:
-            continue
-        if _gives_way(pod):
-            message = (
-                "Longhorn takes it away once the node is cordoned, unless a volume has its last healthy replica here, "
-                "or stays attached: then the drain waits in vain, up to --drain-timeout"
-            )
-            yield PlanWarning(node, finding_of(budget.key), message, WarningKind.BUDGET_WAITING)
-        elif not stuck_pods.can_never_allow(budget) and not _in_the_way(budget, stuck_pods):
-            yield PlanWarning(
-                node,
-                finding_of(budget.key),
-                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
-                "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready",
-                WarningKind.BUDGET_WAITING,
-            )
 
 
 def stuck_budgets(

@@ -9,22 +9,22 @@ from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
-from rollout.planning.drain.blockers import Shortage, drain_blockers, drain_warnings, stuck_budgets
+from rollout.planning.drain.blockers import Shortage, drain_findings, stuck_budgets
 from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
 from rollout.planning.eligibility.candidates import Candidate
 
-_Guarded = list[tuple[Pod, tuple[str, ...]]]
+_Guarded = Sequence[tuple[Pod, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Drainable:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `load` is what the drain
-    takes of each budget, `holds` the part of it that comes back only with the node, `graces` are the seconds that the
-    slowest of a budget's pods here has to end, and `owners` the kinds of their controllers, by budget and UID.
+    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `guarded` are those about
+    which budgets are asked, each with their keys; `load` is what the drain takes of each budget, `holds` the part of it
+    that comes back only with the node.
     """
 
     node: Node
@@ -36,8 +36,7 @@ class Drainable:
     leaving: tuple[Pod, ...]
     index: BudgetIndex
     holds: Load
-    graces: Mapping[str, int]
-    owners: Mapping[str, Mapping[str, str]]
+    guarded: _Guarded
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
@@ -119,7 +118,7 @@ class DrainForecaster:
         """One node's drain."""
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
+        blockers, warnings = drain_findings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
             stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods)
             blockers += stuck or self.shortage.blockers(name)
@@ -130,13 +129,12 @@ class DrainForecaster:
             facts,
             verdicts,
             blockers,
-            drain_warnings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting),
+            warnings,
             Counter(key for _, keys in guarded for key in keys),
             leaving,
             self.index,
             self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
-            _graces(guarded),
-            _owners(guarded),
+            guarded,
         )
 
     def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:
@@ -152,23 +150,6 @@ class DrainForecaster:
         """What comes back only with the node: pods that nothing replaces, or that find no other place."""
         moving = {pod.uid for pod in leaving} - _without_place(node, leaving, self.scheduler)
         return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
-
-
-def _graces(guarded: _Guarded) -> Mapping[str, int]:
-    longest: dict[str, int] = {}
-    for pod, keys in guarded:
-        for key in keys:
-            longest[key] = max(pod.grace_period, longest.get(key, 0))
-    return longest
-
-
-def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
-    kinds: dict[str, dict[str, str]] = defaultdict(dict)
-    for pod, keys in guarded:
-        if (owner := pod.owner) is not None:
-            for key in keys:
-                kinds[key][owner.uid] = owner.kind
-    return kinds
 
 
 def _without_place(node: str, moving: Sequence[Pod], scheduler: Scheduler) -> frozenset[str]:

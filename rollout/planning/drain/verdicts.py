@@ -21,7 +21,7 @@ for which a pod is refused are told, where kubectl names the first. Shape by sha
   them running; `--no-delete-emptydir-data` refuses them, which is kubectl's default.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -89,17 +89,8 @@ class DrainRules:
         return cls(policy, owners, parse_selector(policy.pod_selector), now)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """One rule's answer: a verdict that ends the chain, or only a warning on the way.
-
-    `warning` is what the operator should know about a pod that is left.
-    """
-
-    action: Action | None
-    reason: VerdictReason
-    message: str
-    warning: str = ""
+_Finding = tuple[Action | None, VerdictReason, str, str]
+"""One rule's answer: the action that ends the chain, or None; why; and what the operator should know all the same."""
 
 
 def of_daemon_set(pod: Pod) -> bool:
@@ -117,42 +108,31 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
         return None
     stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
     warning = "" if stays else "is not selected by --pod-selector: the reboot ends it without asking its budgets"
-    return _Finding(Action.LEAVE, VerdictReason.NOT_SELECTED, "is not selected by --pod-selector", warning)
+    return Action.LEAVE, VerdictReason.NOT_SELECTED, "is not selected by --pod-selector", warning
 
 
 def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
     patience = rules.policy.skip_wait_for_delete_timeout
-    if not patience or not pod.terminating:
-        return None
-    seconds = int(seconds_since(pod.deleted_at, rules.now))
-    if seconds <= patience:
+    seconds = int(seconds_since(pod.deleted_at, rules.now)) if patience and pod.terminating else 0
+    if not patience or seconds <= patience:
         return None
     message = f"should have been gone {seconds} s ago (drain.skip-wait-for-delete-timeout is {patience})"
-    return _Finding(Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for")
+    return Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for"
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
-    owner = pod.owner
+    owner, reason = pod.owner, VerdictReason.DAEMONSET_GONE
     if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
-        return _Finding(
-            Action.LEAVE,
-            VerdictReason.DAEMONSET,
-            f"belongs to the DaemonSet {owner.name}, which would replace it",
-            _unwell(pod),
-        )
+        message = f"belongs to the DaemonSet {owner.name}, which would replace it"
+        return Action.LEAVE, VerdictReason.DAEMONSET, message, _unwell(pod)
     if pod.terminating:
         return None
+    gone = f"its DaemonSet {owner.name} no longer exists"
     if rules.policy.force:
-        return _Finding(
-            None, VerdictReason.DAEMONSET_GONE, f"its DaemonSet {owner.name} no longer exists (refused without --force)"
-        )
-    return _Finding(
-        Action.REFUSE,
-        VerdictReason.DAEMONSET_GONE,
-        f"its DaemonSet {owner.name} no longer exists, so nothing would replace it (--force evicts it)",
-    )
+        return None, reason, "", f"{gone} (refused without --force)"
+    return Action.REFUSE, reason, f"{gone}, so nothing would replace it (--force evicts it)", ""
 
 
 def _unwell(pod: Pod) -> str:
@@ -163,74 +143,49 @@ def _unwell(pod: Pod) -> str:
     return f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing waits for it; fix it"
 
 
-def _mirror(pod: Pod, rules: DrainRules) -> _Finding | None:  # noqa: ARG001 - one signature for the chain
+def _mirror(pod: Pod, _rules: DrainRules) -> _Finding | None:
     if not pod.mirror:
         return None
-    return _Finding(Action.LEAVE, VerdictReason.MIRROR, "is a static pod: its kubelet runs it from a file")
+    return Action.LEAVE, VerdictReason.MIRROR, "is a static pod: its kubelet runs it from a file", ""
 
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
+    reason = VerdictReason.LOCAL_STORAGE
     if not pod.has_empty_dir or _is_on_its_way(pod):
         return None
     if rules.policy.delete_emptydir_data:
-        return _Finding(
-            None,
-            VerdictReason.LOCAL_STORAGE,
-            "emptyDir data will be lost (--no-delete-emptydir-data refuses it)",
-        )
-    return _Finding(
-        Action.REFUSE,
-        VerdictReason.LOCAL_STORAGE,
-        "has emptyDir data that would be lost (--delete-emptydir-data allows it)",
-    )
+        return None, reason, "", "emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
+    return Action.REFUSE, reason, "has emptyDir data that would be lost (--delete-emptydir-data allows it)", ""
 
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
+    reason = VerdictReason.UNMANAGED
     if _is_on_its_way(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
-        return _Finding(
-            None, VerdictReason.UNMANAGED, "has no controller: nothing will replace it (refused without --force)"
-        )
-    return _Finding(
-        Action.REFUSE,
-        VerdictReason.UNMANAGED,
-        "has no controller, so nothing would replace it (--force evicts it)",
-    )
+        return None, reason, "", "has no controller: nothing will replace it (refused without --force)"
+    return Action.REFUSE, reason, "has no controller, so nothing would replace it (--force evicts it)", ""
 
 
-_CHAIN: tuple[Callable[[Pod, DrainRules], _Finding | None], ...] = (
-    _not_selected,
-    _overdue,
-    _daemon_set,
-    _mirror,
-    _local_storage,
-    _unmanaged,
-)
+_CHAIN = (_not_selected, _overdue, _daemon_set, _mirror, _local_storage, _unmanaged)
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     """Verdict of the whole chain on one pod: one refusal is as good as another, but all of them are told."""
     if not rules.selector.requirements and _is_ordinary(pod):
         return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
-    warnings: list[str] = []
-    refusals: list[_Finding] = []
-    reason = _usual_reason(pod)
-    for rule in _CHAIN:
-        finding = rule(pod, rules)
-        if finding is None:
-            continue
-        if finding.action is None:
-            warnings.append(finding.message)
-            reason = finding.reason
-        elif finding.action is Action.REFUSE:
-            refusals.append(finding)
-        elif not refusals:
-            warnings += [finding.warning] if finding.warning else []
-            return PodVerdict(pod, finding.action, finding.reason, finding.message, tuple(warnings))
+    warnings, refusals, reason = list[str](), dict[str, VerdictReason](), _usual_reason(pod)
+    for action, why, message, warning in filter(None, (rule(pod, rules) for rule in _CHAIN)):
+        if action is Action.REFUSE:
+            refusals[message] = why
+        elif action is None or not refusals:
+            warnings += [warning] if warning else []
+            if action is not None:
+                return PodVerdict(pod, action, why, message, tuple(warnings))
+            reason = why
     if refusals:
-        message = "; ".join(finding.message for finding in refusals)
-        return PodVerdict(pod, Action.REFUSE, refusals[0].reason, message, tuple(warnings))
+        reason = next(iter(refusals.values()))
+        return PodVerdict(pod, Action.REFUSE, reason, "; ".join(refusals), tuple(warnings))
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
 
 

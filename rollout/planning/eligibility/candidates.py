@@ -1,9 +1,10 @@
 """Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import chain
 
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod, ReadyState
@@ -88,10 +89,8 @@ _parsed = lru_cache(maxsize=8)(parse_selector)
 def _excluded(candidate: Candidate) -> Objection | None:
     if excluded_by_name(candidate.node.name, candidate.selection):
         return ExclusionReason.EXCLUDED, "left out by --exclude"
-    if (
-        is_control_plane(candidate.node, candidate.policy)
-        and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE
-    ):
+    policy = candidate.policy
+    if policy.control_plane is ControlPlaneOrder.EXCLUDE and is_control_plane(candidate.node, policy):
         return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
     return None
 
@@ -132,19 +131,23 @@ def _paused(candidate: Candidate) -> Objection | None:
     return (ExclusionReason.PAUSED, why) if why else None
 
 
-def _remembered(candidate: Candidate) -> Objection | None:
-    return objection(candidate.memory, candidate.node.name, candidate.detection.version, candidate.remembering)
+def _unheard(candidate: Candidate) -> Objection:
+    """Why there are no facts of its host."""
+    observation = candidate.observation
+    if not isinstance(observation, ProbeFailure):
+        return ExclusionReason.UNREACHABLE, "no host in the inventory matches this Node"
+    hint = f" ({observation.hint})" if observation.hint else ""
+    return _REASONS.get(observation.kind, ExclusionReason.UNREACHABLE), observation.message + hint
 
 
-def _no_update(candidate: Candidate) -> Objection | None:
-    facts, detection = candidate.facts, candidate.detection
-    if facts is None or detection.needs_reboot or detection.unanswered:
-        return None
-    if facts.update.operation in _RESTING and candidate.policy.reboot_idle:
+def _no_update(candidate: Candidate, facts: HostFacts) -> Objection | None:
+    detection, is_resting = facts.detection, facts.update.operation in _RESTING
+    if detection.needs_reboot or detection.unanswered or (is_resting and candidate.policy.reboot_idle):
         return None
     answers = [_sentence(sign, facts) for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
     sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
-    return ExclusionReason.NO_UPDATE, sentence + _way_to_reboot(candidate)
+    way = _way_to_reboot(candidate.node, facts) if is_resting else ""
+    return ExclusionReason.NO_UPDATE, sentence + way
 
 
 def _sentence(sign: Sign, facts: HostFacts) -> str:
@@ -156,121 +159,75 @@ def _sentence(sign: Sign, facts: HostFacts) -> str:
     return f"{sentence} ({facts.update.progress:.0%})" if downloading else sentence
 
 
-def _way_to_reboot(candidate: Candidate) -> str:
+def _way_to_reboot(node: Node, facts: HostFacts) -> str:
     """How it would be rebooted anyway: by the annotation that stands on it, or just so."""
-    facts = candidate.facts
-    if facts is None or facts.update.operation not in _RESTING:
-        return ""
-    if Source.ANNOTATION in unasked(candidate.node, facts):
+    if Source.ANNOTATION in unasked(node, facts):
         return f" (its annotation reboot-needed counts with {detect_flag(facts.sources, [Source.ANNOTATION])})"
     return " (--allow idle reboots it anyway)"
 
 
-def _unreachable(candidate: Candidate) -> Objection | None:
-    observation = candidate.observation
-    if observation is None:
-        return ExclusionReason.UNREACHABLE, "no host in the inventory matches this Node"
-    if isinstance(observation, HostFacts):
-        return None
-    hint = f" ({observation.hint})" if observation.hint else ""
-    return reason_of(observation), observation.message + hint
-
-
-def reason_of(failure: ProbeFailure) -> ExclusionReason:
-    """Why a node whose host gave no facts is left out."""
-    return _REASONS.get(failure.kind, ExclusionReason.UNREACHABLE)
-
-
-def _unknown_status(candidate: Candidate) -> Objection | None:
-    facts, silent = candidate.facts, candidate.detection.unanswered
-    if facts is None or not silent:
+def _unknown_status(candidate: Candidate, facts: HostFacts) -> Objection | None:
+    if not (silent := facts.detection.unanswered):
         return None
     way = way_to_judge(facts, unasked(candidate.node, facts))
     return ExclusionReason.UNKNOWN_STATUS, "; ".join((*(sign.detail for sign in silent), *([way] if way else [])))
 
 
-def _no_sudo(candidate: Candidate) -> Objection | None:
-    facts = candidate.facts
-    if facts is None or facts.may_reboot or candidate.policy.own_reboot_command:
-        return None
-    return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+def _remembered(candidate: Candidate, facts: HostFacts) -> Objection | None:
+    return objection(candidate.memory, candidate.node.name, facts.detection.version, candidate.remembering)
 
 
-def _inhibited(candidate: Candidate) -> Objection | None:
-    facts = candidate.facts
-    if facts is None or not facts.inhibited_by:
-        return None
-    return ExclusionReason.INHIBITED, f"its shutdown is blocked by {facts.inhibited_by} (see systemd-inhibit --list)"
+def _not_rebooting(candidate: Candidate, facts: HostFacts) -> Objection | None:
+    """What keeps the host from a plain reboot."""
+    by_own_command = candidate.policy.own_reboot_command
+    if not (facts.may_reboot or by_own_command):
+        return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+    if by := facts.inhibited_by:
+        return ExclusionReason.INHIBITED, f"its shutdown is blocked by {by} (see systemd-inhibit --list)"
+    if (why := facts.detection.blocked) and not by_own_command:
+        return ExclusionReason.INHIBITED, why
+    if pending := facts.shutdown_pending:
+        return ExclusionReason.SHUTDOWN_PENDING, f"{pending} (`shutdown -c` on the host cancels it)"
+    return None
 
 
-def _locked(candidate: Candidate) -> Objection | None:
-    why = candidate.detection.blocked
-    return (ExclusionReason.INHIBITED, why) if why and not candidate.policy.own_reboot_command else None
-
-
-def _shutdown_pending(candidate: Candidate) -> Objection | None:
-    facts = candidate.facts
-    if facts is None or not facts.shutdown_pending:
-        return None
-    return ExclusionReason.SHUTDOWN_PENDING, f"{facts.shutdown_pending} (`shutdown -c` on the host cancels it)"
-
-
-def _rival(candidate: Candidate) -> Objection | None:
+def _rival(candidate: Candidate, facts: HostFacts) -> Objection | None:
     ignored = candidate.policy.gates.ignored_rivals
-    mark = next(((name, message) for name, message in _marks_of_rivals(candidate) if name not in ignored), None)
-    if mark is None:
-        return None
-    name, message = mark
-    return ExclusionReason.RIVAL, f"{message}, or --allow {name}"
+    marks = (mark for mark in _marks_of_rivals(candidate, facts) if mark[0] not in ignored)
+    return next(((ExclusionReason.RIVAL, f"{message}, or --allow {name}") for name, message in marks), None)
 
 
-def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
+def _marks_of_rivals(candidate: Candidate, facts: HostFacts) -> Iterator[tuple[str, str]]:
     yield from marks_on(candidate.node)
     if candidate.upgraded_by:
         yield UPGRADE_CONTROLLER, f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}"
-    if candidate.facts is not None and candidate.facts.locksmithd_active:
+    if facts.locksmithd_active:
         way_out = "sudo systemctl mask --now locksmithd"
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
-    if candidate.facts is not None and candidate.facts.zincati_reboots:
+    if facts.zincati_reboots:
         way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
-        yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {candidate.facts.zincati} ({way_out})"
-    for rival in candidate.facts.reboots_itself if candidate.facts is not None else ():
+        yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {facts.zincati} ({way_out})"
+    for rival in facts.reboots_itself:
         act, way_out = SELF_REBOOTS[rival]
         yield rival, f"{act} ({way_out})"
 
 
-def _own(candidate: Candidate) -> Objection | None:
+def _own(candidate: Candidate, _facts: HostFacts) -> Objection | None:
     own = candidate.own
     return (own.reason, own.message) if own and own.name == candidate.node.name else None
 
 
-_RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
-    _excluded,
-    _not_ready,
-    _unknown_marks,
-    _cordoned,
-    _paused,
-    _no_update,
-    _unreachable,
-    _unknown_status,
-    _remembered,
-    _no_sudo,
-    _inhibited,
-    _locked,
-    _shutdown_pending,
-    _rival,
-    _own,
-)
+_OF_NODES = (_excluded, _not_ready, _unknown_marks, _cordoned, _paused)
+_OF_HOSTS = (_no_update, _unknown_status, _remembered, _not_rebooting, _rival, _own)
 
 
 def exclusion(candidate: Candidate) -> Exclusion | None:
     """Why this node does not take part, or None where it does."""
-    for rule in _RULES:
-        objection = rule(candidate)
-        if objection is not None:
-            reason, message = objection
-            return Exclusion(candidate.node.name, reason, message)
-    return None
+    facts = candidate.facts
+    of_node = (rule(candidate) for rule in _OF_NODES)
+    of_host = (rule(candidate, facts) for rule in _OF_HOSTS) if facts else (_unheard(candidate),)
+    objection = next(filter(None, chain(of_node, of_host)), None)
+    return Exclusion(candidate.node.name, *objection) if objection else None
 
 
 def located(own: OwnPod, pod: Pod | None, nodes: Iterable[Node]) -> OwnNode | None:

@@ -261,11 +261,6 @@ def released_version(memory: Memory, version: str) -> Memory:
     return replace(memory, nodes=nodes, versions=_without(memory.versions, version))
 
 
-def released_node(memory: Memory, node: str) -> Memory:
-    """Without a node's failures."""
-    return replace(memory, nodes=_without(memory.nodes, node))
-
-
 def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
@@ -275,7 +270,7 @@ def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], e
     for version in versions:
         memory = released_version(memory, version)
     for node in nodes:
-        memory = released_node(memory, node)
+        memory = replace(memory, nodes=_without(memory.nodes, node))
     return memory
 
 

@@ -146,8 +146,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[:20]}…"
 
 
-_VALUE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?[A-Za-z0-9]|")
-_LONGEST = 63
 _LABEL_HINT = "Write it as for kubectl label: maintenance=true, or maintenance= for an empty value."
 _OWN = {
     marks.EXCLUDED_FROM_BALANCERS: "drain.exclude-from-load-balancers sets it",
@@ -168,7 +166,7 @@ def node_labels(written: Iterable[str]) -> Mapping[str, str]:
 
 def is_label_value(text: str) -> bool:
     """Whether the API server takes it for a label's value."""
-    return len(text) <= _LONGEST and _VALUE.fullmatch(text) is not None
+    return not text or (len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None)
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -178,7 +176,7 @@ def _label(text: str) -> tuple[str, str]:
     checked_label(name)
     if not is_label_value(value):
         raise UsageError(
-            f"{text!r}: {value[:_LONGEST]!r} is not a label's value",
+            f"{text!r}: {value[:_LONGEST_NAME]!r} is not a label's value",
             hint="At most 63 letters, digits, dashes, dots and underscores, the first and last a letter or a digit.",
         )
     if why := _OWN.get(name) or ("it is rollout's own" if name.startswith(marks.PREFIX) else ""):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rollout.model.text import natural_key
 from rollout.planning.drain.budgets import Load
-from rollout.planning.layout.sharing import Limits, Piece, Rates, Weight, sum_of
+from rollout.planning.layout.sharing import Limits, Piece, Rates, is_room, sum_of
 
 # How often a wave may use a budget up, in the layouts that are tried: more rounds make fewer waves of longer drains.
 # With many nodes there is time for one layout.
@@ -31,52 +31,31 @@ def used_by(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
     return Counter(sum_of(limits.use(piece.load, piece.holds) for piece in pieces))
 
 
-def filled_by(pieces: Sequence[Piece], limits: Limits) -> Weight:
-    """The room that their pods need elsewhere, by dimension."""
-    return tuple(
-        sum(piece.weight[dimension] for piece in pieces if piece.weight) for dimension in range(len(limits.room))
-    )
-
-
 def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
     """The wave with those of the waiting that may join it, one after another, and those that may not."""
-    used, weight, capacity = dict(used_by(wave, limits)), filled_by(wave, limits), limits.capacity
+    used, capacity = dict(used_by(wave, limits)), limits.capacity
     pieces, staying = list(wave), list[Piece]()
     for place, piece in enumerate(waiting):
         if len(pieces) >= limits.size:
             return tuple(pieces), [*staying, *waiting[place:]]
         uses = limits.use(piece.load, piece.holds)
         # as `Limits.admits` has it: a call for each budget of each node and wave costs more than all else
-        is_barred = any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items())
-        if is_barred or (piece.weight and not limits.has_room(weight, piece.weight)):
+        if any(used.get(key) and used[key] + need > capacity.get(key, 0) for key, need in uses.items()):
             staying.append(piece)
             continue
         pieces.append(piece)
         for key, need in uses.items():
             used[key] = used.get(key, 0) + need
-        weight = tuple(map(sum, zip(weight, piece.weight, strict=False))) if piece.weight else weight
     return tuple(pieces), staying
 
 
 def lower_bound(pieces: Sequence[Piece], limits: Limits) -> int:
-    """A number of groups below which no packing can go: by size, by room, and by each budget alone."""
-    by_budget = budget_bound(_uses(pieces, limits), limits.capacity)
-    return max(math.ceil(len(pieces) / limits.size), _room_bound(pieces, limits.room), by_budget)
+    """A number of groups below which no packing can go: by size, and by each budget, or room, alone."""
+    return max(math.ceil(len(pieces) / limits.size), budget_bound(_uses(pieces, limits), limits.capacity))
 
 
 def _uses(pieces: Sequence[Piece], limits: Limits) -> list[Load]:
     return [limits.use(piece.load, piece.holds) for piece in pieces]
-
-
-def _room_bound(pieces: Sequence[Piece], room: Weight) -> int:
-    """Groups that the scarcest room demands; a node that exceeds it is alone with all that weigh anything."""
-    bound = 0
-    for dimension, most in enumerate(room):
-        weights = [piece.weight[dimension] for piece in pieces]
-        alone = sum(1 for weight in weights if weight > most)
-        together = sum(weight for weight in weights if weight <= most)
-        bound = max(bound, alone + (math.ceil(together / most) if most > 0 else 0))
-    return bound
 
 
 def budget_bound(loads: Iterable[Load], allowed: Mapping[str, int]) -> int:
@@ -138,7 +117,9 @@ def _most_contended_first(pieces: Sequence[Piece], limits: Limits) -> list[Piece
     uses = _uses(ordered, limits)
     sharing = Counter(key for load in uses for key in load)
     contention = {
-        piece.name: sum(sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items())
+        piece.name: sum(
+            sharing[key] * need / max(1, capacity.get(key, 0)) for key, need in load.items() if not is_room(key)
+        )
         for piece, load in zip(ordered, uses, strict=True)
     }
     return sorted(ordered, key=lambda piece: -contention[piece.name])

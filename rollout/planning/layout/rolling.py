@@ -20,101 +20,83 @@ from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import Limits
 from rollout.planning.layout.waves import ALONE, Placed, Reason, noted
 
-_ROOM = ("room:cpu", "room:memory", "room:pods")
 # So many times as long as the median takes a slow node.
 _SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
-def candidates(
-    rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
-) -> Iterator[str]:
-    """Those of the waiting of which the next may be taken to begin beside those in flight, in the plan's order.
-
-    `order` has all nodes by place. A node that may not begin holds nobody up, until as many as may be in flight have
-    passed it: then all that it needs is kept for it. One that holds too much alone goes alone.
-    """
-    if len(in_flight) >= rules.in_flight:
-        return
-    used, begun = _used(rules, in_flight), len(order) - len(waiting)
-    # Of these a node may take nothing: what is used up, and what is kept for others. Nearly all are told by that alone.
-    closed = {key for key, taken in used.items() if taken and taken >= rules.capacity.get(key, 0)}
-    for place, node in enumerate(waiting):
-        needs = rules.holds.get(node, _NOTHING)
-        if closed.isdisjoint(needs) and not _is_barred(rules, used, needs):
-            yield node
-        elif begun - (order[node] - place) >= rules.in_flight:  # of those that have begun, the others come before it
-            closed.update(needs)
-
-
 class Following:
-    """The nodes of a part that wait and that are in flight: it begins those that `candidates` would yield first.
+    """The nodes of a part that wait and that are in flight, and which of the waiting may begin next.
+
+    A node begins beside others where nothing that both hold runs short. One that may not holds nobody up, until as many
+    as may be in flight have passed it: then all that it needs is kept for it. One that holds too much alone goes alone.
 
     A large rollout asks for each node that is back. So it knows by a bit of each key what is used up, and which of
-    these keys each node needs; whoever is barred stays so whatever begins after it, so that one look is enough.
+    these keys each node needs: nearly all are told by that alone.
     """
 
-    def __init__(self, rules: Rolling, names: Sequence[str]) -> None:
-        self._rules, self._number, self._in_flight = rules, len(names), 0
+    def __init__(
+        self,
+        rules: Rolling,
+        order: Sequence[str],
+        waiting: Collection[str] | None = None,
+        in_flight: Iterable[str] = (),
+    ) -> None:
+        self._rules, self._number, self._in_flight = rules, len(order), 0
         self._bits = {key: 1 << place for place, key in enumerate(rules.capacity)}
-        needs = ((name, rules.holds.get(name, _NOTHING)) for name in names)
-        bits = ((name, sum(self._bits[key] for key in keys)) for name, keys in needs)
-        self._waiting = [(place, mask, name) for place, (name, mask) in enumerate(bits)]
+        self._waiting = [
+            (place, sum(self._bits[key] for key in self._needs(name)), name)
+            for place, name in enumerate(order)
+            if waiting is None or name in waiting
+        ]
         self._used, self._used_up = Counter[str](), 0
+        for name in in_flight:
+            self._hold(name, 1)
 
-    def end(self, name: str) -> None:
-        """Free the place of a node."""
-        self._in_flight -= 1
-        self._use(name, -1)
+    def candidates(self) -> Iterator[str]:
+        """Those of the waiting of which the next may be taken, in the plan's order."""
+        return (name for _, name in self._open())
 
     def begin(self) -> Iterator[str]:
         """Let all begin that may."""
-        rules, waiting, place = self._rules, self._waiting, 0
-        closed = self._used_up
-        while place < len(waiting) and self._in_flight < rules.in_flight:
-            _, mask, name = waiting[place]
-            if not mask & closed and not _is_barred(rules, self._used, rules.holds.get(name, _NOTHING)):
-                del waiting[place]
-                self._in_flight += 1
-                self._use(name, 1)
-                closed = self._used_up | self._kept(place)
-                yield name
-                continue
-            if self._is_passed(place):
+        while (found := next(self._open(), None)) is not None:
+            place, name = found
+            del self._waiting[place]
+            self._hold(name, 1)
+            yield name
+
+    def end(self, name: str) -> None:
+        """Free the place of a node."""
+        self._hold(name, -1)
+
+    def _open(self) -> Iterator[tuple[int, str]]:
+        """The candidates, each with its place among those that wait."""
+        if self._in_flight >= self._rules.in_flight:
+            return
+        # Of these a node may take nothing: what is used up, and what is kept for others.
+        closed, begun = self._used_up, self._number - len(self._waiting)
+        for passed, (place, mask, name) in enumerate(self._waiting):
+            if not mask & closed and not self._is_barred(name):
+                yield passed, name
+            elif begun - (place - passed) >= self._rules.in_flight:  # of those begun, the others come before it
                 closed |= mask
-            place += 1
 
-    def _kept(self, places: int) -> int:
-        """What is kept for those of the first so many that were passed by: the first of all, for it is by order."""
-        kept = 0
-        for _, mask, _ in self._waiting[: bisect_left(range(places), 1, key=lambda place: not self._is_passed(place))]:
-            kept |= mask
-        return kept
+    def _needs(self, name: str) -> Mapping[str, int]:
+        return self._rules.holds.get(name, _NOTHING)
 
-    def _is_passed(self, place: int) -> bool:
-        """Whether as many as may be in flight have begun, and should have come later."""
-        begun = self._number - len(self._waiting)
-        return begun - (self._waiting[place][0] - place) >= self._rules.in_flight
+    def _is_barred(self, name: str) -> bool:
+        """Whether there is too little left of anything that others have taken of."""
+        used, capacity = self._used, self._rules.capacity
+        return any(used[key] and used[key] + need > capacity[key] for key, need in self._needs(name).items())
 
-    def _use(self, name: str, sign: int) -> None:
-        for key, need in self._rules.holds.get(name, _NOTHING).items():
+    def _hold(self, name: str, sign: int) -> None:
+        self._in_flight += sign
+        for key, need in self._needs(name).items():
             self._used[key] = used = self._used[key] + sign * need
             if 0 < used >= self._rules.capacity[key]:
                 self._used_up |= self._bits[key]
             else:
                 self._used_up &= ~self._bits[key]
-
-
-def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
-    used: Counter[str] = Counter()
-    for node in in_flight:
-        used.update(rules.holds.get(node, _NOTHING))
-    return used
-
-
-def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]) -> bool:
-    """Whether there is too little left of anything that others have taken of."""
-    return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
 
 
 def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
@@ -126,11 +108,7 @@ def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
 def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
     first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
     # However the waves were packed: to begin early costs no time here, for permits go to the nodes that end first.
-    holds: dict[str, dict[str, int]] = {}
-    for piece in pieces:
-        room = zip(_ROOM, piece.weight, strict=False)
-        holds[piece.name] = {**limits.use(piece.load, piece.holds), **{key: need for key, need in room if need}}
-    capacity = {**limits.capacity, **dict(zip(_ROOM, limits.room, strict=False))}
+    holds, capacity = {piece.name: limits.use(piece.load, piece.holds) for piece in pieces}, limits.capacity
     scarce = _scarce(holds.values(), capacity, first.most)
     kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
     rules = Rolling(

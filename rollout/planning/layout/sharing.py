@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import CRITICAL, Node, Pod
 from rollout.model.demand import takes_pods
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, Load
@@ -18,27 +18,24 @@ from rollout.planning.drain.verdicts import is_replaced
 
 # No node waits longer than that many turns for a budget, however late the deadline of a drain.
 _MOST_ROUNDS = 1000
-
-
-Weight = tuple[int, ...]
-"""What taking one node away costs of the room of the whole: the pods it sends elsewhere, and its own free room."""
+_ROOM = "room:"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
+    """A node to place. `group` is its value of the `--spread-by` label; `load` what its turn takes of what is shared.
+
+    Shared are budgets, owners, the room of the whole (see `is_room`), and a pool with a limit of its own (`pool_key`).
 
     `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `ending`
     is the seconds that the slowest of them takes to end. `price` is how many pods its drain
-    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
-    of its nodes takes one: see `pool_key`.
+    moves, and the CPU that these request (thousandths).
     """
 
     name: str
     group: str
     control_plane: bool
     load: Load
-    weight: Weight = ()
     holds: Load = field(default_factory=dict)
     ending: int = 0
     price: tuple[int, int] = (0, 0)
@@ -139,9 +136,9 @@ NO_RATES = Rates()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a group may hold: `size` nodes, of each budget what it allows, and of weight in each dimension `room`.
+    """What a group may hold: `size` nodes, and of each budget, and of the room, what it allows.
 
-    A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
+    A node that exceeds one of them alone may be in a group, but with no other node that uses of it.
     `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
     until it is back is away in all of these rounds. `rates` says how long they take. `_variants` remembers limits that
     were made from these: every wave asks for them, and a large cluster has many budgets.
@@ -149,7 +146,6 @@ class Limits:
 
     size: int
     allowed: Mapping[str, int]
-    room: Weight = ()
     rounds: Mapping[str, int] = field(default_factory=dict)
     rates: Rates = NO_RATES
     _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -188,12 +184,6 @@ class Limits:
     def admits(self, budget: str, used: int, need: int) -> bool:
         """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
         return used == 0 or used + need <= self.allowed.get(budget, 0) * self.rounds.get(budget, 1)
-
-    def has_room(self, used: Weight, more: Weight) -> bool:
-        """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
-        return not any(used) or all(
-            filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
-        )
 
 
 def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
@@ -247,7 +237,7 @@ class Owners:
 
 def is_owner(key: str) -> bool:
     """Whether a key of a load is an owner's, rather than a budget's."""
-    return key.count("/") > 1
+    return key.count("/") > 1 and not key.startswith(CRITICAL)
 
 
 def _counts(pod: Pod) -> bool:
@@ -260,28 +250,38 @@ def _key(pod: Pod) -> str:
     return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
 
 
-def free_room(scheduler: Scheduler) -> Weight:
-    """What is free on all the nodes that take pods of any kind: CPU in thousandths, memory in bytes, pods."""
+def is_room(key: str) -> bool:
+    """Whether a key of a load is room of the whole: `room:cpu` in thousandths, `room:memory` in bytes, `room:pods`."""
+    return key.startswith(_ROOM)
+
+
+def _room(cpu: int, memory: int, pods: int) -> Load:
+    return {f"{_ROOM}cpu": cpu, f"{_ROOM}memory": memory, f"{_ROOM}pods": pods}
+
+
+def free_room(scheduler: Scheduler) -> Load:
+    """What is free on all the nodes that take pods of any kind."""
     shared = [free for free in scheduler.nodes.values() if takes_pods(free.node) and not _kept_apart(free.node)]
-    return (
+    return _room(
         sum(max(0, free.cpu) for free in shared),
         sum(max(0, free.memory) for free in shared),
         sum(max(0, free.pods) for free in shared),
     )
 
 
-def weight_of(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Weight:
+def room_taken(node: Node, leaving: Sequence[Pod], scheduler: Scheduler) -> Load:
     """What taking a node away costs of that: what its pods ask of other nodes, and its own free room."""
     if _kept_apart(node):
-        return (0, 0, 0)
+        return {}
     scheduler.close((node.name,))
     free, moving = scheduler.nodes[node.name], [pod for pod in leaving if scheduler.could_go(pod)]
-    own = (free.cpu, free.memory, free.pods) if takes_pods(node) else (0, 0, 0)
-    return (
-        max(0, own[0]) + sum(pod.requests.cpu_milli for pod in moving),
-        max(0, own[1]) + sum(pod.requests.memory for pod in moving),
-        max(0, own[2]) + len(moving),
+    cpu, memory, pods = (free.cpu, free.memory, free.pods) if takes_pods(node) else (0, 0, 0)
+    taken = _room(
+        max(0, cpu) + sum(pod.requests.cpu_milli for pod in moving),
+        max(0, memory) + sum(pod.requests.memory for pod in moving),
+        max(0, pods) + len(moving),
     )
+    return {key: need for key, need in taken.items() if need}
 
 
 def _kept_apart(node: Node) -> bool:

@@ -22,12 +22,11 @@ from rollout.planning.layout.packing import (
     by_name,
     by_price,
     fastest,
-    filled_by,
     joining,
     lower_bound,
     used_by,
 )
-from rollout.planning.layout.sharing import Limits, Piece, is_owner
+from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_room
 
 _POOL = "pool:"
 CANARY = "canary"
@@ -106,14 +105,9 @@ def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[Rea
     """What of budgets, owners and room keeps them apart."""
     used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
     held = piece.holds.keys() | {key for other in wave for key in other.holds}
-    reasons = [
-        _in_words(key, limits, held=key in held)
-        for key, need in sorted(uses.items())
-        if not limits.admits(key, used[key], need)
-    ]
-    if piece.weight and not limits.has_room(filled_by(wave, limits), piece.weight):
-        reasons.append(NO_ROOM)
-    return tuple(reasons)
+    barring = (key for key, need in uses.items() if not limits.admits(key, used[key], need))
+    ordered = sorted(barring, key=lambda key: (is_room(key), key))
+    return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in ordered))
 
 
 def pool_key(pool: str) -> str:
@@ -122,7 +116,9 @@ def pool_key(pool: str) -> str:
 
 
 def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
-    """Why no more nodes may use this budget, owner or pool."""
+    """Why no more nodes may use this budget, owner, pool or room."""
+    if is_room(key):
+        return NO_ROOM
     allowed = limits.allowed.get(key, 0)
     if key.startswith(_POOL):
         return noted(f"at most {allowed} at once of the pool {key.removeprefix(_POOL)}")
@@ -157,7 +153,8 @@ def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
     needs = Counter[str]()
     for piece in wave:
         needs |= Counter(piece.load)
-    tight = sorted(key for key, need in needs.items() if need > limits.allowed.get(key, 0) and not is_owner(key))
+    over = (key for key, need in needs.items() if need > limits.allowed.get(key, 0))
+    tight = sorted(key for key in over if not (is_owner(key) or is_room(key)))
     if not tight:
         return _NOTHING
     if not (allowed := limits.allowed.get(tight[0], 0)):

@@ -39,7 +39,7 @@ from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
-from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, sum_of, weight_of
+from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, room_taken, sum_of
 from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.document import identify
 from rollout.planning.play.pace import NO_PAST, Pace, Past, past_run
@@ -327,10 +327,10 @@ def _limits(
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
-    if not forecaster.by_rate:
-        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates=rates)
-    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
-    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.scheduler), rates.rounds(), rates)
+    if forecaster.by_rate:
+        allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    allowed |= {**owners.allowed, **free_room(forecaster.scheduler)}
+    return Limits(size, allowed, rates.rounds() if forecaster.by_rate else {}, rates)
 
 
 def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
@@ -340,11 +340,11 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     """
     policy, graces = inputs.policy, dict[str, int]()
     kinds: dict[str, dict[str, str]] = defaultdict(dict)
-    for item in drainable:
-        for key, grace in item.graces.items():
-            graces[key] = max(grace, graces.get(key, 0))
-        for key, owners in item.owners.items():
-            kinds[key].update(owners)
+    for pod, keys in (guarded for item in drainable for guarded in item.guarded):
+        for key in keys:
+            graces[key] = max(pod.grace_period, graces.get(key, 0))
+            if pod.owner is not None:
+                kinds[key][pod.owner.uid] = pod.owner.kind
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in forecaster.budgets}
     rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
@@ -359,8 +359,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        sum_of((item.load, own)),
-        weight_of(item.node, item.leaving, forecaster.scheduler),
+        sum_of((item.load, own, room_taken(item.node, item.leaving, forecaster.scheduler))),
         sum_of((item.holds, own)),
         slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),

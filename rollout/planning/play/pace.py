@@ -20,8 +20,9 @@ _START_SECONDS = 30
 _CALL_SECONDS = 5
 # A pod that was ready later than this has mostly been unready in between: Deployments give such a one up as well.
 _LONGEST_START = 600
-# Their controllers replace a pod as soon as it is to go; those of other kinds once it is gone.
-_REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController"})
+# Their controllers count a pod that is being deleted as gone, and replace it while it still ends (a Job unless its
+# podReplacementPolicy is Failed, which pods do not tell). Those of other kinds, StatefulSets first, wait until it is.
+_REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController", "Job"})
 # Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
 _ORDERED = "StatefulSet"
 
@@ -32,15 +33,13 @@ class Past:
 
     `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
     the last node of a wave to the next wave. `endings`: from the last pod that might go to the empty node, where
-    there were pods to evict; `turns`: until a budget that was used up let the next pod go. `owners`: what pods of each
-    took to end, by its kind/namespace/name.
+    there were pods to evict. `owners`: what pods of each took to end, by its kind/namespace/name.
     """
 
     drains: tuple[float, ...] = ()
     reboots: tuple[float, ...] = ()
     settles: tuple[float, ...] = ()
     endings: tuple[float, ...] = ()
-    turns: tuple[float, ...] = ()
     owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def in_order(self) -> "Past":
@@ -51,7 +50,6 @@ class Past:
             reboots=tuple(sorted(self.reboots)),
             settles=tuple(sorted(self.settles)),
             endings=tuple(sorted(self.endings)),
-            turns=tuple(sorted(self.turns)),
         )
 
 
@@ -107,34 +105,18 @@ class Pace:
 
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
         """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
-        ending, starting = self.ending_of(owners, grace), self.starting(grace, owners)
-        at_once = all(self.starts_at_once(uid, kind) for uid, kind in owners.items())
-        turn = starting if at_once else ending + starting
+        ending, starting = self.ending_of(owners, grace), self.starting(owners)
+        turn = starting if all(map(is_replaced_at_once, owners.values())) else ending + starting
         margin = max(0, ending + _START_SECONDS - turn)
         return Rate(permits, ending, turn, margin, starting if any(map(is_ordered, owners.values())) else 0)
 
-    def starts_at_once(self, uid: str, kind: str) -> bool:
-        """Whether the owner's replacements are known to start while their pods still end."""
-        return kind in _REPLACED_AT_ONCE and self.tells_starts((uid,))
+    def starting(self, owners: Iterable[str]) -> int:
+        """How long the slowest replacement takes to be ready, as the pods of these owners did; `owners` are UIDs.
 
-    def starting(self, grace: int, owners: Iterable[str]) -> int:
-        """How long replacements of pods of so much grace take to be ready; `owners` are UIDs."""
-        slowest = max((self.starts.get(uid, 0) for uid in owners), default=0)
-        return slowest if self.tells_starts(owners) else max(slowest, self._assumed_start(self.ending(grace)))
-
-    def tells_starts(self, owners: Iterable[str]) -> bool:
-        """Whether it is known of all of these owners how long their pods take to be ready."""
-        return self.is_known and all(uid in self.starts for uid in owners)
-
-    def _assumed_start(self, ending: int) -> int:
-        """How long a replacement takes to be ready once the pod has ended: what a budget's turns took beside that."""
-        if self.past.turns:
-            # Of several permits that come back one after another each seems sooner than it was.
-            return _slowest(self.past.turns, 3) - ending
-        if self.past.drains:
-            # One that waited for a replacement ended a pod before that, and one after it.
-            return min(_START_SECONDS, round(self.past.drains[-1]) - 2 * ending)
-        return _START_SECONDS
+        As long as no run tells anything, none is reckoned to be fast.
+        """
+        slowest = max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
+        return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""
@@ -157,9 +139,10 @@ class Pace:
 
         Where their starts are known, that is what any wave took: more was the starting of what moved then.
         """
-        if self.tells_starts(pod.owner.uid for pod in pods if pod.owner):
-            return min(round(self.past.settles[0]) if self.past.settles else 0, _START_SECONDS)
-        return self.usual_settle
+        if not self.past.settles:
+            return 0
+        is_told = all(pod.owner.uid in self.starts for pod in pods if pod.owner)
+        return min(round(self.past.settles[0]), _START_SECONDS) if is_told else self.usual_settle
 
     @property
     def basis(self) -> tuple[str, ...]:
@@ -189,6 +172,11 @@ def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Map
     """By the UID of their owner, how long pods took to end: the median."""
     owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
     return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
+
+
+def is_replaced_at_once(kind: str) -> bool:
+    """Whether controllers of this kind start a replacement while the pod still ends."""
+    return kind in _REPLACED_AT_ONCE
 
 
 def is_ordered(kind: str) -> bool:

@@ -18,7 +18,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.text import natural_key
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.play.pace import Pace, is_ordered
+from rollout.planning.play.pace import Pace, is_ordered, is_replaced_at_once
 
 Action = Callable[[], None]
 """What happens at a moment."""
@@ -292,8 +292,8 @@ class PodFlow:
         alike = uid, keys, pod.grace_period
         if alike not in self._alike:
             pace, grace = self.pace, self.rules.grace_of(pod.grace_period)
-            ending, start = pace.ending_of((uid,), grace), pace.starting(grace, (uid,))
-            self._alike[alike] = _Traits(uid, keys, ending, start, is_ordered(kind), pace.starts_at_once(uid, kind))
+            ending, start = pace.ending_of((uid,), grace), pace.starting((uid,))
+            self._alike[alike] = _Traits(uid, keys, ending, start, is_ordered(kind), is_replaced_at_once(kind))
         return self._alike[alike]
 
 

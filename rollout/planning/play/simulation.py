@@ -26,6 +26,8 @@ from rollout.planning.play.pod_flow import Action, Agenda, PodFlow
 # to play: pods times nodes.
 _DRAWS = 9
 _MANY = 50_000
+# Where nothing is known of the past, a rollout of more is reckoned by the rates of its budgets, which takes no time.
+_MOST_PLAYED = 300_000
 # As a share of the whole.
 _WORTH_TELLING = 0.1
 
@@ -96,7 +98,9 @@ class Simulator:
         """The waves with their times, and how long the whole is likely to take."""
         if not waves:
             return (), TimeEstimate()
-        if not self.pace.is_known and all(placed.rolling is None for placed in layout):
+        pods = sum(map(len, self.leaving.values()))
+        is_small = pods * len(self.nodes) <= _MOST_PLAYED
+        if not (is_small or self.pace.is_known or any(placed.rolling for placed in layout)):
             assumed = tuple(map(self._assumed, waves, layout))
             return assumed, TimeEstimate(_total(assumed), self.pace.basis)
         played = (self._play(layout, draw) for draw in range(self._draws))
@@ -124,7 +128,7 @@ class Simulator:
         return [run.play(is_last=run is runs[-1]) for run in runs]
 
     def _assumed(self, wave: Wave, placed: Placed) -> Wave:
-        """A wave by the rates of its budgets, where nothing is known that would be worth playing."""
+        """A wave by the rates of its budgets."""
         pods = [pod for name in placed.names for pod in self.leaving.get(name, ())]
         most = max(timeout(self.pools.rules(piece.pool)) for piece in placed.pieces)
         drain = self.wait + min(most, max(self.rates.drain(placed.pieces), self.slowest(placed.names)))
@@ -132,18 +136,14 @@ class Simulator:
             self.delay + self.pace.reboot(drain + self.delay, len(placed.names)),
             round(self.policy.gates.soak),
         )
-        starts = (
-            drain + self.pace.starting(self.policy.drain.grace_of(pod.grace_period), (pod.owner.uid,))
-            for pod in {pod.owner.uid: pod for pod in pods if pod.owner}.values()
-            if pod.owner and pod.owner.uid in self.pace.starts
-        )
-        settle = max(max(starts, default=0) - drain - reboot, self.pace.settle(pods)) if pods else 0
+        starting = self.pace.starting({pod.owner.uid for pod in pods if pod.owner})
+        settle = max(starting - reboot, self.pace.settle(pods)) if pods else 0
         return replace(wave, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
 
     def _timed(self, wave: Wave, placed: Placed, played: PlayedWave) -> Wave:
         soak, times = round(self.policy.gates.soak), played.nodes.values()
-        reboot = self.pace.reboot(0, len(times)) + self.delay
         drain = max(one.empty - one.begin for one in times)
+        reboot = self.pace.reboot(drain + self.delay, len(times)) + self.delay
         if placed.rolling is None:
             settle = max(0, played.seconds - drain - reboot - soak)
             return replace(wave, estimate=Estimate(played.seconds, drain, reboot, settle, soak))
