@@ -25,7 +25,7 @@ def document_of(arguments: Sequence[str]) -> str:
     if words & {"--help", "-h"}:
         return ""
     if command == "inventory":
-        return "inventory-host" if "--host" in words else "inventory"
+        return "inventory"
     if not _is_json(arguments):
         return ""
     if command == "plan" and "--explain" in words:

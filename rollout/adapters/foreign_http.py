@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import Any, cast
 
 
 class ExchangeError(Exception):
@@ -113,24 +113,21 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         self._line = line
 
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(self._plain, request)  # type: ignore[arg-type]
+        return self._opened(HTTPConnection, request)
 
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(self._secure, request)  # type: ignore[arg-type]
+        return self._opened(HTTPSConnection, request)
 
     http_request = urllib.request.AbstractHTTPHandler.do_request_
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
-    def _plain(self, host: str, timeout: float) -> HTTPConnection:
-        return self._over_line(HTTPConnection(host, timeout=timeout))
+    def _opened(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
+        def over_line(host: str, timeout: float) -> HTTPConnection:
+            connection: Any = kind(host, timeout=timeout)
+            connection._create_connection = self._line.connect  # noqa: SLF001 - the library's seam has no public name
+            return cast("HTTPConnection", connection)
 
-    def _secure(self, host: str, timeout: float) -> HTTPConnection:
-        return self._over_line(HTTPSConnection(host, timeout=timeout))
-
-    def _over_line(self, connection: Any) -> HTTPConnection:
-        connection._create_connection = self._line.connect  # noqa: SLF001 - the library's own seam, without a public name
-        bounded: HTTPConnection = connection
-        return bounded
+        return self.do_open(over_line, request)  # type: ignore[arg-type]
 
 
 def request_to(

@@ -87,12 +87,6 @@ class MetricsServer:
         self._thread.join()
 
 
-def try_listening(address: str) -> None:
-    """`InputError` where this address cannot be listened on now."""
-    with MetricsServer(address, _Collected(()), lambda: False):
-        pass
-
-
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
     def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         match environ["PATH_INFO"]:
@@ -151,10 +145,6 @@ class Pushgateway:
             outliving = _Collected(last_success)
             push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
 
-    def ask(self) -> None:
-        """Whether it answers and is ready; nothing is pushed."""
-        self._send(f"{self.url}/-/ready", "GET", _SECONDS, (), b"")()
-
     def _send(
         self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
@@ -168,12 +158,9 @@ class Pushgateway:
                 raise PushgatewayError(f"does not answer: {error}") from error
             if answer.status >= _FAILURES:
                 text = answer.body.decode(errors="replace").strip()
-                raise PushgatewayError(self._masked(f"it answers {answer.status}: {text}"))
+                raise PushgatewayError(masked(f"it answers {answer.status}: {text}", self._secrets))
 
         return send
-
-    def _masked(self, text: str) -> str:
-        return masked(text, self._secrets)
 
 
 def checked_push_url(url: str) -> str:

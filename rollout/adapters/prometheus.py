@@ -89,7 +89,8 @@ class PrometheusAlerts:
         """Names of the alerts that count, each once, in order; `GateError` for any answer that is none."""
         counting = [sample for sample in self._query() if self._counts(sample)]
         if counting and self._silenced_url:
-            silenced = self._silenced()
+            alerts = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
+            silenced = [frozenset(alert.labels.items()) for alert in alerts]
             counting = [sample for sample in counting if not any(sample.labels <= labels for labels in silenced)]
         return tuple(sorted({sample.name for sample in counting}))
 
@@ -100,17 +101,15 @@ class PrometheusAlerts:
             raise self._failure(self._url, f"has no answer: {answer.error or 'not a vector'}")
         return answer.data.result
 
-    def _silenced(self) -> Sequence[frozenset[tuple[str, str]]]:
-        answer = self._asked(self._silenced_url, _SILENCED, {}, tuple[_Silenced, ...])
-        return [frozenset(alert.labels.items()) for alert in answer]
-
     def _asked(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
         try:
             answer = exchange(request_to(f"{url}?{parameters}", headers), _BOUNDS)
         except ExchangeError as error:
             raise self._failure(url, f"does not answer: {error}") from error
         if answer.status != _OK:
-            raise self._failure(url, f"answers {answer.status}: {_beginning(answer.body)}")
+            raise self._failure(
+                url, f"answers {answer.status}: {answer.body[:_SHOWN].decode(errors='replace').strip()}"
+            )
         if answer.is_cut:
             raise self._failure(url, f"answers with more than {_BOUNDS.largest // 1_000_000} MB")
         try:
@@ -192,7 +191,3 @@ def checked_pattern(pattern: str) -> "re.Pattern[str] | None":
         return re.compile(pattern) if pattern else None
     except re.error as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
-
-
-def _beginning(body: bytes) -> str:
-    return body[:_SHOWN].decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What a shell completes beside commands and flags: names that exist now.
+"""`rollout completion`: scripts for shells, and what they complete beside commands and flags: names that exist now.
 
 Nobody waits long for a key to answer, and nothing may be printed into a line that is being typed: whatever cannot be
 found out in time, or at all, completes nothing.
@@ -8,13 +8,17 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, assert_never, get_args
 
 import typer
 from typer.models import ParameterInfo
+
+from rollout.cli.failures import PROGRAM
+from rollout.cli.terminal import show
 
 if TYPE_CHECKING:
     from rollout.ports import ClusterApi
@@ -24,9 +28,6 @@ VARIABLE = "_ROLLOUT_COMPLETE"
 PATIENCE = "_ROLLOUT_COMPLETE_SECONDS"
 # Python and libraries have taken half a second by then.
 _SECONDS = 0.4
-_MOST_FILES = 200
-_PLAN_BEGINS = b'"plan_id"'
-_PLAN_HEAD = 200
 
 
 def be_silent() -> None:
@@ -36,12 +37,11 @@ def be_silent() -> None:
 
 
 def complete_values(command: Callable[..., None]) -> None:
-    """Have the values of a command's flags and arguments completed by their names; of a `FILE` any file."""
+    """Have the values of a command's flags and arguments completed by their names; the shell itself completes files."""
     for name, parameter in inspect.signature(command).parameters.items():
         for declaration in get_args(parameter.annotation)[1:]:
             if isinstance(declaration, ParameterInfo) and get_args(parameter.annotation)[0] is not bool:
-                by_metavar = files if declaration.metavar == "FILE" else declaration.autocompletion
-                declaration.autocompletion = _BY_NAME.get(name) or by_metavar
+                declaration.autocompletion = _BY_NAME.get(name) or declaration.autocompletion
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
@@ -100,24 +100,14 @@ def runs(incomplete: str) -> Sequence[str]:
 
 
 def scenarios(incomplete: str) -> Sequence[str]:
-    """Scenarios of the lab, and files."""
+    """Scenarios of the lab."""
 
     def read() -> list[str]:
         from rollout.lab.scenarios import scenario_names
 
         return scenario_names()
 
-    return [*_beginning(incomplete, _in_time(read)), *files(incomplete)]
-
-
-def plans(incomplete: str) -> Sequence[str]:
-    """Return saved plans, and folders on the way to them."""
-    return _in_time(lambda: [name for name in _files(incomplete) if name.endswith("/") or _is_plan(Path(name))])
-
-
-def files(incomplete: str) -> Sequence[str]:
-    """Any file."""
-    return _in_time(lambda: list(_files(incomplete)))
+    return _beginning(incomplete, _in_time(read))
 
 
 def assignments(incomplete: str) -> Sequence[str]:
@@ -187,21 +177,6 @@ def _namespace(given: Mapping[str, object]) -> str:
     return assigned.get("lock.namespace", LEASE_NAMESPACE)
 
 
-def _files(incomplete: str) -> Iterator[str]:
-    """Files and folders that begin so, as they were begun to be written; hidden ones where a dot was typed."""
-    folder, _, name = incomplete.rpartition("/")
-    written = f"{folder}/" if "/" in incomplete else ""
-    begun = [entry for entry in os.scandir(Path(written or ".").expanduser()) if entry.name.startswith(name)]
-    for entry in sorted(begun, key=lambda entry: entry.name)[:_MOST_FILES]:
-        if name or not entry.name.startswith("."):
-            yield f"{written}{entry.name}{'/' if entry.is_dir() else ''}"
-
-
-def _is_plan(path: Path) -> bool:
-    with path.expanduser().open("rb") as stream:
-        return _PLAN_BEGINS in stream.read(_PLAN_HEAD)
-
-
 _BY_NAME: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("node", "exclude", "explain", "host"), nodes),
     "context": contexts,
@@ -209,10 +184,101 @@ _BY_NAME: Mapping[str, Callable[..., Any]] = {
     "force_unlock": running,
     "run": runs,
     "scenario": scenarios,
-    "file": plans,
     "set_": assignments,
 }
 
 
 def _changed(path: Path) -> float:
     return path.stat().st_mtime
+
+
+class Shell(StrEnum):
+    """Shells that can be completed in."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+ShellArgument = Annotated[Shell, typer.Argument(metavar="SHELL", show_default=False, help="Whose script to print.")]
+# Bash parts words at : and =, which stand in contexts (arn:aws:eks:…) and flags. The program is asked with whole words,
+# and what it answers begins where bash's own word does; names are quoted as a line takes them.
+_BASH = """\
+_rollout_completion() {
+    local IFS=$'\\n' rest=$COMP_LINE word i
+    local -a words=() names=()
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        if ((i > 0)) && [[ -n $rest && $rest != [[:space:]]* ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            words+=("$word")
+        fi
+        rest=${rest#"${rest%%[![:space:]]*}"}
+        rest=${rest#"$word"}
+    done
+    mapfile -t names < <(
+        env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) _ROLLOUT_COMPLETE=complete_bash "$1")
+    word=${words[${#words[@]} - 1]}
+    [[ $word == -*=* ]] && word=${word#*=}
+    [[ $COMP_WORDBREAKS == *:* ]] || word=${word//:/}
+    COMPREPLY=()
+    for i in "${names[@]}"; do
+        [[ -n $i ]] || continue
+        printf -v i %q "${i#"${word%"${word##*[:=]}"}"}"
+        COMPREPLY+=("$i")
+    done
+    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
+    return 0
+}
+
+complete -o default -F _rollout_completion rollout"""
+# What is answered is never run as a line of the shell. Where zsh loads the script as the
+# function `_rollout`, which it does at the first key, it has to answer that, too.
+_ZSH = """\
+#compdef rollout
+
+_rollout_completion() {
+    local line
+    local -a answers names
+    answers=("${(@f)$(env _ROLLOUT_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args \\
+        _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" rollout)}")
+    for line in $answers; do
+        [[ -n $line ]] && names+=("${${line%%$'\t'*}//:/\\:}:${${line#*$'\t'}//:/\\:}")
+    done
+    (( $#names )) && _describe rollout names || _files
+}
+
+compdef _rollout_completion rollout
+[ "${funcstack[1]}" = _rollout ] && _rollout_completion "$@"
+true"""
+
+
+def completion(shell: ShellArgument) -> None:
+    """Print what has a shell complete commands, flags, nodes, contexts, plans and runs.
+
+    \b
+    Examples:
+      source <(rollout completion bash)      in ~/.bashrc
+      source <(rollout completion zsh)       in ~/.zshrc, after compinit
+      rollout completion fish > ~/.config/fish/completions/rollout.fish
+    """
+    show(script_of(shell))
+
+
+def script_of(shell: Shell) -> str:
+    """Return the script of a shell."""
+    from typer import completion as typers
+
+    match shell:
+        case Shell.BASH:
+            return _BASH
+        case Shell.ZSH:
+            return _ZSH
+        case Shell.FISH:
+            script: str = typers.get_completion_script(  # type: ignore[attr-defined]
+                prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value
+            )
+            return script
+        case _:
+            assert_never(shell)

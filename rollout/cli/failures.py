@@ -3,7 +3,6 @@
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
-import errno
 import os
 import re
 import sys
@@ -15,8 +14,7 @@ from typing import Any
 
 import typer
 
-from rollout.cli.streams import discard_output, flush_or_discard
-from rollout.cli.terminal import fitted
+from rollout.cli.terminal import discard_output, fitted, flush_or_discard
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
@@ -24,9 +22,6 @@ PROGRAM = "rollout"
 _PLUGIN = "kubectl-node_rollout"
 _CLICK_USAGE = 2
 _HELP, _NO_FLAG = "NoArgsIsHelpError", "NoSuchOption"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# How Python words that the system has given no thread.
-_NO_THREAD = "can't start new thread"
 _EXTRA = "Got unexpected extra argument"
 
 
@@ -111,7 +106,7 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"{PROGRAM}: interrupted"
     elif message := _denied(error):
         yield f"{PROGRAM}: error: {printable(message)}"
-        yield "hint: the system denied it: room, memory, open files, threads or a right; -v shows where it was needed"
+        yield "hint: the system denied it: room, memory, open files, threads or a right (see ulimit -a); -v shows where"
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
@@ -119,16 +114,12 @@ def _lines(error: BaseException) -> Iterator[str]:
 
 def _denied(error: BaseException) -> str:
     """Return what the system has said no to, which is no bug; empty where it is something else."""
-    if isinstance(error, MemoryError):
-        return "there is not enough memory"
-    if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
-        return "cannot start a thread: this user, container or service has as many processes as it may (see ulimit -u)"
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return str(error) or "there is not enough memory"
     if not isinstance(error, OSError):
         return ""
-    file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-    if error.errno in _NO_ROOM:
-        return f"cannot write {file or 'the output'}: {error.strerror}"
-    return f"{file}{': ' if file else ''}{error.strerror or error}"
+    file = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{file}{error.strerror or error}"
 
 
 def _advice(error: typer.TyperException) -> str:

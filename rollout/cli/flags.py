@@ -5,13 +5,12 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from rollout.cli.settings.keys import Setting, Table, settings_of, written
+from rollout.cli.settings.keys import Key, Setting, Table, settings_of, written
 from rollout.cli.settings.reading import (
     CLUSTER,
     HOSTS,
@@ -227,42 +226,19 @@ class PlainValue:
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value; `typer.BadParameter` names the parameter."""
-        kind, parser = param.type_descriptor.annotation, param.type_descriptor.parameter_info.parser
-        is_list = param.multiple or param.nargs == -1
-        if value is None:
-            return () if is_list else None
+        declared, kind = param.type_descriptor.parameter_info, param.type_descriptor.annotation
+        key = Key("", read=declared.parser, least=declared.min, most=declared.max)
+        kind = get_args(kind)[0] if get_origin(kind) is list else kind
+        setting = Setting("", "", kind, is_list=False, default=None, key=key)
         try:
-            if is_list:
-                return [
-                    _single(get_args(kind)[0] if get_origin(kind) is list else kind, parser, item) for item in value
-                ]
-            return _in_range(_single(kind, parser, value), param.type_descriptor.parameter_info)
+            if param.multiple or param.nargs == -1:
+                return [setting.read(item) for item in value or ()]
+            # a flag by its variable is read with the settings
+            return setting.read(value) if isinstance(value, str) and kind is not bool else value
         except UsageError as error:
             raise typer.BadParameter(f"{error.message}. {error.hint}", ctx=ctx, param=param) from error
         except ValueError as error:
             raise typer.BadParameter(str(error), ctx=ctx, param=param) from error
-
-
-def _single(kind: Any, parser: Callable[[Any], Any] | None, value: Any) -> Any:
-    if parser is not None:
-        return parser(value) if isinstance(value, str) else value
-    if isinstance(value, kind):
-        return value
-    if issubclass(kind, Enum) and value not in {item.value for item in kind}:
-        raise ValueError(f"{value!r} is not one of {', '.join(repr(item.value) for item in kind)}.")
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not a {'whole ' if kind is int else ''}number.") from error
-
-
-def _in_range(value: Any, declared: Any) -> Any:
-    """Return a number within the limits of its option."""
-    least, most = declared.min, declared.max
-    is_within = (least is None or value >= least) and (most is None or value <= most)
-    if isinstance(value, int | float) and not is_within:
-        raise ValueError(f"{value} is not between {least} and {most}." if most else f"{value} is less than {least}.")
-    return value
 
 
 def read_plainly(parameters: Iterable[Any]) -> None:

@@ -19,11 +19,12 @@ _OWN = "Options"
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Of commands that share a file, those that have not its name.
 _ELSEWHERE = {
-    "unpause": "pause",
-    "release": "pause",
-    "abort": "resume",
-    "report": "history",
-    "known-hosts": "inventory",
+    "unpause": "commands.pause",
+    "release": "commands.pause",
+    "abort": "commands.resume",
+    "report": "commands.history",
+    "known-hosts": "commands.inventory",
+    "completion": "completion",
 }
 
 
@@ -48,7 +49,7 @@ class Commands(Mapping[str, Any]):
 
 def _built(name: str, line: str) -> Any:
     function = name.replace("-", "_")
-    module = import_module(f"rollout.cli.commands.{_ELSEWHERE.get(name, function)}")
+    module = import_module(f"rollout.cli.{_ELSEWHERE.get(name, f'commands.{function}')}")
     application = getattr(module, f"{function}_app", None)
     if application is None:
         application = typer.Typer(rich_markup_mode=None, add_completion=False)

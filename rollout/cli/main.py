@@ -18,8 +18,7 @@ from rollout.cli import completion, failures
 from rollout.cli.failures import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
-from rollout.cli.streams import forget_impossible_sizes, prepare_streams, raise_limit_of_files
-from rollout.cli.terminal import say
+from rollout.cli.terminal import forget_impossible_sizes, prepare_streams, raise_limit_of_files, say
 
 # Last, where a terminal of 24 lines still shows it.
 _EPILOG = """\b

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from rollout.cli.streams import let_go_of_lost_terminals
+from rollout.cli.terminal import let_go_of_lost_terminals
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
 

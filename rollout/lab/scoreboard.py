@@ -71,7 +71,6 @@ class Scoreboard:
     killed: tuple[str, ...]
     budgets_broken: tuple[BrokenBudget, ...]
     most_unavailable: int
-    unavailable_now: tuple[str, ...]
     cordons_left: tuple[str, ...]
     evictions: int
     moved_twice: int
@@ -157,7 +156,6 @@ class ScoreKeeper:
             killed=tuple(self._tally.killed),
             budgets_broken=tuple(self._tally.broken.values()),
             most_unavailable=self._tally.most_unavailable,
-            unavailable_now=tuple(sorted(self._tally.unavailable)),
             cordons_left=self._nodes_that(_is_cordoned, self._tally.cordoned_before),
             evictions=self._tally.evictions,
             moved_twice=self._tally.moved_twice,

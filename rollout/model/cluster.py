@@ -151,7 +151,7 @@ class Pod:
     unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
     that the pod that replaces it uses as well. `start_seconds` is how long it took from its node to being ready; None
     where it is not ready, or the API does not say. `ready_since` is when it became ready (RFC 3339), read only of pods
-    that belong to their node.
+    that belong to their node. One that is `node_critical` is what its node cannot do without, as Kubernetes has it.
     """
 
     namespace: str
@@ -174,6 +174,7 @@ class Pod:
     unready_since: str = ""
     start_seconds: int | None = None
     ready_since: str = ""
+    node_critical: bool = False
 
     @property
     def key(self) -> str:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rollout.adapters.metrics import Pushgateway, PushgatewayError
 from rollout.adapters.notify import DeliveryError, destinations
@@ -295,7 +296,7 @@ def ask_prometheus(url: str) -> None:
 
 
 def push_slowly(url: str) -> None:
-    Pushgateway(url, "here").ask()
+    Pushgateway(url, "here").push(CollectorRegistry(), [], is_whole=True)
 
 
 def notify(url: str) -> None:

@@ -18,7 +18,7 @@ from tests.state import node_of
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
-    *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=1s"),
+    *("--set", "waves.health-checks=1", "--set", "ssh.probe-timeout=5s"),
 )
 
 

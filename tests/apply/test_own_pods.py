@@ -214,7 +214,11 @@ def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout
     assert ([node["name"] for node in last["nodes"]], last["because"]) == (["worker-1"], ALONE)
 
 
-def test_what_was_not_ready_before_is_not_waited_for(lab: Lab, rollout: Rollout) -> None:
+def test_what_was_not_ready_before_is_foretold_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
+    lab.call(lambda: set_well(lab, "worker-1", "fluent-bit", well=False))
+    warnings = json.loads(rollout(lab, "plan", "-o", "json").stdout)["warnings"]
+    told = [(entry["node"], entry["object"]) for entry in warnings if "system-node-critical" in entry["message"]]
+    assert [(node, name.rpartition("-")[0]) for node, name in told] == [("worker-1", "pod/kube-system/cilium")]
     ended = rollout(lab, *APPLY, *node_names("worker-1"))
     assert ended.code == 0, ended.stderr

@@ -81,13 +81,8 @@ def test_contexts(complete: Complete, lab: Lab, home: Path) -> None:
     assert complete("rollout plan --context prod-", KUBECONFIG=str(home / "two")) == ["prod-eu", "prod-us"]
 
 
-def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Command, lab: Lab, home: Path) -> None:
-    (home / "plans").mkdir()
-    assert command("plan", "--out", str(home / "plans" / "web.plan"), lab=lab).code == 0
-    (home / "plans" / "web.txt").write_text("no plan")
-    for line in ("apply", "plan"):
-        assert complete(f"rollout {line} pl") == ["plans/"]
-        assert complete(f"rollout {line} plans/w") == ["plans/web.plan"]
+def test_files_are_left_to_the_shell(complete: Complete) -> None:
+    assert [complete(f"rollout {line} ") for line in ("apply", "plan", "plan --out", "status --config")] == [[]] * 4
 
 
 @pytest.mark.parametrize("line", ["status --node ", "release ", "resume --force-unlock "])

@@ -1,12 +1,8 @@
-import json
 import time
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.contract.cluster import LABEL, Cluster
-from tests.ended import invoked
 
 NODES = "/api/v1/nodes"
 
@@ -105,61 +101,3 @@ def test_a_watch_ends_in_time_and_bookmarks_before(cluster: Cluster) -> None:
     cluster.needs(1, 27)
     assert len(events) == 1
     assert int(events[0]["object"]["metadata"]["resourceVersion"]) >= int(version)
-
-
-def test_what_one_may_do(cluster: Cluster) -> None:
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": "patch", "resource": "nodes"}},
-    }
-    answer = cluster.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-    assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
-
-
-def test_events_by_object(cluster: Cluster) -> None:
-    name = cluster.name("contract")
-    event = {
-        "metadata": {"generateName": "contract-"},
-        "involvedObject": {"kind": "Node", "name": name},
-        "reason": "Contract",
-        "message": "m",
-        "type": "Normal",
-    }
-    namespace = cluster.namespace()
-    path = f"/api/v1/namespaces/{namespace}/events"
-    made = cluster.make(path, {**event, "involvedObject": {**event["involvedObject"], "namespace": namespace}})  # type: ignore[dict-item]
-    assert made["metadata"]["name"].startswith("contract-")
-    assert cluster.get(path, fieldSelector=f"involvedObject.name={name}").items == [made["metadata"]["name"]]
-    assert cluster.get(path, fieldSelector="involvedObject.name=other").items == []
-
-
-# The suite takes the kubeconfigs that test clusters come with.
-
-
-def kubeconfig(server: Cluster, folder: Path, **cluster: object) -> Path:
-    """The server's, with this and its address alone said of it."""
-    config = yaml.safe_load(server.kubeconfig.read_text())
-    for entry in config["clusters"]:
-        entry["cluster"] = {"server": entry["cluster"]["server"], **cluster}
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-def test_a_server_whose_certificate_is_not_to_be_checked(server: Cluster, tmp_path: Path) -> None:
-    unchecked = kubeconfig(server, tmp_path, **{"insecure-skip-tls-verify": True})
-    assert Cluster(unchecked, tmp_path).get("/version").body == server.get("/version").body
-
-
-def test_the_program_checks_it_but_where_it_is_not_to(cluster: Cluster, tmp_path: Path) -> None:
-    """Silently, as kubectl: standard error is for what goes wrong."""
-    cluster.node()
-    words = ("status", "-o", "json")
-    checked = invoked(tmp_path, {"KUBECONFIG": str(kubeconfig(cluster, tmp_path))}, words)
-    assert checked.code == 1, checked.stderr
-    assert "certificate" in checked.stderr
-    unchecked = kubeconfig(cluster, tmp_path, **{"insecure-skip-tls-verify": True})
-    ended = invoked(tmp_path, {"KUBECONFIG": str(unchecked)}, words)
-    assert (ended.code, ended.stderr) == (0, ""), ended.stderr
-    assert json.loads(ended.stdout)

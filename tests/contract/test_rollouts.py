@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from rollout.model import marks as words
 from tests.contract.cluster import MERGE, Json
 from tests.contract.played import Played
 from tests.contract.programs import (
-    AT_ONCE,
     FLAGS,
     UNATTENDED,
     ask_for_reboots,
@@ -107,13 +105,6 @@ def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[
     return ended(started(played, home, *arguments, **variables))
 
 
-def said(process: subprocess.Popen[str]) -> str:
-    """What one has printed that has ended well."""
-    stdout, stderr = process.communicate(timeout=240)
-    assert process.returncode == 0, stderr
-    return stdout
-
-
 @pytest.mark.parametrize(("strategy", "limit"), [("rolling", 1), ("rolling", 2), ("waves", 2)])
 def test_limit_taint_and_labels(played: Played, tmp_path: Path, strategy: str, limit: int) -> None:
     before = played.reboots
@@ -132,52 +123,6 @@ def test_limit_taint_and_labels(played: Played, tmp_path: Path, strategy: str, l
     assert {name for name, key in seen.taints if key == AWAITING}
     assert seen.labels[words.EXCLUDED_FROM_BALANCERS] == set(played.kubelets)
     assert seen.labels[words.FLUO_ID] == set(played.kubelets)
-    assert_in_service(played)
-
-
-def test_pools_keep_their_order_and_their_limits(played: Played, tmp_path: Path) -> None:
-    first, *others = sorted(played.kubelets)
-    settings = tmp_path / "rollout.toml"
-    settings.write_text(
-        f'[[pool]]\nname = "others"\nselector = "kubernetes.io/hostname in ({", ".join(others)})"\n'
-        'max-unavailable = 2\nstrategy = "rolling"\nreboot-idle = true\n\n'
-        f'[[pool]]\nname = "first"\nselector = "kubernetes.io/hostname={first}"\nafter = ["others"]\n'
-        "reboot-idle = true\n"
-    )
-    code, lines, told = run(
-        played, tmp_path, *("apply", "--yes", "--config", str(settings), *AT_ONCE, *selector(played))
-    )
-    assert code == 0, told
-    done = [line["node"] for line in lines if line["type"] == "step" and line["phase"] == "done"]
-    assert done[-1] == first
-    assert sorted(done[:-1]) == others
-    assert_in_service(played)
-
-
-def test_a_pause_leaves_the_node_out_until_it_ends(played: Played, tmp_path: Path) -> None:
-    name, before = min(played.kubelets), played.reboots
-    said(started(played, tmp_path, "pause", name, "--reason", "a disk is replaced"))
-    assert marks(played, name)["paused"] == "true"
-    code, lines, told = run(played, tmp_path, "apply", "--yes", *FLAGS, *selector(played))
-    assert code == 0, told
-    assert name not in lines[-1]["succeeded"]
-    said(started(played, tmp_path, "unpause", name))
-    code, lines, told = run(played, tmp_path, "apply", "--yes", *FLAGS, "--node", name)
-    assert (code, lines[-1]["succeeded"]) == (0, [name]), told
-    assert played.reboots == {each: count + 1 for each, count in before.items()}
-    assert_in_service(played)
-
-
-def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: Path) -> None:
-    # long enough for a busy machine to start the other process meanwhile
-    slowly = ("--max-unavailable", "1", "--set", "waves.soak=20s")
-    process = started(played, tmp_path, "apply", "--yes", *FLAGS, *slowly, *selector(played))
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"draining"' in line)
-    watching = started(played, tmp_path, "status", "--watch", *selector(played))
-    code, _, told = ended(process)
-    assert code == 0, told
-    assert f"{len(played.kubelets)} succeeded" in said(watching)
     assert_in_service(played)
 
 

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.contract.cluster import MERGE, Cluster
+from tests.contract.cluster import MERGE, Cluster, Json
 
 NODES = "/api/v1/nodes"
 
@@ -104,6 +104,44 @@ def test_deletions_may_insist_on_identity(cluster: Cluster) -> None:
     assert (wrong.status, wrong.reason) == (409, "Conflict")
     assert "deletionTimestamp" not in cluster.get(pod).body["metadata"]
     assert cluster.send("DELETE", pod, {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}).status == 200
+
+
+NOBODY = "00000000-0000-0000-0000-000000000000"
+MOMENT = "2026-03-04T05:06:07.000001Z"
+SPEC = {
+    "holderIdentity": "ann",
+    "leaseDurationSeconds": 30,
+    "leaseTransitions": 0,
+    "acquireTime": MOMENT,
+    "renewTime": MOMENT,
+}
+
+
+def leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> None:
+    namespace = cluster.namespace()
+    path = leases(namespace)
+
+    def put(spec: Json, **metadata: str) -> int:
+        return cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", **metadata}, "spec": spec}).status
+
+    assert put(SPEC, resourceVersion="5", uid=NOBODY) == 409
+    assert put(SPEC, resourceVersion="5") == 201
+    assert put(SPEC) == 422
+    version = cluster.get(f"{path}/l").body["metadata"]["resourceVersion"]
+    assert put(SPEC, resourceVersion=version, namespace="other") == 400
+    assert put({**SPEC, "holderIdentity": "bob"}, resourceVersion=version) == 200
+    assert put({**SPEC, "holderIdentity": "cid"}, resourceVersion=version) == 409
+
+
+def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}})
+    assert cluster.send("PUT", f"{path}/c", {"data": {"a": "y"}}).status == 400
+    assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status == 200
 
 
 def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ DOCS = ROOT / "docs"
 SCHEMAS = DOCS / "schemas"
 TABLES: Mapping[str, Callable[[], str]] = {
     **reference.TABLES,
-    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.TOLD},
+    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.DOCUMENTS},
     "schemas": schemas.listing,
 }
 PLACES: Mapping[str, str] = {
@@ -30,7 +30,7 @@ PLACES: Mapping[str, str] = {
     "commands": "getting-started.md",
     "metrics": "metrics-and-notifications.md",
     "fleetlock answers": "json.md",
-    **{f"{command} fields": "json.md" for command in schemas.TOLD},
+    **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
     "schemas": "json.md",
 }
 """The page that holds each table."""

@@ -38,7 +38,7 @@ from rollout.report.host_keys import HostKeysReport
 from rollout.report.lines import AnyLine, JournalLine, RunLine
 from rollout.report.runs.model import RunReport
 from tests.docs import written_types
-from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
+from tests.docs.written_types import AllGroup, HostGroup, InventoryMeta, ManifestList
 
 DOCUMENTS: Mapping[str, Any] = {
     "status": StatusReport,
@@ -57,7 +57,6 @@ DOCUMENTS: Mapping[str, Any] = {
     "release": ReleaseReport,
     "known-hosts": HostKeysReport,
     "inventory": (InventoryMeta, AllGroup, HostGroup),
-    "inventory-host": HostVariables,
     "manifests": ManifestList,
     "fleetlock-status": SlotsReport,
     "fleetlock-release": SlotReleaseReport,
@@ -68,7 +67,6 @@ DOCUMENTS: Mapping[str, Any] = {
 A type that several have is told of where it comes first.
 """
 
-TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
 """Those with tables of their own."""
 
 TITLES: Mapping[str, str] = {
@@ -78,7 +76,6 @@ TITLES: Mapping[str, str] = {
     "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
     "journal": "a line of a journal",
     "inventory": "`rollout inventory --list`",
-    "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
     "fleetlock-status": "`rollout fleetlock status -o json`",
     "fleetlock-release": "`rollout fleetlock release NODE -o json`",

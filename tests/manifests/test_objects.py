@@ -6,14 +6,35 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Pod, Times
+from rollout.manifests.installation import (
+    FLEETLOCK_NAME,
+    Access,
+    Files,
+    Installation,
+    Json,
+    Kind,
+    Listen,
+    Pod,
+    Service,
+    Times,
+    User,
+)
 from rollout.manifests.objects import objects
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
 FILES = Files('max-unavailable = "25%"\n', "10.0.0.1 ssh-ed25519 AAAA\n", "rollout-ssh", "rollout-env")
 WHOLE = Installation(Kind.CRONJOB, "registry.example/node-rollout:1", Access(), FILES, TIMES)
+SERVER = Installation(
+    Kind.FLEETLOCK,
+    "registry.example/node-rollout:1",
+    Access(FLEETLOCK_NAME, user=User.FLEETLOCK),
+    Files("[fleetlock]\nslots = 2\n", "", ""),
+    Times("", "", 0, 0, 60),
+    service=Service(tls_secret="fleetlock-tls", cluster_ip="10.96.0.15", networks=("10.1.0.0/16", "fd00::/64")),
+)
 WORKLOADS = (Kind.CRONJOB, Kind.JOB, Kind.DEPLOYMENT)
+PODS = [*(replace(WHOLE, kind=kind) for kind in WORKLOADS), SERVER]
 
 
 def of_kind(kind: str, documents: Any) -> list[Json]:
@@ -42,12 +63,16 @@ def container(installation: Installation) -> Json:
     return dict(only)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("kind", [*WORKLOADS, Kind.ROLES])
-def test_every_release_takes_it(kind: Kind, release: str) -> None:
+@pytest.mark.parametrize(
+    "installation",
+    [*PODS, replace(WHOLE, kind=Kind.ROLES), replace(SERVER, service=Service())],
+    ids=[*WORKLOADS, "fleetlock", "roles", "plain fleetlock"],
+)
+def test_every_release_takes_it(installation: Installation, release: str) -> None:
     """Strictly: a field that the release does not know is refused."""
-    for document in objects(replace(WHOLE, kind=kind)):
+    for document in objects(installation):
         kubernetes_validate.validate(document, release, strict=True)
 
 
@@ -105,10 +130,9 @@ def test_the_settings_never_take_the_place_of_the_record() -> None:
     assert config["metadata"]["name"] not in written
 
 
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_the_pod_is_restricted(kind: Kind) -> None:
+@pytest.mark.parametrize("installation", PODS, ids=[*WORKLOADS, "fleetlock"])
+def test_the_pod_is_restricted(installation: Installation) -> None:
     """The Pod Security Standard of that name, control by control, and a root that cannot be written."""
-    installation = replace(WHOLE, kind=kind)
     spec, only = pod_spec(installation), container(installation)
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
     assert spec["securityContext"]["runAsNonRoot"]
@@ -122,6 +146,7 @@ def test_the_pod_is_restricted(kind: Kind) -> None:
     assert {next(iter({*volume} - {"name"})) for volume in spec["volumes"]} == {"configMap", "secret", "emptyDir"}
     assert {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}  # noqa: S108
     assert set(only["resources"]) == {"requests", "limits"}
+    assert all(port["containerPort"] > 1023 for port in only.get("ports", ()))
     (namespace,) = of_kind("Namespace", objects(installation))
     assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
 

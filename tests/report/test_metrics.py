@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rollout.cli.stages.metrics import Delivery
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
     NodeFinished,
@@ -19,7 +20,6 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
 )
-from rollout.report.metrics.delivery import Delivery
 from rollout.report.metrics.families import Families
 from rollout.report.metrics.instruments import Metrics, PassResult
 from tests.report.builders import AT, plan

@@ -7,9 +7,7 @@ server has stamped is held against the server's own clock, which its answers tel
 """
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,8 +19,9 @@ from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
+from tests.apply.conftest import Rollout
 from tests.conftest import StartLab
-from tests.ended import Ended, invoked
+from tests.ended import Ended
 
 pytestmark = pytest.mark.exhaustive
 
@@ -58,14 +57,6 @@ def told_to_go(lab: Lab, *, grace: int, overdue: int = 0) -> str:
     return lab.call(delete)
 
 
-@pytest.fixture
-def rollout(tmp_path: Path) -> Callable[..., Ended]:
-    def run(lab: Lab, *arguments: str) -> Ended:
-        return invoked(tmp_path, lab.environment, arguments)
-
-    return run
-
-
 def blockers(ended: Ended) -> list[str]:
     kinds = [found["kind"] for found in json.loads(ended.stdout)["blockers"]]
     assert ended.code == (ExitCode.BLOCKED if kinds else ExitCode.OK), ended.stderr
@@ -73,7 +64,7 @@ def blockers(ended: Ended) -> list[str]:
 
 
 def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(
-    start_lab: StartLab, rollout: Callable[..., Ended]
+    start_lab: StartLab, rollout: Rollout
 ) -> None:
     lab = shifted(start_lab, -MINUTES, ends_after="never")
     node = told_to_go(lab, grace=30)
@@ -82,9 +73,7 @@ def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(
 
 @pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
-def test_no_host_is_rebooted_under_a_pod_in_its_grace(
-    start_lab: StartLab, rollout: Callable[..., Ended], ahead: int
-) -> None:
+def test_no_host_is_rebooted_under_a_pod_in_its_grace(start_lab: StartLab, rollout: Rollout, ahead: int) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")
     node = told_to_go(lab, grace=1200)
     ended = rollout(lab, "apply", *QUICK, "--node", node, "--yes", "--set", "drain.skip-wait-for-delete-timeout=60")
@@ -97,7 +86,7 @@ def test_no_host_is_rebooted_under_a_pod_in_its_grace(
 
 @pytest.mark.parametrize("ahead", [-DAY, DAY])
 def test_a_pod_that_is_overdue_by_the_servers_clock_is_found_by_any(
-    start_lab: StartLab, rollout: Callable[..., Ended], ahead: int
+    start_lab: StartLab, rollout: Rollout, ahead: int
 ) -> None:
     lab = shifted(start_lab, ahead, ends_after="never")
     node = told_to_go(lab, grace=3600, overdue=600)

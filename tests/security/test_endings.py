@@ -9,7 +9,7 @@ ends. A node with nothing to do, or one that a flag, a cordon or a pause holds b
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,12 +21,11 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, UpdateState, load_scenario
-from tests.apply.conftest import killed_at
+from tests.apply.conftest import Rollout, killed_at
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, invoked, start
+from tests.ended import end_of, start
 from tests.state import inflict, node_of, unlock
 
-Run = Callable[..., Ended]
 NODES_IN_ALL = 4  # a control-plane node and three workers
 TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--set", "waves.health-checks=1")
 JSON = (*TEXT, "-o", "json")
@@ -42,16 +41,6 @@ TROUBLE = {
     "inhibited": (HostFaults(inhibited=True), "inhibited", "backup"),
     "shutdown-pending": (HostFaults(shuts_down_after_seconds=9000), "shutdown-pending", "scheduled"),
 }
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """The real program on a lab, to its end."""
-
-    def on(lab: Lab, *arguments: str) -> Ended:
-        return invoked(tmp_path, lab.environment, arguments)
-
-    return on
 
 
 def with_hosts(**settings: Any) -> Scenario:
@@ -71,9 +60,11 @@ def untouched(lab: Lab) -> bool:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("case", TROUBLE)
-def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(case: str, start_lab: StartLab, run: Run) -> None:
+def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(
+    case: str, start_lab: StartLab, rollout: Rollout
+) -> None:
     faults, reason, said = TROUBLE[case]
-    ended = run(troubled(start_lab, faults), "apply", *JSON)
+    ended = rollout(troubled(start_lab, faults), "apply", *JSON)
     assert ended.code == 4, ended.stderr
     assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
     (left,) = ended.summary["not_done"]
@@ -94,23 +85,23 @@ def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(case: str, star
     ],
 )
 def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
-    settings: dict[str, Any], flags: tuple[str, ...], reason: str, start_lab: StartLab, run: Run
+    settings: dict[str, Any], flags: tuple[str, ...], reason: str, start_lab: StartLab, rollout: Rollout
 ) -> None:
     lab = start_lab(with_hosts(**settings), nodes=NODES_IN_ALL, speed=30)
     if reason == "cordoned":
         lab.call(lambda: change(lab, "worker-2", cordoned=True))
-    ended = run(lab, "apply", *JSON, *flags, "--require-all")
+    ended = rollout(lab, "apply", *JSON, *flags, "--require-all")
     assert ended.code == 0, ended.stderr
     assert ended.summary["not_done"] == []
     assert ended.summary["left_out"] == ({"excluded": 2} if reason == "excluded" else {"excluded": 1, reason: 1})
 
 
-def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+def test_all_or_none(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
     """New and saved plans alike, and before anybody is asked: no consent, no lock, no cordon."""
     lab = troubled(start_lab, HostFaults(host_key=HostKeyFault.OTHER))
     lab.call(lambda: lab.machines["worker-3"].inflict(HostFaults(sudo=SudoFault.PASSWORD)))
     saved, refused = tmp_path / "saved.plan", tmp_path / "refused.plan"
-    assert run(lab, "plan", "--out", str(saved)).code == 0
+    assert rollout(lab, "plan", "--out", str(saved)).code == 0
     attempts = (
         ("apply", *TEXT, "--require-all"),
         ("apply", *JSON, "--require-all"),
@@ -119,7 +110,7 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         ("plan", "--out", str(refused), "--require-all"),
     )
     for attempt in attempts:
-        ended = run(lab, *attempt)
+        ended = rollout(lab, *attempt)
         assert ended.code == 4, ended.stderr
         (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
         assert "--require-all: 2 nodes cannot be rebooted" in error
@@ -128,10 +119,10 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         assert "hint: `rollout doctor` names the fix for each" in ended.stderr
     assert not refused.exists()
     assert untouched(lab)
-    assert run(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"
+    assert rollout(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"
 
 
-def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
     """It was planned; the plan's word for it would have been the same, had it been made a minute later."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)
     process = start(tmp_path, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
@@ -163,13 +154,13 @@ def change(lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}),
 
 @pytest.mark.sample
 def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
-    start_lab: StartLab, run: Run, tmp_path: Path
+    start_lab: StartLab, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
     killed_at(lab, tmp_path, "draining", "apply", *JSON, "--max-unavailable", "1")
-    refused = run(lab, "resume", "--yes", "--require-all")
+    refused = rollout(lab, "resume", "--yes", "--require-all")
     assert (refused.code, "worker-2 (unreachable: when the rollout was planned: " in refused.stderr) == (4, True)
-    ended = run(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 4, ended.stderr
     assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
     (left,) = ended.summary["not_done"]
@@ -178,38 +169,40 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 
 
 @pytest.mark.sample
-def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
     """And can still try it again: the record stays for as long as the rollout owes a node."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)
     inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
-    first = run(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
+    first = rollout(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
     (failed,) = first.failures
     assert (first.code, first.failures[failed]["left_cordoned"]) == (4, False)
     inflict(lab, HostFaults())
-    second = run(lab, "resume", "--yes", "-o", "json")
+    second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.code == 4, second.stderr
     assert len(second.summary["succeeded"]) == 2
     assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
-    third = run(lab, "resume", "--yes", "-o", "json", "--retry-failed")
+    third = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
 
 
-def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
+def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(
+    start_lab: StartLab, rollout: Rollout
+) -> None:
     """Only what somebody else cordoned is left out by its own state."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)
     marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
     lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
-    ended = run(lab, "apply", *JSON)
+    ended = rollout(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
 
 
-def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run: Run) -> None:
+def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, rollout: Rollout) -> None:
     """Neither where all hosts are silent, nor where only those are that might have something to do."""
     lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
     for flags in (("--node", "worker-2"), ("--ssh-port", "1")):
         for command in ("apply", "--yes"), ("apply", "--dry-run"):
-            ended = run(lab, *command, *flags)
+            ended = rollout(lab, *command, *flags)
             assert ended.code == 4, ended.stderr
             assert ended.stdout.count(f"Next:\n    rollout doctor {' '.join(flags)}\n") == 1
             assert "Nothing to do" not in ended.stdout

@@ -143,10 +143,6 @@ def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(l
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
 
 
-def run_of(lab: Lab) -> str:
-    return marks_of(lab, "worker-2")["run"]
-
-
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
 
 

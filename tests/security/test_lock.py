@@ -15,11 +15,10 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import LEASES
 from rollout.lab.api.store import Change
-from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command
+from tests.apply.conftest import Rollout, command
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, invoked
+from tests.ended import Ended, end_of
 from tests.state import lease_of
 
 pytestmark = pytest.mark.exhaustive
@@ -115,9 +114,6 @@ def test_hung_renewals_in_a_row_delay_the_rollout_and_no_more(lab: Lab, apply: C
 # Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of another kind.
 
 
-Run = Callable[..., Ended]
-
-
 TWO_AT_ONCE = (
     *("apply", "--yes", "--max-unavailable", "2", "--control-plane", "exclude"),
     *("--set", "waves.health-checks=1"),
@@ -151,14 +147,6 @@ GARBLINGS = [
 ]
 
 
-@pytest.fixture
-def rollout(tmp_path: Path) -> Run:
-    def run(lab: Lab, *arguments: str) -> Ended:
-        return invoked(tmp_path, lab.environment, arguments)
-
-    return run
-
-
 def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
     """Each kind of request is garbled when it is made first, and after that twice more."""
     by_resource = [ApiFault(answer=answer, verb=verb, resource=what, requests=2, done=done) for verb, what in ASKED]
@@ -168,7 +156,7 @@ def garbled(answer: FaultAnswer, *, done: bool) -> list[ApiFault]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("answer", "done"), GARBLINGS)
 def test_each_kind_of_request_may_be_garbled(
-    start_lab: StartLab, rollout: Run, answer: FaultAnswer, *, done: bool
+    start_lab: StartLab, rollout: Rollout, answer: FaultAnswer, *, done: bool
 ) -> None:
     lab = start_lab(nodes=6, speed=30)
     faults = garbled(answer, done=done)
@@ -186,7 +174,7 @@ def test_each_kind_of_request_may_be_garbled(
 
 
 def test_a_server_that_answers_with_a_login_page_only_is_waited_for_and_then_told(
-    start_lab: StartLab, rollout: Run
+    start_lab: StartLab, rollout: Rollout
 ) -> None:
     lab = start_lab(nodes=4, speed=30)
     lab.inflict(ApiFault(answer=FaultAnswer.HTML))
@@ -197,7 +185,7 @@ def test_a_server_that_answers_with_a_login_page_only_is_waited_for_and_then_tol
     assert "a proxy, a login page" in ended.stderr
 
 
-def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: Run) -> None:
+def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: Rollout) -> None:
     """{} and a list of something else hold no pods: believed, they would say that the drain is done."""
     lab = start_lab(nodes=5, speed=30)
     for body in ("{}", '{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}', '{"items":null}'):
@@ -210,11 +198,3 @@ def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: 
     assert score.clean, score
     assert score.rebooted_undrained == ()
     assert score.evictions > 0
-
-
-def inflict(lab: Lab, faults: HostFaults) -> None:
-    def on_all() -> None:
-        for machine in lab.machines.values():
-            machine.inflict(faults)
-
-    lab.call(on_all)

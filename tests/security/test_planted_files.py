@@ -3,7 +3,6 @@
 The kernel refuses to follow it only where `fs.protected_symlinks` is on, which many containers have not.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -65,47 +64,49 @@ def planted(place: Path, target: Path) -> Path:
     return place
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-def test_a_link_of_another_is_not_followed_in_a_folder_that_all_may_write(shared: Path, victim: Path) -> None:
-    link = planted(shared / "x.plan", victim)
-    with pytest.raises(PermissionError, match=f"the link {link}, which lies in a folder that everybody may write"):
-        judge(link)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-def test_nor_is_a_folder_s(shared: Path, victim: Path) -> None:
-    link = planted(shared / "run", victim.parent)
-    with pytest.raises(PermissionError, match="belongs to nobody"):
-        judge(link / "victim")
+def theirs(path: Path) -> Path:
+    os.chown(path, NOBODY, NOBODY)
+    return path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@as_root
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_file_of_another_is_not_written_there(mode: int, shared: Path) -> None:
+def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_all_may_write(
+    mode: int, shared: Path, victim: Path
+) -> None:
     shared.chmod(mode)
-    file = shared / "x.plan"
+    link, folders = planted(shared / "x.plan", victim), planted(shared / "run", victim.parent)
+    file, folder = shared / "y.plan", shared / "entered"
     file.touch()
-    os.chown(file, NOBODY, NOBODY)
-    with pytest.raises(PermissionError, match=f"^.Errno 13. {file}, which lies in .* belongs to nobody"):
-        judge(file)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-def test_nor_is_a_folder_of_another_entered(shared: Path) -> None:
-    folder = shared / "run"
     folder.mkdir()
-    os.chown(folder, NOBODY, NOBODY)
-    with pytest.raises(PermissionError, match=f"^.Errno 13. {folder}, which lies in .* belongs to nobody"):
-        judge(folder / "x.plan")
+    for place, said in (
+        (link, f"the link {link}, which lies in a folder that everybody may write, belongs to nobody"),
+        (folders / "victim", "belongs to nobody"),
+        (theirs(file), f"^.Errno 13. {file}, which lies in .* belongs to nobody"),
+        (theirs(folder) / "x.plan", f"^.Errno 13. {folder}, which lies in .* belongs to nobody"),
+    ):
+        with pytest.raises(PermissionError, match=said):
+            judge(place)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(shared: Path, victim: Path) -> None:
+@as_root
+def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(
+    shared: Path, victim: Path, tmp_path: Path
+) -> None:
     (shared / "x").symlink_to(victim)
     judge(shared / "x")
     shared.chmod(0o777)
     with pytest.raises(PermissionError, match="may be replaced by anybody"):
         judge(shared / "x")
+    # nor where it leads to one of another
+    planted(shared / "y", victim)
+    own = tmp_path / "own"
+    own.symlink_to("shared/../shared/y")
+    with pytest.raises(PermissionError, match="belongs to nobody"):
+        judge(own)
 
 
 def append(file: Path) -> None:
@@ -130,7 +131,7 @@ def lay_hard_link(place: Path, victim: Path) -> None:
     place.unlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@as_root
 @pytest.mark.sample
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 @pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
@@ -156,7 +157,7 @@ def test_nobody_wins_a_race_against_the_writer(
     assert refused, "the race did not take place"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@as_root
 def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) -> None:
     """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its place."""
     shared.parent.chmod(0o755)
@@ -214,7 +215,7 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@as_root
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -235,7 +236,7 @@ def test_no_command_writes_through_it(
     assert victim.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@as_root
 def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path, start_lab: StartLab) -> None:
     link = planted(shared / "run.jsonl", victim)
     ended = rollout(victim.parent, start_lab, "apply", "--yes", "--node", "worker-1", "--set", f"output.journal={link}")
@@ -253,32 +254,10 @@ def rollout(home: Path, start_lab: StartLab, *arguments: str) -> Ended:
 # itself count only from a file that is named; and no module of Python is taken from the current folder.
 
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-
-
 ANSIBLE = Path(sys.executable).with_name("ansible-playbook")
 
 
 needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An operator's home, where a kubeconfig lies whose login program tells that it ran."""
-    made = tmp_path / "home"
-    made.mkdir(mode=0o755)
-    program = made / "login"
-    program.write_text(f"#!/bin/sh\ntouch {made}/ran\nexit 1\n")
-    program.chmod(0o755)
-    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
-    document = {
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"exec": login}}],
-        "current-context": "x",
-    }
-    (made / "theirs.json").write_text(json.dumps(document))
-    return made
 
 
 def rollout_beside(home: Path, *arguments: str, **variables: str) -> Ended:
@@ -321,7 +300,9 @@ class InventoryModule(BaseInventoryPlugin):
 
 
 @needs_ansible
-def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> None:
+def test_ansible_cfg_of_others_runs_nothing(tmp_path: Path, start_lab: StartLab) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
     lab = start_lab("default", nodes=4)
     marker = home / "ran"
     (home / "plugins").mkdir()
@@ -355,11 +336,3 @@ def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)
     assert not marker.exists()
-
-
-def test_nor_one_that_a_link_of_one_s_own_leads_to(tmp_path: Path, shared: Path, victim: Path) -> None:
-    planted(shared / "x", victim)
-    own = tmp_path / "own"
-    own.symlink_to("shared/../shared/x")
-    with pytest.raises(PermissionError, match="belongs to nobody"):
-        judge(own)

@@ -184,11 +184,7 @@ def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home
         assert any(notice.startswith(f"the saved plan has {rule}") for notice in notices)
     types = [line["type"] for line in ended.lines]
     assert types.index("notice") < types.index("plan")
-
-
-def test_people_are_shown_once_what_a_saved_plan_gives_up(untouched: Lab, home: Path) -> None:
-    """On the screen of the plan, whoever has saved it: not as warnings, too."""
-    plan = saved_plan(home, untouched, *WEAK)
+    # people are shown it once, on the screen of the plan, whoever has saved it
     shown = dry_run(home, untouched, plan)
     assert "the saved plan has" not in shown.stderr
     assert "--max-unavailable 3: nodes away at once" in shown.stdout

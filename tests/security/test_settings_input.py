@@ -33,7 +33,6 @@ FREE_TEXT = {
     "--exclude": "any pattern",
     "--explain": "a Node, which the cluster has or has not",
     "--force-unlock": "what the Lease says",
-    "--host": "a Node",
     "--node": "a Node",
     "--set": "judged by its key",
     "--scenario": "a scenario's name, or a file",
@@ -84,12 +83,6 @@ def rollout(home: Path, *arguments: str, variables: dict[str, str] | None = None
     return invoked(home, variables or {}, arguments)
 
 
-def test_a_closed_port_is_what_these_tests_would_see(home: Path) -> None:
-    for command in ("plan", "resume", "abort", "status"):
-        ended = rollout(home, command, *(["--yes"] if command == "resume" else []))
-        assert (ended.code, CLOSED.removeprefix("http://") in ended.stderr) == (ExitCode.ERROR, True), ended
-
-
 @pytest.mark.sample(12)
 @pytest.mark.parametrize(("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_flag_is_judged_before_anything_is_asked(names: tuple[str, ...], flag: str, home: Path) -> None:
@@ -103,8 +96,6 @@ BAD = [
     (("plan", "--window", "mon 25:00 1h"), "--window"),
     (("plan", "--window", "02:00 3h localtime"), "--window"),
     (("apply", "--yes", "--set", "gates.command='open"), "gates.command"),
-    (("resume", "--yes", "--set", "gates.command='open"), "gates.command"),
-    (("resume", "--yes", "--set", "reboot.command=" + "a\nb"), "reboot.command"),
     (("doctor", "--set", "reboot.command=" + "a\nb"), "reboot.command"),
     (("status", "--set", "detect.sources=kured"), "detect.sources"),
     (("status", "--set", "detect.sources=command"), "detect.command"),
@@ -112,17 +103,30 @@ BAD = [
     (("abort", "--yes", "--set", "lock.namespace=../../x"), "lock.namespace"),
     (("plan", "--set", "gates.after-reboot-annotations=a/b/c"), "gates.after-reboot-annotations"),
     (("plan", "--set", "gates.hook-prefix=example..com/"), "gates.hook-prefix"),
-    (("inventory", "--list", "--host", "x"), "--host"),
+    (("plan", "--window", "02:00 3h posix/Europe/Berlin"), "--window"),
+    # what no API server takes
+    (("plan", "--selector", f"{'a' * 64}=b"), "--selector"),
+    (("plan", "--selector", f"a={'b' * 64}"), "--selector"),
+    (("plan", "--pod-selector", f"a={'b' * 64}"), "--pod-selector"),
+    (("plan", "--spread-by", "a" * 64), "--spread-by"),
+    (("plan", "--selector", "cores>many"), "--selector"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"), BAD, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:40]
-)
-def test_what_looks_well_and_is_not(arguments: tuple[str, ...], named: str, home: Path) -> None:
-    ended = rollout(home, *arguments)
-    assert ended.code == ExitCode.USAGE, ended
-    assert named in ended.stderr
+# A variable that the shell does not know is not all nodes and no window.
+UNSET = [
+    (("plan", "--node", ""), "--node"),
+    (("plan", "--exclude", " "), "--exclude"),
+    (("apply", "--yes", "-l", ""), "--selector"),
+    (("apply", "--yes", "--window", ""), "--window"),
+]
+
+
+def test_what_looks_well_and_is_not(home: Path) -> None:
+    for arguments, named in (*BAD, *UNSET):
+        ended = rollout(home, *arguments)
+        assert ended.code == ExitCode.USAGE, ended
+        assert named in ended.stderr
 
 
 def test_a_bad_value_is_named_by_its_variable(home: Path) -> None:
@@ -163,28 +167,7 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     assert "secret-value" not in ended.stderr
 
 
-UNSET = [
-    (("plan", "--node", ""), "--node"),
-    (("plan", "--node", ","), "--node"),
-    (("plan", "--exclude", " "), "--exclude"),
-    (("apply", "--yes", "-l", ""), "--selector"),
-    (("apply", "--yes", "--window", ""), "--window"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "named"), UNSET, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_variable_that_the_shell_does_not_know_is_not_all_nodes_and_no_window(
-    arguments: tuple[str, ...], named: str, home: Path
-) -> None:
-    ended = rollout(home, *arguments)
-    assert ended.code == ExitCode.USAGE, ended
-    assert named in ended.stderr
-
-
 # Odd input means what it says, or is refused with a sentence; it never does half of something, or something else.
-
-
-TINY = str(Path(__file__).parents[1] / "cli" / "tiny.yaml")
 
 
 Run = Callable[..., Ended]
@@ -220,25 +203,6 @@ def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> N
     assert plan.code == ExitCode.OK, plan.stderr
     (node,) = json.loads(plan.stdout)["waves"][0]["nodes"]
     assert (node["evict"], node["leave"] > 0) == (0, True)
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--selector", f"{'a' * 64}=b"),
-        ("--selector", f"a={'b' * 64}"),
-        ("--pod-selector", f"a={'b' * 64}"),
-        ("--spread-by", "a" * 64),
-        ("--selector", "cores>many"),
-        ("--window", "02:00 3h localtime"),
-        ("--window", "02:00 3h posix/Europe/Berlin"),
-    ],
-    ids=lambda flags: f"{flags[0]} {flags[1][:20]}",
-)
-def test_what_no_server_takes_is_refused_by_its_flag(flags: tuple[str, str], tmp_path: Path) -> None:
-    ended = invoked(tmp_path, {"KUBECONFIG": "/nowhere"}, ("plan", *flags))
-    assert ended.code == ExitCode.USAGE
-    assert flags[0] in ended.stderr
 
 
 def test_nothing_that_a_terminal_obeys_is_printed(start_lab: StartLab, run: Run, tmp_path: Path) -> None:

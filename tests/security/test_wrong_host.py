@@ -62,6 +62,13 @@ def test_a_kubelet_that_reports_the_address_of_another_node(start_lab: StartLab,
     assert found["worker-2"].startswith("wrong-host: the host is another machine")
     assert "the host is another machine than this Node's: it is worker-3" in found["worker-2"]
     assert "several Nodes have the same machine: worker-2, worker-3" in found["worker-3"]
+    ended = rollout(lab, "doctor", "-o", "json")
+    checks = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "identity"]
+    verdicts = {one["subject"]: one["verdict"] for one in checks}
+    assert (ended.code, verdicts["worker-1"], verdicts["worker-2"], verdicts["worker-3"]) == (1, "pass", "fail", "fail")
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
+    assert rows["worker-2"]["reason"].startswith("wrong-host")
+    assert rows["worker-2"]["running_version"] == ""
     judge_untouched(lab, rollout, {"worker-2", "worker-3"})
 
 
@@ -189,14 +196,3 @@ def test_another_machine_that_comes_back_proves_nothing(lab: Lab, rollout: Rollo
     assert (ended.code, ended.outcomes) == (4, {"worker-1": "not-back"}), ended.stderr
     assert "another machine answers" in ended.failures["worker-1"]["message"]
     assert lab.scoreboard().cordons_left == ("worker-1",)
-
-
-def test_the_doctor_and_the_status_name_it(start_lab: StartLab, rollout: Rollout) -> None:
-    lab = start_lab("wrong-address", nodes=5, speed=30)
-    ended = rollout(lab, "doctor", "-o", "json")
-    checks = [one for one in json.loads(ended.stdout)["checks"] if one["check"] == "identity"]
-    verdicts = {one["subject"]: one["verdict"] for one in checks}
-    assert (ended.code, verdicts["worker-1"], verdicts["worker-2"], verdicts["worker-3"]) == (1, "pass", "fail", "fail")
-    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
-    assert rows["worker-2"]["reason"].startswith("wrong-host")
-    assert rows["worker-2"]["running_version"] == ""

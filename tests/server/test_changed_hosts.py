@@ -1,21 +1,17 @@
 """Nodes that are not what they were: created again, installed anew, of another group; hosts that speak too early."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Started
-from tests.ended import Ended
+from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, slots_of, workers
 from tests.server.serving import left_on
 from tests.state import holder_of, is_cordoned, marks_of, node_of, replace_machine
 from tests.waiting import wait_until
-
-Rollout = Callable[..., Ended]
 
 
 def create_again(lab: Lab, name: str) -> None:

@@ -1,18 +1,14 @@
 """One host's life by a server: it asks, its node is drained, it reboots, it reports, and its node is in service."""
 
 import json
-from collections.abc import Callable
 
 from rollout.lab.api.resources import CONFIGMAPS, NODES
-from tests.apply.conftest import Started
-from tests.ended import Ended
+from tests.apply.conftest import Rollout, Started
 from tests.security.hands import set_well
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.server.serving import left_on
 from tests.state import holder_of, is_cordoned, marks_of, write_spec
 from tests.waiting import wait_until
-
-Rollout = Callable[..., Ended]
 
 
 def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(started: Started, serve: Serve) -> None:

@@ -1,7 +1,6 @@
 """What would keep a node out of a rollout keeps its host from a slot: its node is left untouched, and others go."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,14 +10,10 @@ from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from rollout.model.marks import MEMORY_NAME
-from tests.apply.conftest import Started
-from tests.ended import Ended
+from tests.apply.conftest import Rollout, Started
 from tests.server.conftest import Client, Serve, Serving, slots_of, workers
 from tests.state import is_cordoned, marks_of, rebooted, write
 from tests.waiting import wait_until
-
-Rollout = Callable[..., Ended]
-
 
 HELD = "4152.2.0"
 

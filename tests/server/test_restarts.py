@@ -12,16 +12,12 @@ import pytest
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-from tests.apply.conftest import Started, stepped
-from tests.ended import Ended
+from tests.apply.conftest import Rollout, Started, stepped
 from tests.server.conftest import CALM, Client, Serve, Serving, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive
-
-
-Rollout = Callable[..., Ended]
 
 
 # One life of a server, in seconds: shorter than each time-out below.

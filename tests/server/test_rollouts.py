@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from rollout.adapters.clock import SystemClock
@@ -10,14 +9,13 @@ from rollout.adapters.kube.api import connect
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Started, command
+from tests.apply.conftest import Rollout, Started, command
 from tests.ended import Ended
 from tests.operate.conftest import open_now
 from tests.server.conftest import Client, Serve, slots_of, victim, workers
 from tests.state import annotations, holder_of, is_cordoned, marks_of, write
 from tests.waiting import wait_until
 
-Rollout = Callable[..., Ended]
 APPLY = ("apply", "-y", "-o", "json", "--set", "waves.health-checks=1")
 
 

@@ -72,7 +72,8 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
         return SshTimeoutError(f"no answer{within} while running the command")
     status = result.get("rc")
     if not isinstance(status, int):
-        return SshError(f"Ansible could not run the command: {_sentence(result)}")
+        why = str(result.get("msg") or result.get("exception") or "no reason given")
+        return SshError(f"Ansible could not run the command: {excerpt(why, _LONGEST)}")
     return CommandResult(status, _text(result, "stdout"), _SHARED.sub("", _text(result, "stderr")))
 
 
@@ -87,10 +88,6 @@ def unreachable(host: str, message: str) -> SshError:
         change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
         reason = f"its host key {change}: {reason}"
     return kind(reason, hint=hint)
-
-
-def _sentence(result: Mapping[str, Any]) -> str:
-    return excerpt(str(result.get("msg") or result.get("exception") or "no reason given"), _LONGEST)
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:

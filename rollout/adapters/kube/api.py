@@ -6,16 +6,13 @@ here, because that says nothing about the server.
 """
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -29,6 +26,7 @@ from rollout.adapters.kube.answers import continue_token, exchange_error
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
+from rollout.gather.background import in_background
 from rollout.gather.cluster.failure import failure
 from rollout.ports import Query
 
@@ -41,8 +39,6 @@ _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
 _WATCH_SLACK = 10.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,8 @@ class KubeApi:
         request = _Request("GET", path, parameters, self._timeouts.read)
         body, token = self._believed(request)
         while token:
-            following = _ahead(partial(self._believed, replace(request, query={**parameters, "continue": token})))
+            request = replace(request, query={**parameters, "continue": token})
+            following = in_background(partial(self._believed, request), "next page")
             yield body
             body, token = following.result()
         yield body
@@ -273,20 +270,6 @@ class KubeApi:
         retry_after = response.headers.get("Retry-After", "")
         error = failure(response.status, body, request=str(request), retry_after=retry_after)
         return self._recovery.judge(error)
-
-
-def _ahead(fetch: Callable[[], T]) -> "Future[T]":
-    """Fetch in a thread that nobody waits for at the program's end."""
-    fetched = Future[T]()
-
-    def run() -> None:
-        try:
-            fetched.set_result(fetch())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            fetched.set_exception(error)
-
-    threading.Thread(target=run, name="next page", daemon=True).start()
-    return fetched
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:

@@ -94,7 +94,9 @@ class KeyRing:
             yield tuple(_certified(key, named))
             return
         with agent_keys(identities.agent) as held:
-            candidates = self._named(named, held) if named else self._any(identities, held)
+            candidates = (
+                _certified(_held(named, held) or self.load(named), named) if named else self._any(identities, held)
+            )
             yield tuple(islice(_distinct(candidates), _MOST_TRIED))
 
     def _open(self, file: str) -> paramiko.PKey | None:
@@ -102,9 +104,6 @@ class KeyRing:
         with suppress(SshAuthError):
             return self.load(file, may_ask=False)
         return None
-
-    def _named(self, file: str, held: Keys) -> Iterator[paramiko.PKey]:
-        yield from _certified(_held(file, held) or self.load(file), file)
 
     def _any(self, identities: Identities, held: Keys) -> Iterator[paramiko.PKey]:
         """Yield what needs no question first; without any of that, ask the operator."""

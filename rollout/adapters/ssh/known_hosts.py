@@ -43,7 +43,8 @@ class KnownHosts:
     def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
         """Read the files, or those that OpenSSH reads; `InputError` where none that is named can be read."""
         self.checking = checking
-        own, system = _paths(files or USUAL_FILES)
+        counting = files or USUAL_FILES
+        own, system = ([Path(file).expanduser() for file in named] for named in (counting.own, counting.system))
         self._file = own[0] if own else None
         self._lock = threading.Lock()
         self._index = Index()
@@ -99,17 +100,13 @@ class KnownHosts:
         return self._found[name]
 
 
-def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    own, system = (tuple(Path(file).expanduser() for file in named) for named in (files.own, files.system))
-    return own, system
-
-
 def _append(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
         with os.fdopen(open_output(path, os.O_RDWR | os.O_APPEND, make_folders=True), "a+b") as file:
             file.seek(0)
-            file.write((b"" if _ends_line(file.read()) else b"\n") + line.encode())
+            before = file.read()
+            file.write((b"\n" if before and not before.endswith(b"\n") else b"") + line.encode())
     except OSError as error:
         raise HostKeyError(
             f"its new host key cannot be written to {path}: {error.strerror}",
@@ -136,10 +133,6 @@ def name_on_file(host: Host) -> str:
 def _names(host: Host) -> tuple[str, ...]:
     """List the name that counts, and the address without its port, which OpenSSH looks for where that finds none."""
     return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
-
-
-def _ends_line(data: bytes) -> bool:
-    return not data or data.endswith(b"\n")
 
 
 def _unknown(host: Host, shown: HostKey, file: Path | None, elsewhere: tuple[Entry, ...]) -> HostKeyError:

@@ -6,8 +6,9 @@ that other processes have fetched pass here, too.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
+from typing import TypeVar
 
 from rollout.errors import SshError
 from rollout.gather.hosts.boot import BOOT_COMMAND
@@ -27,6 +28,7 @@ _OWN = "the operator's reboot command"
 _MOST_NAMES = 5
 
 Answer = CommandResult | SshError
+T = TypeVar("T", CommandResult, CommandResult | None)
 
 
 def logged_shell(shell: HostExecutor) -> HostExecutor:
@@ -42,17 +44,14 @@ class LoggedShell:
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """As the other does."""
-        with _timed(host, _name(command)) as answers:
-            answers.append(result := self.shell.run(host, command, timeout=timeout))
-        return result
+        return _told(host, _name(command), lambda: self.shell.run(host, command, timeout=timeout))
 
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         """As the other does."""
-        with _timed(host, f"{_name(question)}, then {_name(command)}") as answers:
-            answers.append(result := self.shell.run_if(host, question, agreed, command, timeout=timeout))
-        return result
+        name = f"{_name(question)}, then {_name(command)}"
+        return _told(host, name, lambda: self.shell.run_if(host, question, agreed, command, timeout=timeout))
 
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
@@ -78,16 +77,16 @@ class LoggedShell:
         return self.shell.attending(hosts)
 
 
-@contextmanager
-def _timed(host: Host, name: str) -> Iterator[list[Answer | None]]:
-    """Tell of the answer that is put into the list, or of the failure."""
-    begun, answers = time.monotonic(), list[Answer | None]()
+def _told(host: Host, name: str, ask: Callable[[], T]) -> T:
+    """Tell of the answer, or of the failure."""
+    begun = time.monotonic()
     try:
-        yield answers
+        answer = ask()
     except SshError as error:
         _tell(host, name, error, begun)
         raise
-    _tell(host, name, answers[0], begun)
+    _tell(host, name, answer, begun)
+    return answer
 
 
 def _name(command: str) -> str:

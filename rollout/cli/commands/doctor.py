@@ -1,9 +1,7 @@
 """`rollout doctor`: the places that a run tells, then whatever a rollout needs of cluster and hosts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -14,7 +12,7 @@ from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import HostKeys
-from rollout.cli.settings.unattended import Metrics, Notify
+from rollout.cli.settings.unattended import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
 from rollout.cli.stages.plan import decide
@@ -70,7 +68,7 @@ def doctor(settings: Given, notify_test: NotifyTestOption = False) -> None:
     """
     rules = policy_of(settings)
     name = settings.cluster.name or settings.cluster.context or "the cluster"
-    places = (*_notification_checks(settings.notify, name, test=notify_test), *_metrics_checks(settings.metrics))
+    places = _notification_checks(settings.notify, name, test=notify_test)
     checks = in_order((*places, *_examined(settings, rules)))
     output = settings.output
     step = settings.repeated("rollout plan")
@@ -197,39 +195,3 @@ def _notification_checks(options: Notify, cluster: str, *, test: bool) -> Iterat
         else:
             said = "accepted a test" if test else "not tried: --notify-test sends a test"
             yield passed(CheckName.NOTIFICATIONS, place.name, said)
-
-
-def _metrics_checks(metrics: Metrics) -> Iterator[Check]:
-    """Whether metrics could be left there now. Nothing is written, pushed or served."""
-    from rollout.adapters.metrics import Pushgateway, try_listening
-
-    if metrics.textfile:
-        yield _textfile(metrics.textfile)
-    if metrics.pushgateway:
-        gateway = Pushgateway(metrics.pushgateway, "")
-        yield _tried(gateway.url, gateway.ask, "answers", "Check metrics.pushgateway.")
-    if address := metrics.listen:
-        fix = "See what listens there: ss -ltnp. A standing operate on this machine does so, too."
-        yield _tried(address, lambda: try_listening(address), "free to listen on", fix)
-
-
-def _tried(subject: str, trial: Callable[[], None], well: str, fix: str) -> Check:
-    try:
-        trial()
-    except RolloutError as error:
-        return warned(CheckName.METRICS, subject, error.message, fix)
-    return passed(CheckName.METRICS, subject, well)
-
-
-def _textfile(file: Path) -> Check:
-    """Judged without a trace: the file is replaced as a whole, so another one has to fit into its folder."""
-    folder, fix = file.absolute().parent, "Make it writable for this user, or change metrics.textfile."
-    if not folder.is_dir():
-        return warned(CheckName.METRICS, str(file), f"{folder} is not a folder", "Make it, or change metrics.textfile.")
-    if file.is_dir():
-        return warned(CheckName.METRICS, str(file), "a folder has this name", "Change metrics.textfile.")
-    try:
-        TemporaryFile(dir=folder).close()
-    except OSError as error:
-        return warned(CheckName.METRICS, str(file), f"{folder} cannot be written: {error.strerror}", fix)
-    return passed(CheckName.METRICS, str(file), "its folder can be written")

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.schema import Ssh
 from rollout.cli.terminal import say, show, show_bytes, shown_meanwhile
-from rollout.errors import DeclinedError, ExitCode, InputError, UsageError
+from rollout.errors import DeclinedError, ExitCode
 from rollout.model.host import Host
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.policy import Selection
@@ -28,48 +27,32 @@ if TYPE_CHECKING:
 
 ListOption = Annotated[
     bool,
-    typer.Option("--list", show_envvar=False, help="Print every host and group; the default."),
-]
-HostOption = Annotated[
-    str | None,
-    typer.Option("--host", show_envvar=False, metavar="NAME", help="Print the variables of this host only."),
+    typer.Option("--list", show_envvar=False, help="Print every host and group: the default."),
 ]
 
 
 @takes(*CLUSTER, *SELECTION, *HOSTS)
 def inventory(
     settings: Given,
-    list: ListOption = False,  # noqa: A002 - the flag's name is Ansible's
-    host: HostOption = None,
+    list: ListOption = False,  # noqa: A002, ARG001 - how Ansible asks for it
 ) -> None:
     """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
 
     \b
     Examples:
       rollout inventory --list
-      rollout inventory --host worker-1
       ansible-inventory -i inventory/ --graph
     """
     from rollout.cli.stages.gather import ask_hosts, read_nodes
     from rollout.cli.stages.session import connect
-    from rollout.gather.inventory.nodes import host_variables, inventory_document
+    from rollout.gather.inventory.nodes import inventory_document
     from rollout.model.json_text import json_document
 
-    if list and host:
-        raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")
-    selection = selection_of(settings)
-    narrowed = replace(selection, nodes=(host,)) if host else selection
-    session = connect(settings, narrowed, policy_of(settings))
+    session = connect(settings, selection_of(settings), policy_of(settings))
     nodes = read_nodes(session)
     targets = ask_hosts(session, nodes)
-    chosen = targets.meant(nodes, narrowed)
-    reached = _connection(settings.ssh)
-    if host and not chosen:
-        raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")
-    if host:
-        shown = host_variables(chosen[0], targets.hosts.get(host), targets.observations.get(host), reached)
-    else:
-        shown = inventory_document(chosen, targets.hosts, targets.observations, reached)
+    chosen = targets.meant(nodes, session.selection)
+    shown = inventory_document(chosen, targets.hosts, targets.observations, _connection(settings.ssh))
     show_bytes(json_document(shown))
 
 

@@ -125,7 +125,7 @@ def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> 
     """Gather what a plan is made of, and save that where it is asked for."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages import gather
-    from rollout.cli.stages.snapshot import cluster_copy
+    from rollout.cli.stages.plan import cluster_copy
 
     if snapshot is None:
         return gather.gather(session)

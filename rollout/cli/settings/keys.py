@@ -1,5 +1,6 @@
 """What a setting is made of: how the schema declares one, and how one is read from what is written."""
 
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,6 +13,7 @@ from rollout.model.quantity import Count, Duration
 
 T = TypeVar("T")
 _READERS = {Count: at_least_one, Duration: some_time}
+_NUMBERS = {int: re.compile(r"-?[0-9]{1,10}"), float: re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,10})?")}
 _METAVARS = {Count: "COUNT", Duration: "DURATION", Path: "FILE", bool: "", int: "N"}
 
 
@@ -117,8 +119,8 @@ class Setting:
             return _truth(written)
         if isinstance(written, bool) or not isinstance(written, str | int | float):
             raise ValueError("it takes one value, not a list or a table")  # noqa: TRY004 - told as any other
-        if self.kind is int:
-            return _number(written, self.key)
+        if self.kind in _NUMBERS:
+            return _number(written, self.kind, self.key)
         if self.choices and str(written) not in self.choices:
             raise ValueError(f"{str(written)!r} is not one of {', '.join(self.choices)}")
         return self.kind(str(written))
@@ -131,11 +133,11 @@ def _truth(written: Any) -> bool:
     return value
 
 
-def _number(written: Any, limits: Key) -> int:
+def _number(written: Any, kind: Any, limits: Key) -> Any:
     text = str(written).strip()
-    if not (text.isascii() and text.removeprefix("-").isdecimal()) or len(text) > len(str(1 << 31)):
-        raise ValueError(f"{written!r} is not a whole number")
-    number = int(text)
+    if not _NUMBERS[kind].fullmatch(text):
+        raise ValueError(f"{written!r} is not a {'whole ' if kind is int else ''}number")
+    number = kind(text)
     if limits.least is not None and number < limits.least:
         raise ValueError(f"{number} is too small: at least {limits.least}")
     if limits.most is not None and number > limits.most:

@@ -12,8 +12,7 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import Subject, notified
 from rollout.cli.stages.session import Run, Session
-from rollout.cli.streams import let_go_of_lost_terminals
-from rollout.cli.terminal import error_console, show, shown_meanwhile
+from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, shown_meanwhile
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers, Unfailing
 from rollout.execution.base.stop import StopRequest

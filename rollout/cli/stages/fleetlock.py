@@ -71,7 +71,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
     policy = server_policy(settings)
     _require_libraries()
-    from rollout.report.metrics.fleetlock import FleetLockMetrics
+    from rollout.report.metrics.families import FleetLockMetrics
     from rollout.report.metrics.instruments import Metrics
     from rollout.server import http
     from rollout.server.service import under_way

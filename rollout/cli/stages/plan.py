@@ -1,6 +1,7 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -19,6 +20,8 @@ from rollout.cli.terminal import say, show, show_lines, shown_meanwhile
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes
+from rollout.gather.cluster.copying import CopiedPace, copy_document
+from rollout.gather.cluster.snapshot import Kept
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy
@@ -31,6 +34,7 @@ from rollout.planning.plan.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan.finish_by import Finish, smallest_limit
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.planning.plan.staleness import Difference, changes
+from rollout.planning.play.pace import Pace
 from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
@@ -279,3 +283,28 @@ def despite_hold(plan: RolloutPlan) -> str:
     """Return what a question adds where nodes are taken in spite of their version's hold; empty where none is."""
     nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
     return f", {nodes} of them into a version that is held" if nodes else ""
+
+
+_KEY_BYTES = 32
+
+
+def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy, *, anonymous: bool) -> bytes:
+    """Return what a plan by these rules was made of; `anonymous`: by a key that is forgotten here."""
+    key = secrets.token_bytes(_KEY_BYTES) if anonymous else b""
+    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy), key)
+
+
+def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:
+    snapshot = gathered.snapshot
+    pace = Pace.of(snapshot.nodes, past_runs(snapshot.identity), snapshot.pods)
+    graces: dict[str, int] = {}
+    for pod in snapshot.pods:
+        # those that belong to their node come back with it: that is part of its reboot
+        if pod.owner and pod.owner.kind not in ("DaemonSet", "Node"):
+            grace = policy.drain.grace_of(pod.grace_period)
+            graces[pod.owner.uid] = max(grace, graces.get(pod.owner.uid, 0))
+    return CopiedPace(pace.reboot(0, 1), _owners(pace, graces))
+
+
+def _owners(pace: Pace, graces: Mapping[str, int]) -> Mapping[str, tuple[int, int]]:
+    return {uid: (pace.ending_of((uid,), grace), pace.starting((uid,))) for uid, grace in graces.items()}

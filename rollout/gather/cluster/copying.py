@@ -45,11 +45,13 @@ _LEFT_OUT: Final = frozenset(
     }
 )
 _OF_KUBERNETES: Final = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
-_KNOWN_NAMES: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_KNOWN_NAMES: Final = frozenset(
+    {"default", "kube-system", "kube-public", "kube-node-lease", "system-node-critical", "system-cluster-critical"}
+)
 _KNOWN_VALUES: Final = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
 _ORDINAL: Final = re.compile(r"(.+)-(\d{1,5})")
 _MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
-_NAMES: Final = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName"})
+_NAMES: Final = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"})
 _KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
 _KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"})
 _NODE_FIELD: Final = "metadata.name"

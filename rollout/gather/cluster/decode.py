@@ -38,6 +38,7 @@ NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OK = 200
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_NODE_CRITICAL = "system-node-critical"
 _DEFAULT_GRACE = 30
 
 T = TypeVar("T")
@@ -148,10 +149,11 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     """Return a pod."""
     meta = read.metadata
     spec, status = read.spec or wire.PodSpec(), read.status or wire.PodStatus()
-    ready = _is_ready(status.conditions)
+    ready = _ready_state(_condition(status.conditions, "Ready")) is ReadyState.TRUE
     owner = _owner(meta.owner_references, shared)
     mirror = MIRROR_ANNOTATION in (meta.annotations or {})
-    stays = _stays(owner, mirror=mirror)
+    # it belongs to its node: it is never placed anew, and what it demands names the node
+    stays = mirror or (owner is not None and owner.kind == "DaemonSet")
     grace = spec.termination_grace_period_seconds
     return Pod(
         namespace=intern(meta.namespace or ""),
@@ -174,17 +176,8 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         unready_since="" if ready else _since(status.conditions),
         start_seconds=_start_seconds(status.conditions) if ready else None,
         ready_since=_since(status.conditions) if ready and stays else "",
+        node_critical=spec.priority_class_name == _NODE_CRITICAL,
     )
-
-
-def _stays(owner: OwnerRef | None, *, mirror: bool) -> bool:
-    """Whether the pod belongs to its node: it is never placed anew, and what it demands names the node."""
-    return mirror or (owner is not None and owner.kind == "DaemonSet")
-
-
-def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
-    ready = _condition(conditions, "Ready")
-    return ready is not None and ready.status == ReadyState.TRUE
 
 
 def _since(conditions: Iterable[wire.Condition] | None) -> str:

@@ -4,7 +4,7 @@ One is known by its name, by one of the labels that name a program, or by its im
 Whatever this program itself runs in the cluster is none of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
@@ -108,16 +108,18 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
 
 
 def _deployments(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in read_list(api, DEPLOYMENTS, _Item, _whole).items:
-        rival = _rival_of(item, _OPERATORS) or _rival_by_image(item)
+    for item in read_list(api, DEPLOYMENTS, _Item, lambda item: item).items:
+        programs = _programs(item)
+        rivals = [rival for program, rival in _OPERATORS.items() if _is_of(item, program)]
+        rivals += [rival for program, rival in _OPERATORS_BY_IMAGE.items() if program in programs]
         replicas = item.spec.replicas if item.spec else None
-        if rival and replicas != 0 and item.metadata.name != _HARMLESS and not _is_ours(item):
-            yield Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
+        if rivals and replicas != 0 and item.metadata.name != _HARMLESS and not _is_ours(item):
+            yield Coordinator(rivals[0], "Deployment", item.metadata.namespace or "", item.metadata.name)
 
 
 def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
     """kured's; those of other systems do nothing without their operators."""
-    for item in read_list(api, DAEMON_SETS, _Item, _whole).items:
+    for item in read_list(api, DAEMON_SETS, _Item, lambda item: item).items:
         meta = item.metadata
         locks = [value for name, value in (meta.annotations or {}).items() if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
@@ -125,24 +127,11 @@ def _daemon_sets(api: ClusterApi) -> Iterator[Coordinator]:
             yield Coordinator(_KURED, "DaemonSet", meta.namespace or "", meta.name, held, locked=locked)
 
 
-def _rival_of(item: _Item, programs: Mapping[str, str]) -> str:
-    return next((rival for program, rival in programs.items() if _is_of(item, program)), "")
-
-
-def _rival_by_image(item: _Item) -> str:
-    programs = _programs(item)
-    return next((rival for program, rival in _OPERATORS_BY_IMAGE.items() if program in programs), "")
-
-
 def _is_ours(item: _Item) -> bool:
     """Whether it is a FleetLock server of this program, whatever its name and image are."""
     label, value = _OURS
     commands = (container.args or ("",) for container in _containers(item))
     return (item.metadata.labels or {}).get(label) == value or any(args[:1] == ("fleetlock",) for args in commands)
-
-
-def _whole(item: _Item) -> _Item:
-    return item
 
 
 def _is_of(item: _Item, program: str) -> bool:

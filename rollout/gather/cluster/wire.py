@@ -175,6 +175,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=
     volumes: tuple[Volume, ...] | None = None
     node_selector: Labels | None = None
     termination_grace_period_seconds: int | None = None
+    priority_class_name: str | None = None
     affinity: msgspec.Raw = _ABSENT
     tolerations: msgspec.Raw = _ABSENT
     topology_spread_constraints: msgspec.Raw = _ABSENT

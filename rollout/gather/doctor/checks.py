@@ -42,7 +42,6 @@ class CheckName(StrEnum):
     RIVAL = "rival"
     DRAIN = "drain"
     NOTIFICATIONS = "notifications"
-    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)

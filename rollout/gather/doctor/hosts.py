@@ -165,15 +165,11 @@ def _units(node: str, facts: HostFacts) -> Iterator[Check]:
             f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine",
         )
     else:
-        if _may_have_engine(facts):
+        # where update_engine is asked, and nothing says that the host is of another kind
+        signs = facts.detection.signs
+        if any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs):
             yield _update_engine(node, facts, engine)
         yield _locksmithd(node, locksmithd)
-
-
-def _may_have_engine(facts: HostFacts) -> bool:
-    """Whether update_engine is asked, and nothing says that the host is of another kind."""
-    signs = facts.detection.signs
-    return any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs)
 
 
 def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:

@@ -53,7 +53,7 @@ def _from_bus(text: str) -> UpdateStatus | None:
 
 
 def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
-    parsed = _operation(operation)
+    parsed = UpdateOperation(operation) if operation in _OPERATIONS else UpdateOperation.UNKNOWN
     return UpdateStatus(
         operation=parsed,
         new_version="" if new_version == NO_VERSION else version(new_version),
@@ -62,11 +62,6 @@ def _status(operation: str, new_version: str, progress: str) -> UpdateStatus:
         if parsed is UpdateOperation.UNKNOWN
         else "",
     )
-
-
-def _operation(word: str) -> UpdateOperation:
-    """Return the operation of this name, as far as it is one of update_engine's own."""
-    return UpdateOperation(word) if word in _OPERATIONS else UpdateOperation.UNKNOWN
 
 
 def _fraction(text: str) -> float:

@@ -1,6 +1,6 @@
 """What hosts are up to: one question each, and exactly one observation at the end, whatever the host does."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from itertools import chain
 from typing import TypeVar
@@ -60,15 +60,12 @@ def poll(
     by_name: dict[str, HostObservation] = {}
     reached = {name: host for name, host in hosts.items() if host.address}
     with closing(_answers(reached, executor, probe, timeout, concurrency)) as answers:
-        for name, observation in chain(_without_address(hosts), answers):
+        silent = ((name, _no_address(host)) for name, host in hosts.items() if not host.address)
+        for name, observation in chain(silent, answers):
             by_name[name] = observation
             if on_result is not None:
                 on_result(name, observation)
     return {name: by_name[name] for name in hosts}
-
-
-def _without_address(hosts: Mapping[str, Host]) -> Iterator[tuple[str, HostObservation]]:
-    return ((name, _no_address(host)) for name, host in hosts.items() if not host.address)
 
 
 def _answers(
@@ -90,11 +87,8 @@ def _no_address(host: Host) -> ProbeFailure:
 
 
 def _failure(host: Host, error: SshError) -> ProbeFailure:
-    return ProbeFailure(host, _kind(error), error.message, error.hint)
-
-
-def _kind(error: SshError) -> ProbeFailureKind:
-    return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), ProbeFailureKind.GARBLED)
+    kinds = (kind for error_type, kind in _KINDS if isinstance(error, error_type))
+    return ProbeFailure(host, next(kinds, ProbeFailureKind.GARBLED), error.message, error.hint)
 
 
 Answer = CommandResult | SshError

@@ -37,7 +37,7 @@ class Connection:
         own_key = host.key_file or self.key_file
         files = HostKeyFiles((self.known_hosts,)) if self.known_hosts else host.known_hosts or HostKeyFiles(())
         options = (
-            ("UserKnownHostsFile", _listed(files.own) or ("none" if files.system else "")),
+            ("UserKnownHostsFile", " ".join(map(ssh_path, files.own)) or ("none" if files.system else "")),
             ("GlobalKnownHostsFile", " ".join(ssh_path(file, tokens=False) for file in files.system)),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
@@ -47,10 +47,6 @@ class Connection:
         )
         words = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
         return shlex.join((*words, *(("-F", self.ssh_config) if self.ssh_config else ())))
-
-
-def _listed(files: tuple[str, ...]) -> str:
-    return " ".join(ssh_path(file) for file in files)
 
 
 def inventory_document(
@@ -101,7 +97,9 @@ def _reached(host: Host | None, connection: Connection) -> Variables:
 
 
 def _about(node: Node) -> Variables:
-    ours = {key.removeprefix(marks.PREFIX): text for key, text in node.annotations.items() if _is_ours(key)}
+    ours = {
+        key.removeprefix(marks.PREFIX): text for key, text in node.annotations.items() if key.startswith(marks.PREFIX)
+    }
     return {
         "rollout_ready": node.is_ready,
         "rollout_schedulable": not node.unschedulable,
@@ -128,10 +126,6 @@ def _facts(observation: HostObservation | None) -> Variables:
         "rollout_staged_version": detection.version,
         "rollout_boot_id": observation.boot_id,
     }
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith(marks.PREFIX)
 
 
 def _untemplated(text: str) -> object:

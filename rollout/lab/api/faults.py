@@ -3,7 +3,7 @@
 Rules are data, so that scenarios can carry them; all durations are simulated seconds.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from random import Random
 
@@ -115,11 +115,6 @@ class FaultPlan:
         self._active: list[_ActiveFault] = []
         for rule in rules:
             self.add(rule)
-
-    @property
-    def rules(self) -> Sequence[ApiFault]:
-        """The rules, in the order in which they are asked."""
-        return [active.rule for active in self._active]
 
     def add(self, rule: ApiFault) -> None:
         """Put a rule in force; its times count from now. An outage without further word happens once."""

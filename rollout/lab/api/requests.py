@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 
@@ -116,10 +115,6 @@ class RequestLog:
     def __len__(self) -> int:
         return len(self._records)
 
-    def since(self, index: int) -> list[RequestRecord]:
-        """Return records from a position on, as `len()` gave it earlier."""
-        return list(islice(self._records, index, None))
-
     def asked(self, verb: str, plural: str = "", name: str = "") -> list[RequestRecord]:
         """Return records of a verb on a resource (`pods`, `pods/eviction`), and of one object if named."""
         return [
@@ -129,7 +124,3 @@ class RequestLog:
             and (not plural or record.target.plural == plural)
             and (not name or record.target.name == name)
         ]
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._records.clear()

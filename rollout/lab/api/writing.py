@@ -4,9 +4,8 @@ Everything here is synchronous, so a write is one step of the event loop and not
 reading of an object and its replacement. A dry run takes the same way and stops before the store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 from uuid import uuid4
 
@@ -42,13 +41,6 @@ _IMMORTAL_NAMESPACES = frozenset({"default", "kube-public", "kube-system"})
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 # An update of one of these that is not there makes it.
 _MADE_BY_UPDATE = frozenset({LEASES, EVENTS})
-
-
-class Scope(StrEnum):
-    """Which half of an object a write may change."""
-
-    MAIN = "main"
-    STATUS = "status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +88,9 @@ class Write:
     manager: str = ""
 
     @property
-    def scope(self) -> Scope:
-        """Which half it may change."""
-        return Scope.STATUS if self.target.subresource == "status" else Scope.MAIN
+    def of_status(self) -> bool:
+        """Whether it may change the object's status alone; else all but that."""
+        return self.target.subresource == "status"
 
 
 class Writer:
@@ -135,8 +127,7 @@ class Writer:
         check_new(resource, obj)
         if resource.namespaced:
             self.check_namespace(resource, namespace, metadata.get("name", ""))
-        if resource is LEASES:
-            obj = with_lease_time({}, obj, write.manager, timestamp(self._store.now()))
+        obj = with_writers(write, {}, obj, timestamp(self._store.now()))
         return self._stored(write, with_defaults(resource, obj))
 
     def _stored(self, write: Write, obj: Json) -> Json:
@@ -197,15 +188,12 @@ class Writer:
         return self.replace(write, current, patched)
 
     def replace(self, write: Write, current: Json, wanted: Json) -> Json:
-        """Bring an object to its wanted form, as far as the scope reaches; 409 if it was based on another version."""
+        """Bring an object to its wanted form, as far as the write may; 409 if it was based on another version."""
         resource, now = write.resource, timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
-        obj = with_defaults(resource, _within(resource, current, wanted, write.scope), creating=False)
+        obj = with_defaults(resource, _within(write, current, wanted), creating=False)
         check_update(resource, obj, current)
-        if resource is LEASES:
-            obj = with_lease_time(current, obj, write.manager, now)
-        elif resource is NODES:
-            obj = with_node_time(current, obj, write.manager, now)
+        obj = with_writers(write, current, obj, now)
         if write.dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
@@ -247,7 +235,7 @@ def _check_preconditions(resource: Resource, current: Json, request: DeletionReq
             raise wrong_precondition(resource, stored["name"], field, asked, stored[field])
 
 
-def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
+def _within(write: Write, current: Json, wanted: Json) -> Json:
     """Return the wanted object with everything that this write may not change as it was."""
     before = current["metadata"]
     metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
@@ -256,64 +244,64 @@ def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Js
         metadata.pop(field, None)
         if field in before:
             metadata[field] = before[field]
-    kept = _kept(resource, current, wanted, scope)
-    if scope is Scope.MAIN and has_generation(resource) and kept.get("spec") != current.get("spec"):
+    kept = _kept(write, current, wanted)
+    if not write.of_status and has_generation(write.resource) and kept.get("spec") != current.get("spec"):
         metadata["generation"] = before.get("generation", 0) + 1
     return {**kept, "metadata": metadata}
 
 
-def _kept(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
-    if scope is Scope.STATUS:
+def _kept(write: Write, current: Json, wanted: Json) -> Json:
+    if write.of_status:
         return {**current, "status": wanted.get("status") or {}}
-    if "status" not in resource.subresources:
+    if "status" not in write.resource.subresources:
         return wanted
     merged = {key: value for key, value in wanted.items() if key != "status"}
-    if resource is NAMESPACES:
+    if write.resource is NAMESPACES:
         merged["spec"] = current.get("spec")
     return {**merged, "status": current["status"]} if "status" in current else merged
 
 
-_KINDS = ("annotations", "labels")
-_LEASES = "coordination.k8s.io/v1"
+_FieldPath = tuple[str, str]
+# Of these objects it is kept who has written which fields last: the parts whose fields count.
+_WRITTEN: Final = {LEASES: ("f:spec", "f:annotations", "f:labels"), NODES: ("f:annotations",)}
 
 
-def with_lease_time(current: Json, lease: Json, manager: str, now: str) -> Json:
-    """Return the Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote what."""
-    before = current.get("metadata", {})
-    earlier = before.get("managedFields") or []
-    if lease.get("spec") != current.get("spec"):
-        entries = [_entry(_LEASES, manager, now, {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}})]
-    elif any(lease["metadata"].get(kind) != before.get(kind) for kind in _KINDS):
-        others = [entry for entry in earlier if entry["manager"] != manager or "f:spec" in entry["fieldsV1"]]
-        entries = [*others, _entry(_LEASES, manager, now, {"f:metadata": {}})]
-    else:
-        entries = earlier
-    return _with(lease, entries)
-
-
-def with_node_time(current: Json, node: Json, manager: str, now: str) -> Json:
-    """Return the Node as `manager` has written it, with who wrote which of its annotations."""
-    before, after = (version["metadata"].get("annotations") or {} for version in (current, node))
-    changed = [name for name in after if after[name] != before.get(name)]
-    earlier = current["metadata"].get("managedFields") or []
-    if not changed:
-        return _with(node, earlier)
-    written: Json = {f"f:{name}": {} for name in changed}
-    own = next((entry for entry in earlier if entry["manager"] == manager), None)
-    if own is not None:
-        owned = own["fieldsV1"]["f:metadata"]["f:annotations"]
-        written |= {name: {} for name in owned if name.removeprefix("f:") in after}
-    entry = _entry("v1", manager, now, {"f:metadata": {"f:annotations": written}})
-    return _with(node, [*(other for other in earlier if other is not own), entry])
-
-
-def _with(obj: Json, entries: list[Json]) -> Json:
+def with_writers(write: Write, current: Json, obj: Json, now: str) -> Json:
+    """Return a Lease or a Node with who wrote which of its fields, and when by the server's time, RFC 3339."""
+    before, after = _fields_of(write.resource, current), _fields_of(write.resource, obj)
+    changed = {field: value for field, value in after.items() if before.get(field) != value}
+    entries: list[Json] = (current.get("metadata") or {}).get("managedFields") or []
+    if changed:
+        manager, own = write.manager or "unknown", dict.fromkeys(changed)
+        others = []
+        for entry in entries:
+            kept = [field for field in _fields_in(entry) if field in after and field not in changed]
+            if entry["manager"] == manager:
+                own |= dict.fromkeys(kept)
+            elif kept:
+                others.append({**entry, "fieldsV1": _as_entry(kept)})
+        known = {"manager": manager, "operation": "Update", "apiVersion": write.resource.api_version, "time": now}
+        entries = [*others, {**known, "fieldsType": "FieldsV1", "fieldsV1": _as_entry(own)}]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}} if entries else obj
 
 
-def _entry(version: str, manager: str, now: str, fields: Json) -> Json:
-    entry = {"manager": manager or "unknown", "operation": "Update", "apiVersion": version}
-    return {**entry, "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}
+def _fields_of(resource: Resource, obj: Json) -> dict[_FieldPath, Any]:
+    parts = {"spec": obj.get("spec"), **(obj.get("metadata") or {})}
+    counted = _WRITTEN.get(resource, ())
+    return {(part, f"f:{name}"): value for part in counted for name, value in (parts.get(part[2:]) or {}).items()}
+
+
+def _fields_in(entry: Json) -> Iterator[_FieldPath]:
+    parts = {**entry["fieldsV1"], **entry["fieldsV1"].get("f:metadata", {})}
+    return ((part, name) for part in parts if part != "f:metadata" for name in parts[part])
+
+
+def _as_entry(fields: Iterable[_FieldPath]) -> Json:
+    entry: Json = {}
+    for part, name in fields:
+        place = entry if part == "f:spec" else entry.setdefault("f:metadata", {})
+        place.setdefault(part, {})[name] = {}
+    return entry
 
 
 MERGE: Final = "application/merge-patch+json"

@@ -28,14 +28,12 @@ class UpdateOperation(StrEnum):
     REPORTING_ERROR = "UPDATE_STATUS_REPORTING_ERROR_EVENT"
 
 
-ATTEMPT: Final = (
-    UpdateOperation.CHECKING,
-    UpdateOperation.AVAILABLE,
-    UpdateOperation.DOWNLOADING,
-    UpdateOperation.VERIFYING,
-    UpdateOperation.FINALIZING,
-    UpdateOperation.NEED_REBOOT,
-)
+_NEXT: Final = {
+    UpdateOperation.AVAILABLE: UpdateOperation.DOWNLOADING,
+    UpdateOperation.DOWNLOADING: UpdateOperation.VERIFYING,
+    UpdateOperation.VERIFYING: UpdateOperation.FINALIZING,
+    UpdateOperation.FINALIZING: UpdateOperation.NEED_REBOOT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +69,7 @@ class UpdateEngine:
     @classmethod
     def with_staged(cls, version: str, *, checked: int) -> "UpdateEngine":
         """Return an engine that has written this version to the other partition."""
-        return cls(
-            operation=UpdateOperation.NEED_REBOOT,
-            staged=version,
-            available=version,
-            last_checked=checked,
-            marked=True,
-        )
+        return cls(UpdateOperation.NEED_REBOOT, 0.0, version, version, checked, marked=True)
 
     def status(self) -> EngineStatus:
         """Return what the engine answers now."""
@@ -88,54 +80,32 @@ class UpdateEngine:
         return EngineStatus(self.last_checked, self.progress, self.operation, version, size)
 
     def advance(self, *, checked: int, share: float = 1.0, fault: UpdateFault = UpdateFault.NONE) -> bool:
-        """Take the next step of an update attempt; False when there is none.
+        """Take the next step of an update attempt, and return whether it goes on.
 
         Args:
             checked: the time now, in seconds since the epoch.
             share: the part of the download that arrives in one step.
             fault: what goes wrong on the way.
         """
+        is_in_trouble = self.operation is UpdateOperation.DOWNLOADING and self.progress >= _TROUBLE_AT
         match self.operation:
+            case UpdateOperation.CHECKING if fault is UpdateFault.CHECK_FAILS:
+                self._enter(UpdateOperation.REPORTING_ERROR)
             case UpdateOperation.CHECKING:
-                return self._hear(checked, fault)
-            case UpdateOperation.DOWNLOADING:
-                return self._receive(share, fault)
+                # only where the update server has said something does this time change
+                self.last_checked = checked
+                self._enter(UpdateOperation.AVAILABLE if self.available else UpdateOperation.IDLE)
+            case UpdateOperation.DOWNLOADING if is_in_trouble and fault is UpdateFault.DOWNLOAD_FAILS:
+                self._enter(UpdateOperation.REPORTING_ERROR)
+            case UpdateOperation.DOWNLOADING if self.progress + share < 1:
+                self.progress += 0 if is_in_trouble and fault is UpdateFault.STALLS else share
             case UpdateOperation.REPORTING_ERROR:
                 self.reset()
+            case UpdateOperation.IDLE | UpdateOperation.NEED_REBOOT:
                 return False
             case _:
-                return self.busy and self._enter_next()
-
-    def _hear(self, checked: int, fault: UpdateFault) -> bool:
-        """Hear what the update server says; only where it says something does the time of the check change."""
-        if fault is UpdateFault.CHECK_FAILS:
-            return self._fail()
-        self.last_checked = checked
-        if self.available is None:
-            self.operation = UpdateOperation.IDLE
-            return False
-        return self._enter_next()
-
-    def _receive(self, share: float, fault: UpdateFault) -> bool:
-        if fault is UpdateFault.STALLS and self.progress >= _TROUBLE_AT:
-            return True
-        if fault is UpdateFault.DOWNLOAD_FAILS and self.progress >= _TROUBLE_AT:
-            return self._fail()
-        self.progress = min(1.0, self.progress + share)
-        return self._enter_next() if self.progress >= 1 else True
-
-    def _fail(self) -> bool:
-        self._enter(UpdateOperation.REPORTING_ERROR)
-        return True
-
-    def _enter_next(self) -> bool:
-        self._enter(ATTEMPT[ATTEMPT.index(self.operation) + 1])
-        return self.operation is not UpdateOperation.NEED_REBOOT
-
-    @property
-    def busy(self) -> bool:
-        """Whether an update attempt is under way, or its failure is being reported."""
-        return self.operation in (*ATTEMPT[:-1], UpdateOperation.REPORTING_ERROR)
+                self._enter(_NEXT[self.operation])
+        return self.operation not in (UpdateOperation.IDLE, UpdateOperation.NEED_REBOOT)
 
     def begin_attempt(self) -> bool:
         """Start checking for an update; False when the engine is busy or already waits for the reboot."""

@@ -48,11 +48,6 @@ class HostServer:
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
         machine.observers.append(self._follow)
 
-    @property
-    def sessions(self) -> int:
-        """How many commands run now."""
-        return len(self._processes)
-
     async def start(self) -> None:
         """Accept connections, as far as the machine and its faults allow."""
         if not self._open:

@@ -126,13 +126,21 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         message = f"belongs to the DaemonSet {owner.name}, which would replace it"
-        return Action.LEAVE, VerdictReason.DAEMONSET, message, ""
+        return Action.LEAVE, VerdictReason.DAEMONSET, message, _unwell(pod)
     if pod.terminating:
         return None
     gone = f"its DaemonSet {owner.name} no longer exists"
     if rules.policy.force:
         return None, reason, "", f"{gone} (refused without --force)"
     return Action.REFUSE, reason, f"{gone}, so nothing would replace it (--force evicts it)", ""
+
+
+def _unwell(pod: Pod) -> str:
+    """What is wrong beforehand with what its node cannot do without: only what was ready is waited for afterwards."""
+    if pod.ready or pod.terminating or not pod.node_critical:
+        return ""
+    since = f" since {pod.unready_since}" if pod.unready_since else ""
+    return f"is system-node-critical and not Ready{since}: the reboot may not mend it, and nothing waits for it; fix it"
 
 
 def _mirror(pod: Pod, _rules: DrainRules) -> _Finding | None:

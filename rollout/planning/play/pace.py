@@ -111,8 +111,12 @@ class Pace:
         return Rate(permits, ending, turn, margin, starting if any(map(is_ordered, owners.values())) else 0)
 
     def starting(self, owners: Iterable[str]) -> int:
-        """How long the slowest replacement takes to be ready, as the pods of these owners did; `owners` are UIDs."""
-        return max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
+        """How long the slowest replacement takes to be ready, as the pods of these owners did; `owners` are UIDs.
+
+        As long as no run tells anything, none is reckoned to be fast.
+        """
+        slowest = max((self.starts.get(uid, _START_SECONDS) for uid in owners), default=_START_SECONDS)
+        return slowest if self.is_known else max(slowest, _START_SECONDS)
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""
@@ -161,8 +165,6 @@ class Pace:
         if self.past.settles:
             mean_of = f", the mean of {len(self.past.settles)} in the local journals"
             return f"a wave settles in {Duration(self.usual_settle)}{mean_of}"
-        if self.starts:
-            return "replacements are ready as soon after their start as the pods that run now were"
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
 
 
