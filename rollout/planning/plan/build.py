@@ -278,18 +278,13 @@ def _forecasts(
     candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
     snapshot = inputs.snapshot
-    waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
     forecasts = (
-        waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
+        forecaster.forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, inputs.returning)
     return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
-
-
-def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
-    return dict.fromkeys(candidate.policy.drain.timeout for candidate in candidates)
 
 
 def _skipped(item: Drainable) -> Exclusion:
