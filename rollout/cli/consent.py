@@ -23,11 +23,6 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool, hint: str = "Gi
         raise DeclinedError(why, hint=hint)
 
 
-def place(server: str, context: str) -> str:
-    """Which cluster, for a question: its address, and what the operator calls it."""
-    return f"{server} (context {context})" if context else server
-
-
 def ask(question: str) -> None:
     """`DeclinedError` for any answer but yes."""
     try:

@@ -1,13 +1,12 @@
 """What is installed in a cluster, and how it is printed."""
 
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.errors import UsageError
-from rollout.manifests.installation import DEFAULT_NAME, LIMITS, REQUESTS, Pod
+from rollout.manifests.installation import DEFAULT_NAME
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.windows import checked_zone
 
@@ -37,36 +36,12 @@ def object_name(value: str) -> str:
     return value
 
 
-def assigned(value: str) -> str:
-    """Return `name=value`, or several with commas, as it was written; what they may be the API server says."""
-    if not all(re.fullmatch(r"\s*[^=\s]+\s*=.*", part) for part in value.split(",")):
-        raise ValueError(f"{value!r} lacks a name or a =. Write it as NAME=VALUE.")
-    return value
-
-
-def pairs(written: Iterable[str]) -> dict[str, str]:
-    """Return `name=value` by name."""
-    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in written)}
-
-
-def _toleration(value: str) -> dict[str, str]:
-    """Return what `key[=value][:Effect]` tolerates: without a value all of the key's, without an effect all effects."""
-    taint, colon, effect = value.partition(":")
-    key, equals, text = taint.partition("=")
-    operator = {"operator": "Equal", "value": text} if equals else {"operator": "Exists"}
-    return {"key": key, **operator, **({"effect": effect} if colon else {})}
-
-
 def zone(value: str) -> str:
     """Return a timezone of the IANA database."""
     try:
         return checked_zone(value)
     except UsageError as error:
         raise ValueError(f"{error.message}. {error.hint}") from error
-
-
-def _written(resources: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={amount}" for name, amount in resources.items())
 
 
 class ManifestOptions(Table):
@@ -115,28 +90,7 @@ class ManifestOptions(Table):
     hosts_network: list[str] | None = setting(
         None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR"
     )
-    disable_eviction: bool = setting(False, "Delete pods instead of evicting them, and print the right to.")
     image_pull_secret: list[str] | None = setting(None, "Secret with which the image is pulled. Repeatable.", "NAME")
-    requests: str = setting(
-        _written(REQUESTS), "What the pod asks of its node.", "RESOURCE=QUANTITY,...", read=assigned
-    )
-    limits: str = setting(_written(LIMITS), "What the pod may use at most.", "RESOURCE=QUANTITY,...", read=assigned)
-    node_selector: list[str] | None = setting(
-        None, "Only on nodes with this label. Repeatable.", "LABEL=VALUE", read=assigned
-    )
-    toleration: list[str] | None = setting(
-        None,
-        "Also on nodes with this taint, besides the control plane's. Repeatable.",
-        "KEY[=VALUE][:EFFECT]",
-    )
     pod_monitor: bool = setting(
         False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
     )
-
-    @property
-    def pod(self) -> Pod:
-        """What the cluster asks of the pod."""
-        requests, limits = pairs(self.requests.split(",")), pairs(self.limits.split(","))
-        tolerations = tuple(_toleration(text) for text in self.toleration or ())
-        selector = pairs(self.node_selector or ())
-        return Pod(tuple(self.image_pull_secret or ()), requests, limits, selector, tolerations, self.pod_monitor)

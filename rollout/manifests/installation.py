@@ -16,8 +16,6 @@ FLEETLOCK_NAME = f"{DEFAULT_NAME}-fleetlock"
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
 # Measured: 88 MiB for 76 pods, 367 MiB for a plan over 30,000; Ansible takes more.
-REQUESTS: Mapping[str, str] = {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
-LIMITS: Mapping[str, str] = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "512Mi"}
 
 
 class Kind(StrEnum):
@@ -135,16 +133,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What its cluster asks of the pod: where it may run, with how much, pulled with which Secrets.
-
-    `requests` and `limits` are quantities by resource. `monitor`: a PodMonitor has Prometheus scrape it.
-    """
+    """What its cluster asks of the pod: with which Secrets it is pulled, and whether a PodMonitor has it scraped."""
 
     pull_secrets: tuple[str, ...] = ()
-    requests: Mapping[str, str] = field(default_factory=lambda: REQUESTS)
-    limits: Mapping[str, str] = field(default_factory=lambda: LIMITS)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, str], ...] = ()
     monitor: bool = False
 
 

@@ -11,30 +11,22 @@ from rollout.planning.eligibility.schedule import Schedule
 from rollout.planning.plan.document import policy_document
 from rollout.planning.plan.rules import relaxed_rules
 
-_WEAKER = "! weaker"
-
 
 def rule_lines(policy: Policy, now: datetime) -> Iterator[str]:
     """A line a rule that the operator has not left alone, and with its sign each that gives up safety."""
-    yield from (
-        f"! {text}" if label == _WEAKER else f"{label.capitalize()}: {text}" for label, text in rules(policy, now)
-    )
-
-
-def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
-    """The same as pairs: which kind of rule, and what it says."""
     without_times = replace(policy, gates=replace(policy.gates, windows=WindowPolicy()))
     if changed := _changed(policy_document(without_times)):
-        yield "rules", changed
+        yield f"Rules: {changed}"
     yield from _windows(policy.gates.windows, now)
     for pool in policy.pools:
         if pool.window:
-            own = _windows(WindowPolicy(pool.window), now)
-            yield from ((label, f"of the pool {pool.name}: {text}") for label, text in own)
-    yield from ((_WEAKER, printable(text)) for text in _weakened(policy))
+            yield from _windows(WindowPolicy(pool.window), now, f"of the pool {pool.name}: ")
+    # what the flags and keys above say already is not said again
+    above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
+    yield from (f"! {printable(text)}" for text in relaxed_rules(policy) if not text.startswith(above))
 
 
-def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
+def _windows(policy: WindowPolicy, now: datetime, whose: str = "") -> Iterator[str]:
     schedule = Schedule.of(policy)
     opening, upcoming = schedule.current(now), schedule.following(now)
 
@@ -45,27 +37,21 @@ def _windows(policy: WindowPolicy, now: datetime) -> Iterator[tuple[str, str]]:
     otherwise = "; apply waits for it" if policy.wait and not opening else ""
     if policy.windows:
         still = f"open for another {_far(opening.end, now)}" if opening else ", ".join(filter(None, ("closed", opens)))
-        yield "window", f"{printable('; '.join(policy.windows))}: {still}{otherwise}"
+        yield f"Window: {whose}{printable('; '.join(policy.windows))}: {still}{otherwise}"
     if frozen := schedule.freezing(now):
         # beside windows, the line above says when the next one opens
         state = opens.replace("opens", "frozen; ends", 1) if opens and not policy.windows else "frozen"
-        yield "freeze", f"{shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
+        yield f"Freeze: {shortened(frozen)}: {state}{'' if policy.windows else otherwise}"
     elif policy.freezes:
         begins = schedule.next_freeze(now)
         state = f"begins {when(begins.begin)}" if begins else "over"
-        yield "freeze", f"{shortened(policy.freezes)}: {state}"
+        yield f"Freeze: {shortened(policy.freezes)}: {state}"
 
 
 def _far(then: datetime, now: datetime) -> str:
     seconds = (then - now).total_seconds()
     days, rest = divmod(seconds, 86400)
     return f"{int(days)}d{int(rest // 3600):02}h" if days else elapsed(seconds)
-
-
-def _weakened(policy: Policy) -> Iterator[str]:
-    """What the flags and keys above say already is not said again."""
-    above = ("--max-unavailable", "alerts.prometheus-url", "--max-failures", "labels.")
-    return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))
 
 
 POOL = "[[pool]]"

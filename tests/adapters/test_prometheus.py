@@ -7,8 +7,6 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -22,6 +20,7 @@ from rollout.model.notification import Note
 from rollout.report.metrics.instruments import Metrics
 from tests.adapters.openssh import Say, Stranger
 from tests.apply.test_metrics import gateway
+from tests.scripted_api import Exchange, scripted
 
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
 
@@ -50,29 +49,17 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(status: int, body: bytes) -> str:
-            class Query(BaseHTTPRequestHandler):
-                def do_GET(self) -> None:
-                    asked.append(self.headers.get("Authorization"))
-                    if is_silences := self.path.startswith("/prefix/api/v2/alerts?"):
-                        silences.append(urlsplit(self.path).query)
-                    else:
-                        queries.append(parse_qs(urlsplit(self.path).query)["query"][0])
-                    is_alerts = self.path.startswith("/prefix/api/v1/query?query=ALERTS")
-                    self.send_response(status if is_alerts or is_silences else 404)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
+            def answer(exchange: Exchange) -> None:
+                asked.append(exchange.headers.get("Authorization"))
+                is_silences = exchange.path.startswith("/prefix/api/v2/alerts?")
+                if is_silences:
+                    silences.append(exchange.split.query)
+                else:
+                    queries.append(exchange.query["query"])
+                is_alerts = exchange.path.startswith("/prefix/api/v1/query?query=ALERTS")
+                exchange.answer(status if is_alerts or is_silences else 404, body)
 
-                def log_message(self, *args: object) -> None:
-                    pass
-
-            server = ThreadingHTTPServer(("127.0.0.1", 0), Query)
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            stack.callback(server.server_close)
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-            return f"http://127.0.0.1:{server.server_port}/prefix/"
+            return f"{stack.enter_context(scripted(answer)).url}/prefix/"
 
         yield start
 
@@ -135,12 +122,6 @@ def test_prometheus_itself_matches_labels(serve: Serve) -> None:
     for strange in ("severity", 'a="b"} or vector(1) or x{a="b"', 'a="b",c="d"', 'a==~"b"', "a='b'", '1a="b"', 'a="b'):
         assert not is_matcher(strange)
     assert is_matcher(r'a="b\"c"')
-
-
-def test_a_token_is_sent(serve: Serve) -> None:
-    url = serve(200, json.dumps(ANSWER).encode())
-    PrometheusAlerts(url, pattern="", match_only=False, token="secret").active()
-    assert asked[-1] == "Bearer secret"
 
 
 def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:

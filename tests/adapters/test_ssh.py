@@ -3,8 +3,6 @@
 import asyncio
 import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +16,9 @@ from rollout.errors import (
     InputError,
     SshAuthError,
     SshError,
-    SshTimeoutError,
 )
-from tests.adapters.conftest import Process, shell, trusting
-from tests.adapters.openssh import MakeStranger, Stranger, fall_silent
+from tests.adapters.conftest import Process, shell
+from tests.adapters.openssh import add_to_agent, ssh_agent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
@@ -68,38 +65,6 @@ def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyn
     assert (result.exit_status, result.stdout) == (None, "going down")
 
 
-def test_command_has_a_deadline(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    async def hang(process: Process) -> None:
-        process.stdout.write(b"working\n")
-        await asyncio.sleep(60)
-
-    server = servers.serve(hang, authorized=[client_key])
-    started = time.monotonic()
-    with pytest.raises(SshTimeoutError, match=r"no answer within 3 s while running the command"):
-        shell(server, key_file).run(server.host(), "x", timeout=3)
-    assert time.monotonic() - started < 20
-
-
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"], ids=["nothing", "banner"])
-def test_silent_host(said: bytes, stranger: MakeStranger, key_file: Path) -> None:
-    def answer(_: Stranger, connection: socket.socket) -> None:
-        connection.sendall(said)
-        fall_silent(connection)
-
-    silent = stranger(answer)
-    started = time.monotonic()
-    with pytest.raises(SshTimeoutError, match=r"no answer within 0.4 s while agreeing on keys"):
-        trusting(key_file, connect_timeout=0.4).run(silent.host, "x", timeout=60)
-    assert time.monotonic() - started < 20
-
-
-def test_key_refused(servers: Any, key_file: Path) -> None:
-    server = servers.serve(authorized=[asyncssh.generate_private_key("ssh-ed25519")])
-    with pytest.raises(SshAuthError, match=r"refuses user core with key SHA256:") as caught:
-        shell(server, key_file).run(server.host(), "x", timeout=60)
-    assert "authorized_keys" in caught.value.hint
-
-
 def test_default_keys_are_tried_in_turn(
     servers: Any, client_key: asyncssh.SSHKey, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,18 +89,10 @@ def agent(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> It
         pytest.skip("ssh-agent is not installed")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL) as process:
-        wait_for(tmp_path / "agent")
+    with ssh_agent(tmp_path / "agent"):
         for file in (write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "other"), key_file):
-            subprocess.run(["ssh-add", "-q", str(file)], check=True)
+            add_to_agent(file)
         yield
-        process.terminate()
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 def test_agents_keys_are_tried_in_turn(server: Any, agent: None, tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
 import getpass
-import os
-import pwd
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -52,10 +49,6 @@ def test_flags_and_inventory_go_before_the_file(tmp_path: Path) -> None:
 def test_what_is_told_counts_also_where_it_is_the_usual(tmp_path: Path) -> None:
     found = configured(Host("a", "10.0.0.1", 22, "core"), tmp_path)
     assert (found.user, found.port) == ("core", 22)
-
-
-def test_a_name_leads_to_its_address(tmp_path: Path) -> None:
-    assert configured(untold("a", "node-1"), tmp_path).address == "192.0.2.1"
 
 
 def test_jump_hosts_are_left_to_openssh(tmp_path: Path) -> None:
@@ -181,12 +174,6 @@ def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> 
         configured(Host("a", "b", 22, user), tmp_path, "Match exec 'true %r'\n  User me\n")
 
 
-@pytest.mark.parametrize("port", ["0", "65536", "-1", "99999999999999999999"])
-def test_ports_that_are_none(tmp_path: Path, port: str) -> None:
-    with pytest.raises(InputError, match=f"Bad port '{port}'"):
-        configured(untold("a", "10.0.0.1"), tmp_path, f"Host *\n  Port {port}\n")
-
-
 def test_a_proxy_command_is_told_what_counts(tmp_path: Path) -> None:
     text = "Host *\n  User admin\n  ProxyCommand relay %r %h %p\n"
     assert configured(untold("a", "b"), tmp_path, text).proxy[-1] == "exec relay admin b 22"
@@ -223,14 +210,6 @@ def test_the_files_of_the_account_are_those_of_ssh(home: Path, monkeypatch: pyte
     assert files.arguments == ()
     found = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
     assert (found.user, found.port) == ("admin", 2222)
-
-
-def test_this_machines_own_configuration_leads_where_it_leads_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
-    ended = subprocess.run(["ssh", "-G", "-T", "10.0.0.1"], capture_output=True, text=True, check=True)
-    said = dict(line.split(" ", 1) for line in ended.stdout.splitlines() if " " in line)
-    host = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
-    assert (host.address, host.port) == (said["hostname"], int(said["port"]))
 
 
 def test_without_a_client_no_configuration_counts_and_it_is_told(

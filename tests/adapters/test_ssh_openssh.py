@@ -75,8 +75,10 @@ def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: 
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """One that nobody can be asked by: it declines to sign where somebody would have to agree."""
     path = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
     with ssh_agent(path):
         yield path
 
@@ -173,23 +175,9 @@ def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
 # Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline.
 
 
-@pytest.fixture
-def agent_of_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An agent that nobody can be asked by: it declines to sign where somebody would have to agree."""
-    path = tmp_path / "agent"
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    with ssh_agent(path):
-        yield path
-
-
-def hello(shell: ParamikoShell, server: Sshd) -> str:
-    return shell.run(server.host(), "echo hello", timeout=30).stdout
-
-
 def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, key: Path) -> None:
     """sshd counts a session until it has noticed its end, which may come after the next one is asked for."""
-    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", "MaxSessions 1") as server:
+    with trusting(tmp_path, key, "MaxSessions 1") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         for _ in range(5):
             told = shell.run_if(server.host(), "echo 1", lambda answer: answer.stdout == "1\n", "echo 2", timeout=30)
@@ -199,7 +187,7 @@ def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, ke
 
 @pytest.mark.parametrize("principals", ["", "somebody"])
 def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
-    agent_of_ways: Path, key: Path, tmp_path: Path, principals: str
+    agent: Path, key: Path, tmp_path: Path, principals: str
 ) -> None:
     declined = new_key(tmp_path / "declined")
     if principals:
@@ -209,22 +197,8 @@ def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
     both = tmp_path / "both.pub"
     both.write_text(f"{public(declined)}\n{public(key)}\n")
     with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {both}") as server:
-        assert hello(ParamikoShell(known_hosts=server.known_hosts()), server) == "hello\n"
-    assert agent_of_ways.exists()
-
-
-def test_ways_in_that_a_configuration_leads(tmp_path: Path, key: Path) -> None:
-    """The certificate lies beside the key; and no command is the way."""
-    authority = new_key(tmp_path / "ca")
-    certify(authority, key, "-n", getpass.getuser())
-    with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
-        config = tmp_path / "config"
-        config.write_text(
-            f"Host 127.* # loopback\n  ProxyCommand none\n  IdentitiesOnly true\n  IdentityFile {key} # ours\n"
-            "Host *\n  ProxyJump nobody\n"
-        )
-        host = with_ssh_config({"w": server.host()}, config)["w"]
-        assert ParamikoShell(known_hosts=server.known_hosts()).run(host, "echo hello", timeout=30).stdout == "hello\n"
+        assert greeted(ParamikoShell(known_hosts=server.known_hosts()), server.host())
+    assert agent.exists()
 
 
 def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) -> None:
@@ -233,7 +207,7 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     shout = tmp_path / "shout"
     shout.write_text(f'#!/bin/sh\n{noise}\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
     shout.chmod(0o755)
-    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", f"ForceCommand {shout}") as server:
+    with trusting(tmp_path, key, f"ForceCommand {shout}") as server:
         shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
         answer = shell.run(server.host(), BOOT_COMMAND, timeout=30)
     facts = parse_boot(answer)
@@ -243,16 +217,14 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     assert facts.version != "9.9.9"
 
 
-def test_the_inventory_hands_the_identities_of_a_configuration_on(
-    tmp_path: Path, key: Path, agent_of_ways: Path
-) -> None:
+def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path, key: Path, agent: Path) -> None:
     """A client that is given an address finds no block of a name: what stands there goes along, for OpenSSH itself."""
     folder = tmp_path / "our keys"
     folder.mkdir()
     authority = new_key(tmp_path / "ca")
     certify(authority, key, "-n", getpass.getuser()).rename(folder / "key-cert.pub")
     key.rename(folder / "key")
-    (folder / "agent").symlink_to(agent_of_ways)
+    (folder / "agent").symlink_to(agent)
     with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
         known = server.known_hosts().rename(folder / "known")
         config = tmp_path / "config"

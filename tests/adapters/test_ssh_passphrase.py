@@ -174,7 +174,6 @@ def test_through_a_command(server: Any, key_file: Path, tmp_path: Path) -> None:
     assert "cat" not in children()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
 def test_a_command_is_not_given_our_secrets(
     server: Any, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +187,6 @@ def test_a_command_is_not_given_our_secrets(
     assert "a secret" not in seen
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
 def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
     host = replace(server.host(), proxy=("false",))
@@ -198,7 +196,6 @@ def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> No
         shell.run(replace(host, proxy=("/nowhere/at-all",)), "hello", timeout=60)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
 def test_a_command_that_says_nothing_has_the_deadline(server: Any, key_file: Path, tmp_path: Path) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
     started = time.monotonic()
@@ -208,7 +205,6 @@ def test_a_command_that_says_nothing_has_the_deadline(server: Any, key_file: Pat
     assert "sleep" not in children()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
 def test_known_hosts_and_alias_of_the_configuration(server: Any, key_file: Path, tmp_path: Path) -> None:
     home = tmp_path / "own"
     home.write_text(server.known_hosts(tmp_path).read_text().replace(f"[127.0.0.1]:{server.port}", "node-a"))

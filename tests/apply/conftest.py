@@ -27,6 +27,8 @@ def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
     return start(home, lab.environment, arguments)
 
 
+# One good look at the cluster is enough.
+ONE_LOOK = ("--set", "waves.health-checks=1")
 # The real program on a machine whose time of day is off by as many seconds as a file says, from one moment to the next.
 STEPPED = """
 import sys

@@ -3,22 +3,18 @@
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollout.errors import ExitCode
 from rollout.lab.api.resources import BUDGETS, EVENTS, PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import stopped_at
-from tests.ended import Ended
 from tests.execution.drains import KUBECTL
 from tests.state import run_of
 from tests.waiting import wait_until
@@ -45,19 +41,8 @@ def flags(held: dict[str, Any]) -> Callable[[str], tuple[str, ...]]:
     """Only its node is drained, whatever the plan says."""
 
     def given(timeout: str) -> tuple[str, ...]:
-        node = held["spec"]["nodeName"]
-        return (
-            "apply",
-            "--yes",
-            "--node",
-            node,
-            "--allow",
-            "blocked",
-            "--drain-timeout",
-            timeout,
-            "--settle-timeout",
-            "1s",
-        )
+        chosen = ("--node", held["spec"]["nodeName"], "--allow", "blocked")
+        return ("apply", "--yes", *chosen, "--drain-timeout", timeout, "--settle-timeout", "1s")
 
     return given
 
@@ -111,104 +96,17 @@ def test_as_json_and_on_the_node(
     assert event["type"] == "Warning"
     assert event["involvedObject"]["name"] == node
     assert event["message"] == f"Pod shop/{name} is no longer {why}"
-    described = subprocess.run(
-        [KUBECTL, "describe", "node", node],
-        env={"HOME": str(tmp_path), **lab.environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "DrainBlocked" in described.stdout
+    assert "DrainBlocked" in described(lab, tmp_path, node)
+
+
+def described(lab: Lab, home: Path, node: str) -> str:
+    environment = {"HOME": str(home), **lab.environment}
+    command = [KUBECTL, "describe", "node", node]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def events(lab: Lab) -> list[dict[str, Any]]:
     return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
-
-
-QUICK = (
-    *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),
-    *("--reboot-timeout", "20s", "--ready-timeout", "20s", "--settle-timeout", "20s"),
-)
-
-
-# Real seconds within which each blocker is certain: half a minute of the lab's time, and a busy machine's planning.
-LONG = 60
-
-
-DESPITE = ("--yes", "-o", "json", "--allow", "blocked", "--max-failures", "99")
-
-
-@contextmanager
-def lab_of(scenario: str, nodes: int, directory: Path) -> Iterator[Lab]:
-    with Lab.start(scale(load_scenario(scenario), nodes), directory=directory / "lab", speed=30) as lab:
-        yield lab
-
-
-def blocked(plan: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The kinds of blockers by node."""
-    found: dict[str, set[str]] = {}
-    for blocker in plan["blockers"]:
-        found.setdefault(blocker["node"], set()).add(blocker["kind"])
-    return found
-
-
-def planned(rollout: Rollout, lab: Lab, *flags: str) -> dict[str, Any]:
-    ended = rollout(lab, "plan", "-o", "json", *QUICK, *flags)
-    document: dict[str, Any] = json.loads(ended.stdout)
-    assert ended.code == (ExitCode.BLOCKED if document["blockers"] else ExitCode.OK), ended.stderr
-    return document
-
-
-def failed(ended: Ended) -> set[str]:
-    """The nodes that failed, all of them while draining."""
-    assert {entry["phase"] for entry in ended.summary["failed"]} <= {"draining"}
-    return {entry["node"] for entry in ended.summary["failed"]}
-
-
-def wait_until_long_unready(rollout: Rollout, lab: Lab, kind: str, *flags: str) -> dict[str, Any]:
-    """Plans until a kind of blocker shows that needs a while to be certain."""
-    until = time.monotonic() + LONG
-    while time.monotonic() < until:
-        plan = planned(rollout, lab, *flags)
-        if any(kind in kinds for kinds in blocked(plan).values()):
-            return plan
-    pytest.fail(f"{kind} was not foreseen within {LONG} s")
-
-
-@pytest.mark.exhaustive
-def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
-    with lab_of("forecast", 12, tmp_path) as lab:
-        plan = wait_until_long_unready(rollout, lab, "budget-unhealthy")
-        assert blocked(plan) == {
-            "worker-1": {"budget-never"},
-            "worker-2": {"two-budgets"},
-            "worker-3": {"unmanaged-pod"},
-            "worker-4": {"budget-unhealthy"},
-            "worker-5": {"fits-nowhere"},
-            "worker-8": {"daemonset-gone"},
-            "worker-9": {"budget-never"},
-        }
-        refused = rollout(lab, "apply", "--yes", *QUICK)
-        assert refused.code == 6
-        assert "--allow blocked" in refused.stderr
-
-        ended = rollout(lab, "apply", *DESPITE, *QUICK)
-
-        assert ended.code == 4
-        assert failed(ended) == set(blocked(plan))
-        assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
-        assert lab.scoreboard().cordons_left == ()
-        assert lab.scoreboard().budgets_broken == ()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.sample
-@pytest.mark.parametrize("scenario", ["default", "mixed"])
-def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Rollout) -> None:
-    with lab_of(scenario, 11, tmp_path) as lab:
-        assert blocked(planned(rollout, lab)) == {}
-        ended = rollout(lab, "apply", *DESPITE, *QUICK[:4], "--drain-timeout", "60s", "--reboot-timeout", "60s")
-        assert failed(ended) == set()
 
 
 # What stands on a node once its rollout was undone: for whoever asks the cluster, and has never heard of rollout.
@@ -218,14 +116,6 @@ def node_events(lab: Lab, node: str, reason: str) -> list[dict[str, Any]]:
     found = lab.call(lambda: list(lab.store.items(EVENTS)))
     ours = [event for event in found if event["source"].get("component") == "node-rollout"]
     return [event for event in ours if event["involvedObject"]["name"] == node and event["reason"] == reason]
-
-
-def described(lab: Lab, home: Path, node: str) -> str:
-    environment = {"HOME": str(home), **lab.environment}
-    told = subprocess.run(
-        [KUBECTL, "describe", "node", node], env=environment, capture_output=True, text=True, check=True
-    )
-    return told.stdout
 
 
 def test_each_node_that_is_given_back_says_so(started: Started, rollout: Rollout, tmp_path: Path) -> None:

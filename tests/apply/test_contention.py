@@ -1,7 +1,6 @@
 """Others have a say in what a rollout writes: controllers that write it too, and webhooks."""
 
 import json
-import signal
 import threading
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import APPLY, assert_finished, stopped_at
 from tests.ended import end_of
 from tests.security.hands import mark
-from tests.state import PREFIX, record, steal_lease, unlock
+from tests.state import PREFIX, steal_lease, unlock
 from tests.waiting import wait_until
 
 OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes", requests=25)
@@ -50,21 +49,6 @@ def test_a_record_that_others_write_too_is_gone_on_with(started: Started, rollou
     assert ended.code == 0, ended.stderr
     assert lab.struck(OF_RECORD) == 4
     assert_finished(lab)
-
-
-@pytest.mark.exhaustive
-def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(started: Started, tmp_path: Path) -> None:
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
-    wait_until(lambda: max(lab.scoreboard().reboots.values()) > 0)
-    lab.inflict(OF_RECORD)
-    process.send_signal(signal.SIGINT)
-    ended = end_of(process)
-    assert ended.code == 130, ended.stderr
-    assert lab.struck(OF_RECORD) == 4
-    standing = record(lab)
-    assert standing is not None
-    assert standing["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
 
 
 @pytest.mark.exhaustive

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +39,31 @@ def remade(lab: Lab, node: str) -> None:
     lab.store.remove(NODES, node)
 
 
+Meanwhile = Callable[[list[Json]], object]
+
+
+def told_while(
+    lab: Lab, home: Path, words: tuple[str, ...], phase: str, meanwhile: Meanwhile
+) -> tuple[int, list[Json]]:
+    """An apply's exit code and lines; once a node comes to this phase something happens, by what was told so far."""
+    process = command(lab, home, *words)
+    lines: list[Json] = []
+    has_happened = False
+    with process:
+        assert process.stdout is not None
+        for written in process.stdout:
+            lines.append(json.loads(written))
+            if not has_happened and lines[-1]["type"] == "step" and lines[-1]["phase"] == phase:
+                has_happened = True
+                lab.call(lambda: meanwhile(lines))
+    return process.returncode, lines
+
+
+def end_of_node(lines: list[Json], node: str) -> Json:
+    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == node]
+    return end
+
+
 @pytest.mark.sample
 @pytest.mark.parametrize(
     ("remove", "why"), [(gone, "its Node was deleted since it was planned"), (held, "the Node is being deleted")]
@@ -48,23 +72,15 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
     started: Started, tmp_path: Path, remove: Callable[[Lab, str], None], why: str
 ) -> None:
     lab = started("default", 7)
-    process = command(lab, tmp_path, *APPLY)
-    lines: list[Json] = []
-    chosen = ""
-    with process:
-        assert process.stdout is not None
-        for written in process.stdout:
-            lines.append(json.loads(written))
-            if not chosen and lines[-1]["type"] == "step" and lines[-1]["phase"] == "draining":
-                plan = next(line["plan"] for line in lines if line["type"] == "plan")
-                chosen = [node["name"] for wave in plan["waves"] for node in wave["nodes"]][-2]
-                lab.call(partial(remove, lab, chosen))
-        assert process.stderr is not None
-        told = process.stderr.read()
-    assert process.returncode == 0, told
-    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == chosen]
-    assert (end["outcome"], end["message"]) == ("skipped", f"not started: {why}")
-    summary = lines[-1]
+
+    def last_but_one(lines: list[Json]) -> str:
+        plan = next(line["plan"] for line in lines if line["type"] == "plan")
+        return [str(node["name"]) for wave in plan["waves"] for node in wave["nodes"]][-2]
+
+    code, lines = told_while(lab, tmp_path, APPLY, "draining", lambda lines: remove(lab, last_but_one(lines)))
+    chosen, summary = last_but_one(lines), lines[-1]
+    end = end_of_node(lines, chosen)
+    assert (code, end["outcome"], end["message"]) == (0, "skipped", f"not started: {why}")
     assert (summary["failed"], summary["skipped"], summary["left_out"]["deleting"]) == ([], [chosen], 1)
     assert len(summary["succeeded"]) == 3
     assert lab.scoreboard().reboots[chosen] == 0
@@ -72,18 +88,14 @@ def test_a_node_that_waits_and_is_deleted_is_no_failure(
 
 def ended_after(lab: Lab, home: Path, phase: str, remove: Callable[[Lab, str], None]) -> tuple[int, str, Json, Json]:
     """A rollout whose first node is taken away in this phase: exit code, the node, its end, and the summary."""
-    process = command(lab, home, *APPLY, "--drain-timeout", "8s")
-    lines: list[Json] = []
-    chosen = ""
-    with process:
-        assert process.stdout is not None
-        for written in process.stdout:
-            lines.append(json.loads(written))
-            if not chosen and lines[-1]["type"] == "step" and lines[-1]["phase"] == phase:
-                chosen = lines[-1]["node"]
-                lab.call(partial(remove, lab, chosen))
-    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == chosen]
-    return process.returncode, chosen, end, lines[-1]
+    chosen: list[str] = []
+
+    def meanwhile(lines: list[Json]) -> None:
+        chosen.append(lines[-1]["node"])
+        remove(lab, chosen[0])
+
+    code, lines = told_while(lab, home, (*APPLY, "--drain-timeout", "8s"), phase, meanwhile)
+    return code, chosen[0], end_of_node(lines, chosen[0]), lines[-1]
 
 
 def test_a_node_that_is_deleted_in_its_drain_is_no_failure(started: Started, tmp_path: Path) -> None:
@@ -157,20 +169,7 @@ NEEDS = {
 }
 
 
-def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[], None]) -> list[dict[str, object]]:
-    """An apply's lines; what happens meanwhile does so once its node is about to be drained."""
-    arguments = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s", *flags)
-    process = command(lab, home, *arguments)
-    lines = []
-    with process:
-        assert process.stdout is not None
-        for written in process.stdout:
-            lines.append(json.loads(written))
-            if lines[-1]["type"] == "step" and lines[-1]["phase"] == "draining" and not lines[-1]["detail"]:
-                lab.call(meanwhile)
-        assert process.stderr is not None
-        lines.append({"type": "code", "code": process.wait(), "said": process.stderr.read()})
-    return lines
+DELAYED = ("apply", "--yes", "-o", "json", "--set", "waves.health-checks=1", "--set", "reboot.delay=1s")
 
 
 @pytest.mark.sample(2)
@@ -179,14 +178,11 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
     source: str, started: Started, tmp_path: Path
 ) -> None:
     lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
-    lines = lines_of(
-        lab, tmp_path, ("--set", f"detect.sources={source}", *flags, *nodes(node)), lambda: vanish(lab, node)
-    )
-    (end,) = [line for line in lines if line["type"] == "node_finished"]
-    assert (end["outcome"], end["message"], end["left_cordoned"]) == ("skipped", why, False)
-    assert lines[-1]["code"] == 0, lines[-1]
-    (summary,) = [line for line in lines if line["type"] == "summary"]
-    assert (summary["skipped"], summary["left_out"]) == ([node], {"no-update": 1})
+    words = (*DELAYED, "--set", f"detect.sources={source}", *flags, *nodes(node))
+    code, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: vanish(lab, node))
+    end = end_of_node(lines, node)
+    assert (code, end["outcome"], end["message"], end["left_cordoned"]) == (0, "skipped", why, False)
+    assert (lines[-1]["skipped"], lines[-1]["left_out"]) == ([node], {"no-update": 1})
     score = lab.scoreboard()
     assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
 
@@ -194,12 +190,10 @@ def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(
 def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Started, tmp_path: Path) -> None:
     """Its bus denies the question: that is no word that nothing waits."""
     lab = started("default", 4)
-
-    def deny() -> None:
-        lab.machines["worker-1"].inflict(HostFaults(missing=("update_engine_client",)))
-
-    lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
-    assert lines[-1]["code"] == 0, lines[-1]
+    denies = HostFaults(missing=("update_engine_client",))
+    words = (*DELAYED, *nodes("worker-1"))
+    code, _ = told_while(lab, tmp_path, words, "draining", lambda _lines: lab.machines["worker-1"].inflict(denies))
+    assert code == 0
     assert lab.scoreboard().reboots["worker-1"] == 1
 
 
@@ -219,20 +213,14 @@ def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
 ) -> None:
     """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
     lab = started("sources", 12)
-    flags = (
-        "--set",
-        "detect.sources=annotation,reboot-required,rpm-ostree",
-        *nodes("worker-3", other),
-        "--max-unavailable",
-        "1",
-    )
-    lines = lines_of(lab, tmp_path, flags, lambda: changes(lab, other))
-    begun = [str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == "draining"]
+    sources = ("--set", "detect.sources=annotation,reboot-required,rpm-ostree", "--max-unavailable", "1")
+    words = (*DELAYED, *sources, *nodes("worker-3", other))
+    _, lines = told_while(lab, tmp_path, words, "draining", lambda _lines: changes(lab, other))
+    begun = [line["node"] for line in lines if line["type"] == "step" and line["phase"] == "draining"]
     assert set(begun) == {"worker-3"}
-    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == other]
+    end = end_of_node(lines, other)
     assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)
-    assert str(end["message"]).startswith("not started: ")
-    assert why in str(end["message"])
-    (summary,) = [line for line in lines if line["type"] == "summary"]
-    assert (summary["succeeded"], summary["skipped"]) == (["worker-3"], [other])
+    assert end["message"].startswith("not started: ")
+    assert why in end["message"]
+    assert (lines[-1]["succeeded"], lines[-1]["skipped"]) == (["worker-3"], [other])
     assert lab.scoreboard().reboots[other] == 0

@@ -189,31 +189,39 @@ def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> N
     assert "detect.sources" in text
 
 
-def test_an_own_command_stands_in_no_plan_and_is_wanted_again(
+REBOOT_COMMAND = "sudo -n shutdown -r now 'by rollout'"
+
+
+def reboots_by(lab: Lab, name: str, command: str) -> int:
+    return sum(line.endswith(f"COMMAND={command}") for line in lab.machines[name].journal)
+
+
+def test_own_commands_stand_in_no_plan_and_on_no_cluster_and_are_wanted_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, saved = started("sources", 12), str(tmp_path / "own.plan")
-    flags = ("--set", "detect.sources=command", *nodes("worker-8"))
+    flags, own = ("--set", "detect.sources=command", *nodes("worker-8")), ("--set", f"reboot.command={REBOOT_COMMAND}")
     refused = rollout(lab, "plan", *flags)
-    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (
-        ExitCode.USAGE,
-        True,
-    )
-    assert rollout(lab, "plan", *flags, *COMMAND, "--out", saved).code == 0
-    assert "needs-restart" not in Path(saved).read_text()
+    assert (refused.code, "detect.sources has command, and there is none" in refused.stderr) == (ExitCode.USAGE, True)
+    assert rollout(lab, "plan", *flags, *COMMAND, *own, "--out", saved).code == 0
     for given, said in (
-        ((), "with a detect.command, and none is given"),
-        (("--set", "detect.sources=command", *COMMAND), "--set detect.sources cannot be used with a saved plan"),
+        (own, "with a detect.command, and none is given"),
+        (COMMAND, "with a reboot.command, and none is given"),
+        (("--set", "detect.sources=command", *COMMAND, *own), "--set detect.sources cannot be used with a saved plan"),
     ):
         ended = rollout(lab, "apply", saved, *given)
         assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
-    node = stopped_at(lab, tmp_path, "rebooting", *flags, *COMMAND)
-    assert node == "worker-8"
-    assert "needs-restart" not in json.dumps(record(lab))
+    assert stopped_at(lab, tmp_path, "draining", *flags, *COMMAND, *own) == "worker-8"
+    for text in (Path(saved).read_text(), json.dumps(record(lab))):
+        assert not [word for word in ("needs-restart", "shutdown") if word in text]
     unlocked = ("resume", "--yes", "-o", "json", *unlock(lab))
-    assert rollout(lab, *unlocked).code == ExitCode.USAGE
-    ended = rollout(lab, *unlocked, *COMMAND)
+    for given in (own, COMMAND):
+        assert rollout(lab, *unlocked, *given).code == ExitCode.USAGE
+    ended = rollout(lab, *unlocked, *COMMAND, *own)
     assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
+    assert "shutdown -r" not in ended.stdout
+    assert reboots_by(lab, "worker-8", "shutdown -r now by rollout") == 1
+    assert reboots_by(lab, "worker-8", "systemctl reboot") == 0
     assert lab.scoreboard().clean
 
 
@@ -237,57 +245,10 @@ def test_the_proof_is_made_by_whoever_goes_on(
     assert not lab.scoreboard().cordons_left
 
 
-# How hosts are rebooted, by whose command, and which ones are left alone because somebody stands in the way.
-
-
-REBOOT_COMMAND = "sudo -n shutdown -r now 'by rollout'"
+# Hosts that are left alone because somebody stands in the way.
 
 
 WORKER_1 = ("--node", "worker-1")
-
-
-def reboots_by(lab: Lab, name: str, command: str) -> int:
-    return sum(line.endswith(f"COMMAND={command}") for line in lab.machines[name].journal)
-
-
-def test_an_own_command_is_what_hosts_are_asked_to_run(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 4)
-    ended = rollout(lab, "apply", "--yes", *WORKER_1, "--set", f"reboot.command={REBOOT_COMMAND}", "-o", "json")
-    assert ended.code == 0, ended.stderr
-    assert ended.summary["succeeded"] == ["worker-1"]
-    assert reboots_by(lab, "worker-1", "shutdown -r now by rollout") == 1
-    assert reboots_by(lab, "worker-1", "systemctl reboot") == 0
-    assert "shutdown -r" not in ended.stdout
-    assert lab.scoreboard().clean
-
-
-def test_a_plan_that_was_made_for_an_own_command_wants_one(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    own = str(tmp_path / "own.plan")
-    assert rollout(lab, "plan", *WORKER_1, "--out", own, "--set", f"reboot.command={REBOOT_COMMAND}").code == 0
-    assert "shutdown" not in Path(own).read_text()
-    for arguments, said in (
-        (("apply", own), "with a reboot.command, and none is given"),
-        (("apply", own, "--set", f"reboot.command={REBOOT_COMMAND}"), ""),
-    ):
-        ended = rollout(lab, *arguments)
-        assert (ended.code, said in ended.stderr) == (0 if not said else 64, True), ended.stderr
-    assert lab.scoreboard().reboots["worker-1"] == 1
-
-
-def test_resume_wants_a_command_too_and_never_reads_it_from_the_cluster(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 5)
-    node = stopped_at(lab, tmp_path, "draining", "--set", f"reboot.command={REBOOT_COMMAND}")
-    assert "shutdown" not in json.dumps(record(lab))
-    unlocked = ("--yes", *unlock(lab))
-    refused = rollout(lab, "resume", *unlocked)
-    assert (refused.code, "reboot.command" in refused.stderr) == (64, True)
-    ended = rollout(lab, "resume", *unlocked, "--set", f"reboot.command={REBOOT_COMMAND}")
-    assert ended.code == 0, ended.stderr
-    assert reboots_by(lab, node, "shutdown -r now by rollout") == 1
-    assert reboots_by(lab, node, "systemctl reboot") == 0
 
 
 OBSTACLES = {

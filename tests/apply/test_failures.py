@@ -19,22 +19,11 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.world.host import Timings
 from rollout.model.marks import LAST_RESULT
-from tests.apply.conftest import Rollout, Started, command
+from tests.apply.conftest import ONE_LOOK, Rollout, Started, command
 from tests.state import inflict, unlock
 from tests.waiting import wait_until
 
-APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--control-plane",
-    "exclude",
-    "--settle-timeout",
-    "20s",
-    "--set",
-    "waves.health-checks=1",
-)
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s", *ONE_LOOK)
 
 
 def assert_given_back(lab: Lab, node: str) -> None:
@@ -140,9 +129,6 @@ def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(tmp_path:
 # A host that keeps us out tells nothing of its version, and what the endings say of such a night.
 
 
-APPLY_WORKERS = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--set", "waves.health-checks=1")
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize(
     ("scenario", "held", "verdict"),
@@ -155,7 +141,7 @@ def test_a_changed_host_key_holds_no_version_a_rollback_does_and_the_ending_says
     started: Started, rollout: Rollout, scenario: str, *, held: bool, verdict: str
 ) -> None:
     lab = started(scenario, 4)
-    assert rollout(lab, *APPLY_WORKERS).code == 4
+    assert rollout(lab, *APPLY).code == 4
     assert ("is held: it failed on" in rollout(lab, "status").stdout) is held
     assert verdict.lower() in scoreboard_text(lab.scoreboard()).lower()
 
@@ -212,7 +198,7 @@ def test_a_node_that_was_rolled_back_says_so_until_its_version_is_staged_again(
 ) -> None:
     """Also once its failure is forgotten: the node itself remembers."""
     lab = started("rollback", 4)
-    assert rollout(lab, *APPLY_WORKERS).code == 4
+    assert rollout(lab, *APPLY).code == 4
     assert rollout(lab, "release", "4152.2.0").code == 0
     told = r"rolled back from 4152\.2\.0, \d+s ago"
     assert re.search(rf"^worker-2 +up to date .* {told}$", rollout(lab, "status").stdout, re.MULTILINE)

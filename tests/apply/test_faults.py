@@ -10,22 +10,11 @@ import pytest
 from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, Selection, load_scenario
-from tests.apply.conftest import Rollout, Started
+from tests.apply.conftest import ONE_LOOK, Rollout, Started
 
 QUICK = (
     *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
-    *(
-        "--drain-timeout",
-        "8s",
-        "--reboot-timeout",
-        "6s",
-        "--ready-timeout",
-        "8s",
-        "--settle-timeout",
-        "20s",
-        "--set",
-        "waves.health-checks=1",
-    ),
+    *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s", "--settle-timeout", "20s", *ONE_LOOK),
 )
 # An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
@@ -193,29 +182,6 @@ def test_without_the_rights_nothing_is_touched(started: Started, rollout: Rollou
     assert "create pods/eviction" in ended.stderr
     assert "patch nodes" in ended.stderr
     assert_untouched(lab)
-
-
-def test_the_first_failure_stops_the_start_of_further_nodes(started: Started, rollout: Rollout) -> None:
-    lab = started("rollback", 7)
-    ended = rollout(
-        lab,
-        "apply",
-        *QUICK,
-        "--max-failures",
-        "1",
-        "--max-unavailable",
-        "1",
-        "--node",
-        "worker-2",
-        "--node",
-        "worker-3",
-        "--set",
-        "drain.prefer-no-schedule-taint=false",  # else the node with the fewest pods goes first
-    )
-    assert ended.code == 4
-    assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
-    assert ended.summary["not_started"] == ["worker-3"]
-    assert lab.scoreboard().cordons_left == ()
 
 
 def assert_untouched(lab: Lab) -> None:

@@ -62,17 +62,6 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
 
 
-def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    narrow = window(timedelta(minutes=-1), "2m")
-    ended = rollout(lab, *ONE, "--window", narrow)
-    assert ended.code == 4
-    assert_untouched(lab, "worker-1")
-    ended = rollout(lab, *ONE, "--window", window(timedelta(minutes=-1), "10m"))
-    assert ended.code == 0, ended.stderr
-    assert lab.scoreboard().reboots["worker-1"] == 1
-
-
 def test_a_pool_starts_its_nodes_only_in_its_own_window(started: Started, rollout: Rollout, tmp_path: Path) -> None:
     lab, own = started("default", 7), tmp_path / "own.toml"
     pool = '[[pool]]\nname = "{}"\nselector = "kubernetes.io/hostname={}"\nwindow = ["{}"]\n'

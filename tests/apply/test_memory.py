@@ -13,21 +13,10 @@ from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started, command
+from tests.apply.conftest import ONE_LOOK, Rollout, Started, command
 from tests.waiting import wait_until
 
-APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--control-plane",
-    "exclude",
-    "--settle-timeout",
-    "5s",
-    "--set",
-    "waves.health-checks=1",
-)
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", *ONE_LOOK)
 BAD, FIXED = "4230.2.0", "4230.2.1"
 NIGHT = timedelta(days=1).total_seconds()
 

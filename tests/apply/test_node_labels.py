@@ -128,6 +128,7 @@ def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tupl
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
+EXCLUDING = ("--set", "drain.exclude-from-load-balancers=2s")
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
 
 
@@ -183,7 +184,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
     write(lab, theirs, "labels", **{LABEL: "theirs"})
     watched = Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK)
     assert ended.code == 0, ended.stderr
     assert len(watched.labelled) == FIVE - 1
     assert all(watched.together.values())
@@ -197,24 +198,6 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
     assert "waiting 2s for load balancers to leave the node out" in ended.stdout
     assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("way_out", ["abort", "resume"])
-def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout, tmp_path: Path, way_out: str) -> None:
-    lab = started("default", FIVE)
-    watched = Watched(lab)
-    process = command(
-        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", "drain.exclude-from-load-balancers=2s", *QUICK
-    )
-    wait_until(lambda: bool(watched.labelled))
-    process.kill()
-    process.communicate()
-    assert len(labelled(lab)) == 1
-    ended = rollout(lab, way_out, "--yes", *unlock(lab))
-    assert ended.code == 0, ended.stderr
-    assert labelled(lab) == set()
-    assert lab.scoreboard().clean
 
 
 # Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash.
@@ -289,19 +272,21 @@ def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end
 def test_what_a_killed_run_leaves_is_named_and_removed(
     started: Started, rollout: Rollout, tmp_path: Path, way_out: str
 ) -> None:
+    """The soft taints of all that wait, and the label of the one that left its load balancers."""
     lab = started("default", FIVE)
-    watched = Taints(lab)
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
-    wait_until(lambda: bool(watched.begun))
+    watched = Watched(lab)
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK)
+    wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()
-    assert len(tainted(lab)) == FIVE - 1
+    assert (len(tainted(lab)), len(labelled(lab))) == (FIVE - 1, 1)
     seen = rollout(lab, "status", "--run", "-o", "json")
     assert '"tainted"' in seen.stdout
     assert tainted(lab)[0] in seen.stdout
     ended = rollout(lab, way_out, "--yes", *unlock(lab))
     assert ended.code == 0, ended.stderr
-    assert tainted(lab) == []
+    assert (tainted(lab), labelled(lab)) == ([], set())
+    assert lab.scoreboard().clean
     assert lab.scoreboard().annotations_left == {}
 
 

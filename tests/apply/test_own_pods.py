@@ -10,22 +10,11 @@ import pytest
 
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started, command
+from tests.apply.conftest import ONE_LOOK, Rollout, Started, killed_at
 from tests.security.hands import at_phase, set_well
 from tests.state import is_cordoned, marks_of, node_of, rebooted, unlock
 
-APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--set",
-    "waves.health-checks=1",
-    "--settle-timeout",
-    "5s",
-    "--set",
-    "gates.timeout=5s",
-)
+APPLY = ("apply", "--yes", "-o", "json", "--settle-timeout", "5s", "--set", "gates.timeout=5s", *ONE_LOOK)
 
 
 @pytest.fixture
@@ -110,11 +99,7 @@ def test_a_daemon_set_that_wants_the_node_no_more_is_not_waited_for(
 
 
 def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, *APPLY, *node_names("worker-1"))
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"booted"' in line)
-    process.kill()
-    process.communicate()
+    killed_at(lab, tmp_path, "booted", *APPLY, *node_names("worker-1"))
     lab.call(lambda: set_well(lab, "worker-1", "cilium", well=False))
     resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert resumed.code == 4
@@ -126,10 +111,7 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
 ) -> None:
     """Resumed while it is down; and no other begins before it is well again."""
     at_phase(lab, "rebooting", lambda name: set_well(lab, name, "etcd", well=False), node="cp-1")
-    with command(lab, tmp_path, *APPLY, *node_names("cp-1", "cp-2", "cp-3")) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if '"rebooting"' in line)
-        process.kill()
+    killed_at(lab, tmp_path, "rebooting", *APPLY, *node_names("cp-1", "cp-2", "cp-3"))
     mended: list[str] = []
 
     def mend(name: str) -> None:
@@ -195,23 +177,6 @@ def test_such_a_node_goes_alone_and_last(
     assert [node["name"] for wave in waves[-2:] for node in wave["nodes"]] == sorted(alone)
     excluded = planned(rollout, lab, *flags, "--control-plane", "exclude")["excluded"]
     assert {(node["node"], node["reason"]) for node in excluded} == {(name, "excluded") for name in alone}
-
-
-def test_an_interrupted_rollout_goes_on_by_it(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    describe(lab, "worker-1", {TYPHOON: "true"}, [])
-    nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
-    process = command(
-        lab, tmp_path, "apply", "--yes", "-o", "json", "--set", f"waves.control-plane-selector={TYPHOON}", *nodes
-    )
-    assert process.stdout is not None
-    next(line for line in process.stdout if '"draining"' in line)
-    process.kill()
-    process.communicate()
-    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
-    assert resumed.code == 0, resumed.stderr
-    last = resumed.plan["waves"][-1]
-    assert ([node["name"] for node in last["nodes"]], last["because"]) == (["worker-1"], ALONE)
 
 
 def test_what_was_not_ready_before_is_foretold_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:

@@ -13,7 +13,7 @@ from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command, is_ending, killed_at
 from tests.ended import invoked
-from tests.state import holder_of, lease_of, marks_of, record, run_of, steal_lease, unlock
+from tests.state import holder_of, lease_of, marks_of, record, run_of, unlock
 from tests.waiting import wait_until
 
 APPLY = (
@@ -64,14 +64,6 @@ def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
     assert f"{node}: " in ended.stdout
     assert_finished(lab)
     assert json.loads(marks_of(lab, node)["last-result"])["took"]
-
-
-def test_a_dead_process_is_waited_out_without_being_told(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("default", 5)
-    stopped_at(lab, tmp_path, "rebooting", "--set", "lock.duration=2s")
-    ended = rollout(lab, "resume", "--yes", "-o", "json")
-    assert ended.code == 0, ended.stderr
-    assert_finished(lab)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -274,25 +266,6 @@ def test_beside_a_living_rollout_nothing_is_planned_asked_or_written_and_it_is_s
         living.communicate()
 
 
-def test_status_tells_of_a_run_and_whether_it_lives(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab = started("drain-hangs", 5)
-    assert rollout(lab, "status", "--run", "-o", "json").stdout.strip() == "null"
-    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=3s")
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
-    alive = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
-    assert alive["state"] == "running"
-    assert alive["nodes"]
-    process.kill()
-    process.communicate()
-    dead = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
-    assert dead["state"] == "interrupted"
-    assert dead["run"] == run_of(lab)
-    assert dead["started_by"]
-    beside = rollout(lab, "status", "-o", "json")
-    assert len(json.loads(beside.stdout)["nodes"]) == 5
-    assert dead["run"] in beside.stderr
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("place", ["/dev/full", "/dev/null/journal"])
 def test_a_journal_that_cannot_be_written_stops_nothing(started: Started, rollout: Rollout, place: str) -> None:
@@ -320,19 +293,6 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
-
-
-def test_a_stolen_lease_fences_the_first(started: Started, tmp_path: Path, rollout: Rollout) -> None:
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, "--set", "lock.duration=1s")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
-    steal_lease(lab)
-    _stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 4, stderr
-    seen = lab.scoreboard()
-    time.sleep(1)
-    assert lab.scoreboard().evictions == seen.evictions
-    assert {marks_of(lab, name)["run"] for name in seen.annotations_left} == {run_of(lab)}
 
 
 def test_of_two_at_once_one_works(started: Started, tmp_path: Path) -> None:

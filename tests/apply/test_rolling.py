@@ -13,15 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
-from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario, load_scenario
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_gates import window
 from tests.state import inflict, record
-from tests.waiting import wait_until
 
 Line = dict[str, Any]
 
@@ -91,12 +88,6 @@ def test_the_next_begins_while_a_slow_one_is_away_and_never_are_more_away_than_t
     assert_clean(lab, *workers(1, 12), most=3)
 
 
-def marked(lab: Lab) -> set[str]:
-    """Nodes that carry our marks."""
-    nodes = lab.call(lambda: [node["metadata"] for node in lab.store.items(NODES)])
-    return {node["name"] for node in nodes if "node-rollout.dev/phase" in node.get("annotations", {})}
-
-
 def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finished: int) -> list[Line]:
     """What it told up to a signal that comes once so many have finished, and others are under way."""
     assert process.stdout is not None
@@ -108,49 +99,6 @@ def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finis
     process.send_signal(number)
     rest = process.communicate(timeout=60)[0]
     return lines + [json.loads(written) for written in rest.splitlines() if written.endswith("}")]
-
-
-def test_asked_to_stop_it_finishes_those_in_flight_and_begins_no_other(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started(roomy(8), 8)
-    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "3")
-    lines = killed_once(process, signal.SIGINT, finished=2)
-    assert process.returncode == 130
-    begun, summary = begun_at(lines), lines[-1]
-    assert set(summary["succeeded"]) == set(begun)
-    assert set(summary["not_started"]) == set(workers(1, 8)) - set(begun)
-    assert summary["not_started"]
-    assert rollout(lab, "resume", "--yes").code == 0
-    assert_clean(lab, *workers(1, 8), most=3)
-
-
-def test_after_a_failure_none_begins_and_those_in_flight_finish(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    """The one in flight stays away until the other has failed, however long a busy machine takes for that."""
-    lab = started(roomy(8), 8)
-    flags = (*ROLLING, "--max-unavailable", "2")
-    planned = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)
-    slow, failing = (node["name"] for node in planned["waves"][0]["nodes"][:2])
-    inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK), failing)
-    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), slow)
-    # by the hold of the version alone none would begin either
-    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags, "--allow", "held")
-    assert process.stdout is not None
-    told: list[Line] = []
-    while failing not in ended_at(told):
-        told.append(json.loads(process.stdout.readline()))
-    wait_until(lambda: lab.call(lambda: lab.machines[slow].power is Power.OFF), 120)
-    lab.call(lab.machines[slow].power_on)
-    rest, stderr = process.communicate(timeout=300)
-    told += [json.loads(line) for line in rest.splitlines()]
-    assert process.returncode == 4, stderr
-    assert set(begun_at(told)) == {slow, failing}
-    assert ended_at(told)[failing] < ended_at(told)[slow]
-    summary = told[-1]
-    assert (summary["succeeded"], [end["node"] for end in summary["failed"]]) == ([slow], [failing])
-    assert set(summary["reasons"].values()) == {"1 failed, and --max-failures is 1"}
 
 
 def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
@@ -172,21 +120,6 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
         assert max(finished[node] for node in earlier) < min(begun[node] for node in later)
     assert begun[parts[-1][1]] > finished[parts[-1][0]]
     assert_clean(lab, *(node for part in parts for node in part), most=2)
-
-
-def test_what_shares_a_budget_that_allows_one_is_never_away_together(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 8)
-    ended = rollout(
-        lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude", "--set", "waves.sharing=exclusive"
-    )
-    assert ended.code == 0, ended.stderr
-    (wave,) = ended.plan["waves"]
-    begun, finished = begun_at(ended.lines), ended_at(ended.lines)
-    holders = [node for node, holds in wave["rolling"]["holds"].items() if "shop/db" in holds]
-    assert len(holders) > 1
-    for one in holders:
-        assert not any(begun[one] < begun[other] < finished[one] for other in holders)
-    assert_clean(lab, *begun, most=4)
 
 
 @pytest.mark.parametrize(("lasts", "not_started"), [("2m", 4), ("30m", 0)])
@@ -257,18 +190,6 @@ def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollou
     assert_canary_first(ended.lines)
     assert most_at_once(ended.lines) == 2
     assert_clean(lab, *workers(1, 6), most=2)
-
-
-@pytest.mark.exhaustive
-def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, settings: Path) -> None:
-    lab = started(roomy(6), 6)
-    inflict(lab, HostFaults(boot_seconds=240), "worker-1")
-    inflict(lab, HostFaults(reboot=RebootFault.NEVER_RETURNS), "worker-2")
-    ended = rollout(lab, "apply", "--yes", "-c", str(settings), "--reboot-timeout", "60s")
-    assert ended.code == 4
-    assert "✔ worker-1" in ended.stderr
-    assert "--reboot-timeout 4s" in ended.stdout
-    assert "✘ worker-2  not back within --reboot-timeout 4s" in ended.stdout
 
 
 def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(

@@ -204,11 +204,3 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Started, tmp_path: Pa
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
-    """A home without the journals of what is started in the other, as on another machine."""
-    home = tmp_path / "elsewhere"
-    home.mkdir()
-    return home

@@ -1,19 +1,28 @@
 """`rollout doctor` on clusters that lack one thing or another."""
 
 import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
+from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
+from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX, REBOOT_NEEDED
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import start
+from tests.ended import Ended, answered, invoked, start
 
 
 def findings(command: Command, lab: Lab, *flags: str) -> tuple[int, list[dict[str, Any]]]:
@@ -77,26 +86,6 @@ def test_what_is_wrong_is_named_with_its_fix(
     assert all(fix in check["fix"] for check in found)
 
 
-def test_units_that_are_wrong_on_a_host(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("idle", nodes=5)
-
-    def spoil() -> None:
-        engine = lab.machines["worker-1"].units.find("update-engine")
-        locksmithd = lab.machines["worker-2"].units.find("locksmithd")
-        assert engine is not None
-        assert locksmithd is not None
-        engine.masked, engine.active = True, False
-        locksmithd.masked = False
-
-    lab.call(spoil)
-    code, checks = findings(command, lab, "-l", "!node-role.kubernetes.io/control-plane")
-    assert code == ExitCode.ERROR
-    by = {(check["check"], check["subject"]): check["verdict"] for check in checks}
-    assert by["update-engine", "worker-1"] == "fail"
-    assert by["locksmithd", "worker-2"] == "warn"
-    assert by["update-engine", "worker-2"] == "pass"
-
-
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
@@ -157,3 +146,190 @@ def test_an_unreachable_server_is_one_failed_check(command: Command, start_lab: 
     (check,) = json.loads(ended.stdout)["checks"]
     assert (check["check"], check["verdict"]) == ("kubeconfig", "fail")
     assert check["fix"]
+
+
+# Every fix that is a command, run as it is printed: after it nothing is left to be mended.
+
+
+# A command of one of these programs, to where the sentence around it goes on.
+_COMMAND = re.compile(r"(?:rollout|kubectl|sudo systemctl) [^;`]*[^;`.]")
+
+
+def checks(command: Command, lab: Lab, *flags: str, variables: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """What is not as it should be."""
+    told = json.loads(command("doctor", "-o", "json", *flags, lab=lab, variables=variables).stdout)["checks"]
+    return [check for check in told if check["verdict"] != "pass"]
+
+
+def fix_of(found: list[dict[str, Any]], name: str, subject: str) -> str:
+    (fix,) = (check["fix"] for check in found if (check["check"], check["subject"]) == (name, subject))
+    return str(fix)
+
+
+def commands_in(fix: str) -> list[str]:
+    return [text.strip() for text in _COMMAND.findall(fix)]
+
+
+def typed(home: Path, lab: Lab, line: str) -> Ended:
+    """A line of rollout or kubectl as at a terminal, at which a question is answered with yes."""
+    program, *words = shlex.split(line)
+    if program == "kubectl":
+        return _kubectl(lab, words)
+    return answered(home, lab.environment, words, "yes")
+
+
+def _kubectl(lab: Lab, words: list[str]) -> Ended:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl")
+    variables = {**os.environ, **lab.environment}
+    done = subprocess.run([kubectl, *words], env=variables, capture_output=True, text=True, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def annotate(lab: Lab, node: str, **annotations: str) -> None:
+    connect(lab.kubeconfig, None).patch(node_path(node), {"metadata": {"annotations": annotations}})
+
+
+def cordon(lab: Lab, node: str) -> None:
+    connect(lab.kubeconfig, None).patch(node_path(node), {"spec": {"unschedulable": True}})
+
+
+def pause_all(lab: Lab, home: Path) -> None:
+    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
+
+
+Spoil = Callable[[Lab, Path], object]
+ANNOTATED = ("--set", "detect.sources=update-engine,annotation")
+
+# What is spoiled, where it is told, by which flags of doctor, and which of the fix's commands is run.
+FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {
+    "cordon": (lambda lab, _: cordon(lab, "worker-1"), "node", "worker-1", (), 0),
+    "pause": (
+        lambda lab, _: annotate(lab, "worker-1", **{"node-rollout.dev/paused": "true"}),
+        "node",
+        "worker-1",
+        (),
+        0,
+    ),
+    "pause of all": (pause_all, "pause", "all nodes", (), 0),
+    "pause of fluo": (
+        lambda lab, _: annotate(lab, "worker-1", **{FLUO_PREFIX + "reboot-paused": "true"}),
+        *("node", "worker-1", (), 0),
+    ),
+    "pause of cluo": (
+        lambda lab, _: annotate(lab, "worker-1", **{CLUO_PREFIX + "reboot-paused": "true"}),
+        *("node", "worker-1", (), 0),
+    ),
+    "mark of fluo": (
+        lambda lab, _: annotate(lab, "worker-1", **{FLUO_PREFIX + "reboot-in-progress": "true"}),
+        *("rival", "worker-1", (), 0),
+    ),
+    "no word of a request": (
+        lambda lab, _: annotate(lab, "worker-1", **{REBOOT_NEEDED: "soon"}),
+        *("detect", "worker-1", ANNOTATED, 0),
+    ),
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", FIXES)
+def test_a_fix_of_the_cluster_mends_it(name: str, start_lab: StartLab, command: Command, home: Path) -> None:
+    spoil, check, subject, flags, number = FIXES[name]
+    lab = start_lab("idle", nodes=4, speed=30)
+    spoil(lab, home)
+    line = commands_in(fix_of(checks(command, lab, *flags), check, subject))[number]
+    ended = typed(home, lab, line)
+    assert ended.code == 0, (line, ended.stderr)
+    left = checks(command, lab, *flags)
+    assert not [found for found in left if (found["check"], found["subject"]) == (check, subject)], line
+
+
+def spoil_unit(lab: Lab, node: str, unit: str, **state: bool) -> None:
+    def change() -> None:
+        found = lab.machines[node].units.find(unit)
+        assert found is not None
+        for key, value in state.items():
+            setattr(found, key, value)
+
+    lab.call(change)
+
+
+UNITS = {
+    "masked": ("update-engine", {"masked": True, "active": False}),
+    "stopped": ("update-engine", {"active": False}),
+    "not enabled": ("update-engine", {"enabled": False}),
+    "locksmithd runs": ("locksmithd", {"masked": False, "enabled": True, "active": True}),
+    "locksmithd stopped": ("locksmithd", {"masked": False}),
+}
+
+
+def test_a_fix_of_a_host_mends_it(start_lab: StartLab, command: Command) -> None:
+    """As it is printed, by an ssh of this machine's."""
+    if not shutil.which("ssh"):
+        pytest.skip("needs ssh")
+    lab = start_lab("idle", nodes=8, speed=30)
+    nodes = {f"worker-{number}": state for number, state in enumerate(UNITS.values(), 1)}
+    for node, (unit, state) in nodes.items():
+        spoil_unit(lab, node, unit, **state)
+    found = checks(command, lab)
+    for node, (unit, _) in nodes.items():
+        done = ssh(lab, node, fix_of(found, unit, node))
+        assert done.returncode == 0, (unit, done.stderr)
+    # and that a rival has the node in hand is mended with it
+    left = checks(command, lab)
+    assert not [check for check in left if check["check"] in {"update-engine", "locksmithd", "rival"}]
+    rivals = {check["subject"]: check["fix"] for check in found if check["check"] == "rival"}
+    assert rivals.keys() == {"worker-4"}
+    assert "sudo systemctl mask --now locksmithd" in rivals["worker-4"]
+
+
+def ssh(lab: Lab, node: str, line: str) -> subprocess.CompletedProcess[str]:
+    listed = json.loads(connect(lab.kubeconfig, None).get(node_path(node), {}))["status"]["addresses"]
+    address = next(item["address"] for item in listed if item["type"] == "InternalIP")
+    words = ["ssh", "-F", "none", "-i", str(lab.key), "-o", f"UserKnownHostsFile={lab.known_hosts}"]
+    words += ["-p", str(lab.ssh_port), f"core@{address}", line]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_unknown_host_keys_are_recorded_by_the_command_that_is_printed(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
+    lab = start_lab("idle", nodes=4)
+    empty = home / "known_hosts"
+    empty.write_text("")
+    asked = {"ROLLOUT_KNOWN_HOSTS": str(empty)}
+    found = checks(command, lab, variables=asked)
+    fix = fix_of(found, "host-key", "worker-1")
+    line = commands_in(fix)[0]
+    assert line == f"rollout known-hosts --out {empty}"
+    assert typed(home, lab, line).code == 0
+    assert not [check for check in checks(command, lab, variables=asked) if check["check"] == "host-key"]
+    unchecked = fix_of(checks(command, lab, "--host-key-checking", "off"), "host-key", "worker-1")
+    assert "rollout known-hosts --out FILE" in unchecked
+
+
+def test_a_changed_host_key_is_warned_of_before_it_is_replaced(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
+    """What the host's console says decides: with another fingerprint the old key stays."""
+    lab = start_lab("wrong-host-key", nodes=7)
+    (found,) = (check for check in checks(command, lab) if check["check"] == "host-key")
+    assert found["fix"].startswith("The connection may be intercepted.")
+    line = next(text for text in commands_in(found["fix"]) if text.startswith("rollout known-hosts"))
+    shown, on_file = re.findall(r"SHA256:\S+", found["message"])[:2]
+    consoles = home / "consoles"
+    consoles.mkdir()
+    for fingerprint, code in ((on_file, 4), (shown, 0)):
+        (consoles / "worker-2.log").write_text(f"SSH host key: {fingerprint} (ED25519)\n")
+        assert typed(home, lab, line.replace("CONSOLES", str(consoles))).code == code
+    assert not [check for check in checks(command, lab) if check["check"] == "host-key"]
+
+
+def test_missing_rights_are_printed_by_the_command_that_is_named(
+    start_lab: StartLab, command: Command, home: Path
+) -> None:
+    lab = start_lab("no-rights", nodes=4)
+    (line,) = commands_in(fix_of(checks(command, lab), "right", "create pods/eviction"))[:1]
+    shown = typed(home, lab, line.partition(" prints")[0])
+    assert (shown.code, "pods/eviction" in shown.stdout) == (0, True)

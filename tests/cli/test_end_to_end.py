@@ -168,17 +168,6 @@ def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: Sta
     assert scores.reboots == {"worker-1": 1, "worker-2": 0, "worker-3": 0}
 
 
-def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> None:
-    lab = start_lab(TINY, nodes=3, speed=0.5)
-    process = interrupted(lab, home, signal.SIGINT)
-    assert process.stderr is not None
-    while "stopping" not in (line := process.stderr.readline()):
-        assert line, process.communicate()
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
-    assert process.returncode == ExitCode.INTERRUPTED
-
-
 def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
     """A run that was sent a signal when its first node was being drained."""
     process = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
@@ -200,18 +189,3 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(100) == ExitCode.ERROR
-
-
-def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
-    lab = start_lab(TINY, nodes=3, speed=1)
-    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
-    assert first.stdout is not None
-    while '"draining"' not in (line := first.stdout.readline()):
-        assert line, first.communicate()
-    second = command("apply", "--yes", "--node", "worker-3", lab=lab)
-    assert second.code == ExitCode.BLOCKED
-    assert second.stderr.startswith("rollout: error: ")
-    first.send_signal(signal.SIGINT)
-    first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=100)
-    assert lab.scoreboard().reboots["worker-3"] == 0

@@ -75,19 +75,11 @@ def assert_nothing_left(lab: Lab) -> None:
 def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
     """As in its pod: nothing but a scratch folder is to be written, and what it says is always taken."""
     environment = {**lab.environment, "TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state")}
-    rules = (
-        "--max-unavailable",
-        "8",
-        "--set",
-        "waves.health-checks=1",
-        "--set",
-        "lock.duration=2s",
-        "--control-plane",
-        "exclude",
-    )
+    rules = ("--max-unavailable", "8", "--control-plane", "exclude")
+    hurried = ("--set", "waves.health-checks=1", "--set", "lock.duration=2s")
     with (scratch / "said").open("a") as said:
         return subprocess.Popen(
-            [*PROGRAM, "operate", "--once", "--active-deadline", "6h", "-o", "json", *rules],
+            [*PROGRAM, "operate", "--once", "--active-deadline", "6h", "-o", "json", *rules, *hurried],
             env={"PATH": os.environ["PATH"], "HOME": "/proc", **environment},
             cwd="/proc",
             stdin=subprocess.DEVNULL,

@@ -8,31 +8,17 @@ from rollout.cli.settings.rules import selection_of
 from rollout.cli.stages.gather import chosen
 from rollout.errors import InputError
 from rollout.lab.lab import Lab
-from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
+from rollout.model.cluster import Node, NodeAddress
 from rollout.model.policy import Selection
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended
+from tests.planning import builders
 
 
 def node(name: str, /, address: str = "", **labels: str) -> Node:
-    return Node(
-        name=name,
-        uid=f"uid-{name}",
-        resource_version="1",
-        labels=labels,
-        annotations={},
-        unschedulable=False,
-        ready=ReadyState.TRUE,
-        ready_message="",
-        taints=(),
-        addresses=(NodeAddress("InternalIP", address),) if address else (),
-        boot_id="",
-        machine_id="",
-        os_image="",
-        kubelet_version="",
-        allocatable=Resources(),
-    )
+    addresses = (NodeAddress("InternalIP", address),) if address else ()
+    return builders.node(name, labels=labels, addresses=addresses)
 
 
 NODES = (node("web-1", pool="web"), node("web-2", pool="web"), node("db-1", pool="db"))

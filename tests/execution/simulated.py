@@ -2,10 +2,11 @@
 settles from each after a while."""
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Self
 
 from rollout.adapters.clock import SystemClock
@@ -47,15 +48,20 @@ class NoGates:
         pass
 
 
-class SimulatedClock(SystemClock):
-    """Passes when it is told to."""
+class SetClock(SystemClock):
+    """Passes when a test says so; nobody asks what time of day it is."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds = 0.0
+    seconds = 0.0
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def now(self) -> datetime:
+        raise AssertionError("clocks of two machines are never compared")
+
+
+class SimulatedClock(SetClock):
+    """One with a time of day."""
 
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
@@ -75,15 +81,19 @@ class SimulatedStop(StopRequest):
 
 @dataclass
 class World(AbstractContextManager["World"]):
-    """Nodes that are away for so many seconds, and settle in so many; `failing` ones stay cordoned.
+    """Nodes that are away for so many seconds, settle in so many, and end with these outcomes; else they succeed.
 
-    It stands in for the threads of nodes, and for what measures health.
+    It stands in for the threads of nodes, and for what measures health. `away` are those that others have away at a
+    second; `pools` are the limits of pools.
     """
 
     seconds: Mapping[str, float]
     settling: Mapping[str, float] = field(default_factory=dict)
-    failing: frozenset[str] = frozenset()
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
+    away: Callable[[float], Collection[str]] = lambda _second: ()
+    pools: AwayLimit = field(default_factory=partial(AwayLimit, 0))
+    ledger: Ledger = field(default_factory=Ledger)
     idle: Callable[["World"], None] = lambda _world: None
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     begun: dict[str, float] = field(default_factory=dict)
@@ -95,7 +105,6 @@ class World(AbstractContextManager["World"]):
         self._under_way: list[tuple[float, str]] = []
         self.cluster = PatientApi(None, self.clock)  # type: ignore[arg-type]
         self.report = Reporter(self, self.clock)
-        self.ledger = Ledger()
         self.stop = SimulatedStop(self)
 
     def notify(self, event: StepEvent) -> None:
@@ -124,8 +133,8 @@ class World(AbstractContextManager["World"]):
         while self._under_way and self._under_way[0][0] <= self.clock.seconds:
             _, name = heapq.heappop(self._under_way)
             self.ended_at[name] = self.clock.seconds
-            outcome = Outcome.NOT_BACK if name in self.failing else Outcome.SUCCEEDED
-            results.append(NodeResult(name, outcome, Phase.DONE, 1.0, left_cordoned=name in self.failing))
+            outcome = self.outcomes.get(name, Outcome.SUCCEEDED)
+            results.append(NodeResult(name, outcome, Phase.DONE, 1.0, left_cordoned=outcome is Outcome.NOT_BACK))
         return results
 
     def __enter__(self) -> Self:
@@ -152,7 +161,7 @@ class World(AbstractContextManager["World"]):
     def makespan(self) -> float:
         return max(self.ended_at.values())
 
-    def run(self, rules: Rolling | None, *, limit: int, failures: int = 1) -> None:
+    def run(self, rules: Rolling | None = None, *, limit: int, failures: int = 1) -> None:
         nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
         wave = Wave(1, nodes, "", rolling=rules)
         rolling = None
@@ -160,11 +169,11 @@ class World(AbstractContextManager["World"]):
             rolling = RollingAdmission(wave, rules, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
         runner = WaveRunner(
             run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
-            unavailable=lambda: self.failing & self.ended_at.keys(),
+            unavailable=lambda: frozenset({*self.away(self.clock.seconds), *self.ledger.away}),
             clock=self.clock,
             stop=self.stop,
             allowance=Allowance(failures=failures, settle_timeout=float(self.policy.settle_timeout)),
-            limit=AwayLimit(limit),
+            limit=replace(self.pools, most=limit),
             ledger=self.ledger,
             notice=self.notices.append,
             hold=lambda _node: OPEN,

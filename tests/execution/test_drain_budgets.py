@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import Demand, Precedence
@@ -17,6 +16,7 @@ from rollout.lab.api.resources import BUDGETS
 from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Draining, Recorder
 from tests.execution.drains import (
     NODE,
@@ -26,7 +26,6 @@ from tests.execution.drains import (
     allow,
     asked,
     fill,
-    once,
     owner,
     pods_on,
     remove_pod,
@@ -36,6 +35,7 @@ from tests.execution.drains import (
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
+pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 RS = owner("ReplicaSet")
 
 
@@ -43,8 +43,6 @@ def blocked(recorder: Recorder) -> list[PodBlocked]:
     return [event for event in recorder.events if isinstance(event, PodBlocked)]
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:
@@ -68,17 +66,6 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
-def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: Drain) -> None:
-    fill(server, 6)
-    add_budget(server, "web", allowed=6, needs=1, has=7)
-    drained()
-    assert statuses(server) == [201] * 6
-
-
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained: Drain) -> None:
     for number in range(20):
         add_pod(server, NODE, f"free-{number}", owned=RS)
@@ -94,8 +81,6 @@ def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained:
     assert {"z-tight", "wide"} <= {record.target.name for record in log[:8]}
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
@@ -109,8 +94,6 @@ def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
     assert (blocked(recorder)[0].needs, blocked(recorder)[0].budget) == (1, "default/p")
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, drained: Drain) -> None:
     add_pod(server, NODE, "p", owned=RS)
     add_pod(server, NODE, "other", owned=RS)
@@ -121,8 +104,6 @@ def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, 
     assert statuses(server) == []
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """As where their names change in an upgrade: for a moment, there are both."""
     fill(server, 4)
@@ -139,8 +120,6 @@ def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: 
     assert statuses(server) == [201] * 4
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """It holds back whoever was not asked for yet."""
     add_pod(server, NODE, "other", owned=RS)
@@ -161,8 +140,6 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
     assert statuses(server) == [201] * 3
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 @pytest.mark.parametrize(
     ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
 )
@@ -180,8 +157,6 @@ def test_unready_pods_go_as_their_budget_says(
         assert statuses(server) == []
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
 def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
     server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
@@ -211,7 +186,6 @@ def update(drains: Precedence, **standings: tuple[int, int]) -> None:
         drains.update(node, Demand(left, {"shop/web": wanted}))
 
 
-@pytest.mark.usefixtures("kubelet")
 def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> None:
     drains = Precedence()
     update(drains, near=(2, 2), far=(5, 5), other=(9, 1))
@@ -224,7 +198,6 @@ def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> Non
     assert drains.ahead("far", "shop/web", 1, 0.0) == ""
 
 
-@pytest.mark.usefixtures("kubelet")
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:
     drains = Precedence()
     update(drains, near=(1, 1))
@@ -236,7 +209,7 @@ def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_n
 @contextmanager
 def drains(
     server: StandaloneApi,
-    api: KubeApi,
+    api: ClusterApi,
     recorder: Recorder,
     nodes: Mapping[str, int],
     policy: DrainPolicy = DrainPolicy(Duration(120)),
@@ -261,9 +234,8 @@ def waiting(recorder: Recorder) -> set[str]:
     return {event.node for event in list(recorder.events) if isinstance(event, PodBlocked)}
 
 
-@pytest.mark.usefixtures("kubelet")
 def test_a_permit_goes_to_the_node_that_it_empties_soonest(
-    server: StandaloneApi, api: KubeApi, recorder: Recorder
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
     add_budget(server, "web", allowed=0, needs=8, has=8)
     with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
@@ -276,9 +248,8 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
     assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
 
 
-@pytest.mark.usefixtures("kubelet")
 @pytest.mark.sample
-def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> None:
     """The nearest node's pod is refused again and again: the other's goes all the same."""
     add_budget(server, "web", allowed=1, needs=8, has=9)
     rule = ApiFault(verb="create", resource="pods/eviction", name="b-near-0", answer=FaultAnswer.CONFLICT, requests=2)
@@ -288,10 +259,8 @@ def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeA
         allow(server, "web", 9)
 
 
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet")
 def test_drains_side_by_side_keep_what_is_critical_together(
-    server: StandaloneApi, api: KubeApi, recorder: Recorder
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
     """No API server keeps the rule: each eviction of one drain counts for the others, seen yet or not."""
     policy = DrainPolicy(Duration(120), critical=(Critical("default", "app=web", 2),))
@@ -311,28 +280,3 @@ def budgets(recorder: Recorder) -> set[str]:
 
 def evicted(server: StandaloneApi) -> list[str]:
     return [each.target.name for each in asked(server, "create", "pods/eviction") if each.status == 201]
-
-
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
-def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
-    fill(server, 4)
-    add_budget(server, "web", allowed=0)
-    thread = draining()
-    wait_until(lambda: bool(blocked(recorder)))
-    server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
-    thread.join()
-    assert statuses(server) == [201] * 4
-
-
-@pytest.mark.in_memory
-@pytest.mark.usefixtures("kubelet", "node")
-def test_a_second_budget_is_made_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_budget(server, "p", allowed=0)
-    made = once(lambda: bool(blocked(recorder)), lambda: add_budget(server, "two", allowed=1, app="p"))
-    with pytest.raises(DrainError, match=r"held back by default/p, default/two: .*more than one budget"):
-        drained(60)
-    made.join()
-    assert statuses(server) == []
-    assert blocked(recorder)[-1].budget == "default/p, default/two"

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -129,16 +128,6 @@ def test_every_shape_ends_as_with_kubectl(
     assert {name for name in SHAPES if ours[name] != theirs[name]} == set(differences)
     assert {ours[name] for name in differences} <= {REMOVED}
     check_requests(quick, flags)
-
-
-def test_every_pair_of_settings_occurs() -> None:
-    def settings(flags: Flags) -> tuple[object, ...]:
-        return flags.force, flags.emptied, flags.deleting, flags.grace, flags.skip, flags.selector
-
-    columns = list(zip(*map(settings, EVERY), strict=True))
-    for first, second in combinations(range(len(columns)), 2):
-        wanted = set(product(set(columns[first]), set(columns[second])))
-        assert {(settings(flags)[first], settings(flags)[second]) for flags in covering()} == wanted
 
 
 def test_every_shape_is_judged_as_by_kubectl_whatever_the_flags(quick: StandaloneApi) -> None:

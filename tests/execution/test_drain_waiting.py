@@ -3,21 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import pytest
 
-from rollout.adapters.clock import SystemClock
 from rollout.errors import DrainError
-from rollout.execution.drain.drain import drain
-from rollout.execution.events import EventWriter
-from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
-from rollout.model.quantity import Duration
-from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     Json,
@@ -31,7 +23,6 @@ from tests.execution.drains import (
     owner,
     pods_on,
     remove_pod,
-    task_of,
 )
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -104,50 +95,6 @@ def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     thread.join()
     assert [record.target.name for record in asked(server, "create", "pods/eviction")] == ["db-1"]
     assert pods_on(server, "n2") == {"db-0"}
-
-
-def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, drained: Drain) -> None:
-    """Whoever is refused waits for the budget, and comes to its turn."""
-    for node in ("n1", "n2"):
-        add_node(server, node)
-        add_pod(server, node, f"web-{node}", owned=RS, metadata={"labels": {"app": "web"}})
-    add_budget(server, "web", allowed=1, has=2)
-    drains = [threading.Thread(target=drained, args=(400,), kwargs={"node": node}) for node in ("n1", "n2")]
-    for each in drains:
-        each.start()
-    wait_until(lambda: len(pods_on(server, "n1") | pods_on(server, "n2")) == 1)
-    time.sleep(0.3)
-    assert len(pods_on(server, "n1") | pods_on(server, "n2")) == 1
-    allow(server, "web", 1)
-    for each in drains:
-        each.join()
-    assert pods_on(server, "n1") | pods_on(server, "n2") == set()
-    answers = sorted(record.status for record in asked(server, "create", "pods/eviction"))
-    assert answers in ([201, 201], [201, 201, 429])
-
-
-def test_the_last_words_of_a_drain_are_written_at_the_end_of_its_run(
-    server: StandaloneApi, api: ClusterApi, recorder: Recorder
-) -> None:
-    """The process may end right after the drain; a server that is busy at that moment is asked again."""
-    add_node(server, "n1")
-    add_pod(server, "n1", "p", owned=RS)
-    add_budget(server, "p", allowed=0)
-    busy = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="events", requests=1)
-
-    def let_go() -> None:
-        wait_until(lambda: asked(server, "create", "events"))
-        server.call(lambda: server.server.faults.add(busy))
-        allow(server, "p", 1)
-
-    letting_go = threading.Thread(target=let_go)
-    letting_go.start()
-    with EventWriter(api, "run-1", SystemClock(), closing_seconds=60) as writer:
-        drain(replace(task_of("n1", api, recorder, DrainPolicy(Duration(400)), speed=20), events=writer))
-    patches = asked(server, "patch", "events")
-    letting_go.join()
-    assert [record.status for record in patches] == [503, 200]
-    assert "is no longer held back by" in patches[-1].body
 
 
 def come_back(

@@ -12,7 +12,9 @@ from rollout.errors import RolloutError
 from rollout.execution.events import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.ports import ClusterApi
+from tests.execution.drains import asked
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.in_memory
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -27,19 +29,8 @@ def written(api: ClusterApi) -> list[dict[str, Any]]:
     return found
 
 
-def wait_for(api: ClusterApi, number: int) -> list[dict[str, Any]]:
-    end = time.monotonic() + 60
-    while len(found := written(api)) < number and time.monotonic() < end:
-        time.sleep(0.05)
-    return found
-
-
 def fault(server: StandaloneApi, answer: FaultAnswer) -> None:
     server.call(lambda: server.server.faults.add(ApiFault(answer=answer, resource="events")))
-
-
-def asked(server: StandaloneApi) -> list[int]:
-    return server.call(lambda: [record.status for record in server.server.requests.asked("create", "events")])
 
 
 def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: ClusterApi) -> None:
@@ -62,7 +53,7 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: ClusterApi
     with EventWriter(api, "run-2", SystemClock(), closing_seconds=10) as another:
         another.tell(note())
     # the rights that a rollout is granted are to create and to patch Events
-    assert server.call(lambda: server.server.requests.asked("get", "events")) == []
+    assert asked(server, "get", "events") == []
     first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
     assert (first["count"], first["message"], first["lastTimestamp"]) == (3, "Evicting 1 pod", "2026-03-04T05:11:07Z")
     assert first["firstTimestamp"] == "2026-03-04T05:06:07Z"
@@ -79,7 +70,8 @@ def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> N
         assert time.monotonic() - began < 10
         time.sleep(1)
         server.come_back()
-        found = wait_for(api, 3)
+        wait_until(lambda: len(written(api)) == 3)
+        found = written(api)
     assert [event["reason"] for event in found if event["lastTimestamp"] == "2026-03-04T05:06:07Z"]
     assert {event["reason"] for event in found} == {"Cordoned", "Draining", "Drained"}
 
@@ -94,7 +86,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
         for number in range(5):
             writer.tell(note(f"Reason{number}"))
     assert len(told) == 1
-    assert len(asked(server)) == 1
+    assert len(asked(server, "create", "events")) == 1
 
 
 @pytest.mark.wire

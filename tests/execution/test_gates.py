@@ -23,6 +23,7 @@ from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Notice, Outcome, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.build import build_plan
+from tests.execution.simulated import SetClock
 from tests.planning.builders import inputs, node
 
 
@@ -221,16 +222,6 @@ def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
     assert hold.final
     assert isinstance(hold.why, Later)
     assert "left until --active-deadline, and it is estimated to take" in hold.why
-
-
-class SetClock(SystemClock):
-    seconds = 0.0
-
-    def now(self) -> datetime:
-        raise AssertionError("no wall clock is asked")
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 def test_time_that_is_up_stops_and_says_why() -> None:

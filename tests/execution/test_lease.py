@@ -21,6 +21,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease import LeaseState, LeaseWatch, read_lease
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from tests.execution.simulated import SetClock
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
 
@@ -277,7 +278,7 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
 def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
     """What was planned before another held it fits no more; a holder that was seen to be gone is not waited for."""
     hold_by_hand(api, "ann", seconds=600)
-    terms, clock = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0), Ahead()
+    terms, clock = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0), SetClock()
     free, other, same = LeaseWatch(clock), LeaseWatch(clock), LeaseWatch(clock)
     other.look(LeaseState("eve", "1", 1.0))
     same.look(read_lease(api, "kube-system"))
@@ -288,15 +289,6 @@ def test_whoever_has_watched_the_lock_gives_way_but_to_the_version_that_it_saw_g
     with LeaseLock(api, SystemClock(), terms, watch=same) as held:
         held.check()
         assert lease(api)["holderIdentity"] == "bob"
-
-
-class Ahead(SystemClock):
-    """A clock that a test puts forward."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.seconds
 
 
 def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lease import Glance, Holder, LeaseState, LeaseWatch, await_sign, glance, read_lease
+from tests.execution.simulated import SetClock
 from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -17,24 +17,17 @@ LEASE = f"{LEASES}/node-rollout"
 ELSEWHERE = "2099-01-01T00:00:00.000000Z"
 
 
-class Passing(SystemClock):
+class Passing(SetClock):
     """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a moment of it."""
 
     def __init__(self, api: KubeApi, renewed_at: float | None = None) -> None:
         super().__init__()
         self.api = api
         self.renewed_at = renewed_at
-        self.time = 0.0
-
-    def now(self) -> datetime:
-        raise AssertionError("clocks of two machines are never compared")
-
-    def monotonic(self) -> float:
-        return self.time
 
     def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        if self.renewed_at is not None and self.time >= self.renewed_at:
+        self.seconds += seconds
+        if self.renewed_at is not None and self.seconds >= self.renewed_at:
             self.renewed_at = None
             lease = json.loads(self.api.get(LEASE))
             lease["spec"]["renewTime"] = ELSEWHERE
@@ -65,7 +58,7 @@ def looked(
     passing = Passing(api, renewed_at)
     watch = LeaseWatch(passing)
     state = await_sign(watch, lambda: read_lease(api, "kube-system"), notice)
-    return state is Holder.ALIVE, passing.time
+    return state is Holder.ALIVE, passing.seconds
 
 
 @pytest.mark.parametrize(("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)])
@@ -82,18 +75,6 @@ def test_a_dead_one_is_watched_for_as_long_as_its_renewal_could_take(
 def test_a_living_one_is_seen_at_its_next_renewal(seconds: int, renewed_at: float, api: KubeApi) -> None:
     hold(api, seconds)
     assert looked(api, renewed_at) == (True, renewed_at)
-
-
-class SetClock(SystemClock):
-    """Shows what a test sets."""
-
-    seconds = 0.0
-
-    def now(self) -> datetime:
-        raise AssertionError("clocks of two machines are never compared")
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:

@@ -1,7 +1,8 @@
 """One node's reboot: who is asked, what counts as another boot, and what its Node has to say before it is believed."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
@@ -11,13 +12,17 @@ from rollout.errors import DrainError, SshUnreachableError
 from rollout.execution.node.claim import take_up
 from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell
-from rollout.execution.node.proof import await_ready, check_version
+from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.transitions import NodeFailure
+from rollout.execution.node.transitions import IllegalTransitionError, NodeFailure, advance, blamed
+from rollout.execution.rollout.abort import abort
+from rollout.execution.rollout.ledger import Aborted
+from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.lab.api.resources import NODES
 from rollout.model import marks
+from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
@@ -65,11 +70,12 @@ class Answers:
     answers: Sequence[CommandResult | None]
     meanwhile: Callable[[], object] = lambda: None
     rebooted: int = 0
-    asked: int = field(default=0)
+    asked: int = 0
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
+        self.meanwhile()
         if answer is None:
             raise SshUnreachableError("the connection was refused")
         return answer
@@ -78,11 +84,14 @@ class Answers:
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         answer = self.run(host, question, timeout=timeout)
-        self.meanwhile()
         if not agreed(answer):
             return None
         self.rebooted += 1
         return CommandResult(0, "", "")
+
+    @contextmanager
+    def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
+        yield
 
 
 Asking = Callable[[Answers], NodeContext]
@@ -218,3 +227,83 @@ def test_the_version_has_to_be_the_staged_one(staged: str, version: str, *, prov
         check_version(PLANNED, staged, boot)
     else:
         assert ended(lambda: check_version(PLANNED, staged, boot)) is Outcome.ROLLED_BACK
+
+
+# What a host's source says after the reboot, as a proof of it.
+
+
+def ostree(current: str, answer: Answer = Answer.NOT_NEEDED) -> Sign:
+    return Sign(Source.RPM_OSTREE, answer, "rpm-ostree did not answer", current=current)
+
+
+@pytest.mark.parametrize(
+    ("sign", "why", "is_final"),
+    [
+        (ostree("b" * 64), "", True),
+        # the next update may be staged already
+        (ostree("b" * 64, Answer.NEEDED), "", True),
+        (ostree("a" * 64), "deployment aaaaaaaaaaaa is booted, not bbbbbbbbbbbb", True),
+        (ostree("", Answer.NONE), "rpm-ostree did not answer", False),
+        (Sign(Source.REBOOT_REQUIRED, Answer.NOT_NEEDED), "", True),
+        # /run is new with each boot: what is there now was put there by this one
+        (Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "the file"), "still the file", True),
+        (Sign(Source.REBOOT_REQUIRED, Answer.NONE, "not known"), "not known", False),
+        (Sign(Source.COMMAND, Answer.NOT_NEEDED), "", True),
+        (Sign(Source.COMMAND, Answer.NEEDED, "exited with 0"), "still exited with 0", False),
+        (Sign(Source.COMMAND, Answer.NONE, "did not run"), "did not run", False),
+    ],
+)
+def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:
+    missing, final = unmet(sign, "b" * 64)
+    assert (missing, final or not why) == (why, is_final)
+
+
+def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
+    planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
+    assert blamed(planned, Outcome.ROLLED_BACK, "1.0", is_refused=False) == planned
+    assert blamed(planned, Outcome.NOT_READY, "2.0", is_refused=False) == planned
+    assert blamed(planned, Outcome.ROLLED_BACK, "2.0", is_refused=False) == replace(planned, staged_version="")
+
+
+MARKS = {marks.RUN: "run-1", marks.PHASE: "rebooting", marks.BOOT_ID_BEFORE: OLD, marks.CORDONED_BY_US: "true"}
+Undo = Callable[[str, bool], Aborted]
+
+
+@pytest.fixture
+def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
+    """Abort what left a node in its reboot; it reports so while its host is asked once, and does not answer."""
+    node = {"metadata": {"name": NODE, "uid": "u", "annotations": MARKS}, "spec": {"unschedulable": True}}
+    put(server, NODES, {**node, "status": status(OLD, ready=False)})
+
+    def run(boot_id: str, ready: bool) -> Aborted:  # noqa: FBT001 - as it is reported
+        host = Answers([None], lambda: report(server, status=status(boot_id, ready=ready)))
+        ports = Ports(api, cast("Any", host), SystemClock(), recorder)
+        return abort({NODE: Host(NODE, "127.0.0.1")}, ports, RunOptions(1, "ann"), wait=0)
+
+    return run
+
+
+def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo) -> None:
+    aborted = undo(NEW, True)
+    assert (aborted.reverted, aborted.left_cordoned) == ((NODE,), {})
+
+
+@pytest.mark.parametrize(("boot_id", "ready", "state"), [(OLD, True, "Ready"), (NEW, False, "not Ready")])
+def test_one_that_is_away_is_left_with_how_it_stands_then(boot_id: str, state: str, undo: Undo, *, ready: bool) -> None:
+    aborted = undo(boot_id, ready)
+    assert aborted.reverted == ()
+    assert f"it may be rebooting right now and is {state};" in aborted.left_cordoned[NODE]
+
+
+@pytest.mark.parametrize(
+    ("current", "following"),
+    [
+        (Phase.PENDING, Phase.REBOOTING),
+        (Phase.DRAINING, Phase.REBOOTING),
+        (Phase.REBOOTING, Phase.DONE),
+        (Phase.DONE, Phase.FAILED),
+    ],
+)
+def test_what_is_not_in_the_table_raises(current: Phase, following: Phase) -> None:
+    with pytest.raises(IllegalTransitionError, match=following):
+        advance(current, following)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
+from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.planning.layout.rolling import slow_first
 from tests.execution.simulated import World
@@ -148,14 +149,14 @@ def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Map
 
 
 def test_a_failure_that_ends_it_lets_no_further_node_begin() -> None:
-    world = World(named([10, 500, 10, 10]), failing=frozenset({"node-1"}), policy=quick())
+    world = World(named([10, 500, 10, 10]), outcomes={"node-1": Outcome.NOT_BACK}, policy=quick())
     world.run(Rolling(2), limit=2)
     assert world.begun.keys() == {"node-1", "node-2"}
     assert {entry.message for entry in world.ledger.not_started} == {"1 failed, and --max-failures is 1"}
 
 
 def test_one_that_failed_and_is_away_uses_up_the_limit() -> None:
-    world = World(named([10] * 6), failing=frozenset({"node-1"}), policy=quick())
+    world = World(named([10] * 6), outcomes={"node-1": Outcome.NOT_BACK}, policy=quick())
     world.run(Rolling(2), limit=2, failures=9)
     assert world.begun.keys() == {f"node-{number}" for number in range(1, 7)}
     ends = {name: world.ended_at[name] for name in world.begun}

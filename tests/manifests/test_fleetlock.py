@@ -130,19 +130,10 @@ SERVES = replace(
 )
 
 
-ASKED = Pod(("quay",), {"cpu": "1"}, {"memory": "1Gi"}, {"disk": "ssd"}, ({"key": "infra", "operator": "Exists"},))
+ASKED = Pod(("quay",))
 
 
-# Helm merges mappings: null takes a default out.
-ASKED_VALUES = {
-    "imagePullSecrets": [{"name": "quay"}],
-    "resources": {
-        "requests": {"cpu": "1", "memory": None, "ephemeral-storage": None},
-        "limits": {"memory": "1Gi", "cpu": None, "ephemeral-storage": None},
-    },
-    "nodeSelector": ASKED.node_selector,
-    "tolerations": list(ASKED.tolerations),
-}
+ASKED_VALUES = {"imagePullSecrets": [{"name": "quay"}]}
 
 
 CASES: dict[str, tuple[Installation, dict[str, Any]]] = {

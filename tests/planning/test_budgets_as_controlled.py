@@ -97,24 +97,17 @@ def doubly(sim: Simulation) -> None:
 CASES = {
     "a number of pods without a controller": (bare(1, maxUnavailable=1), "web", False),
     "a share of pods without a controller": (bare(2, maxUnavailable="50%"), "web", False),
-    "all of the pods without a controller": (bare(2, maxUnavailable="100%"), "web", False),
-    "a share of pods without a controller to keep": (bare(2, minAvailable="50%"), "web", False),
     "a plain number of pods without a controller": (bare(2, minAvailable=2), "web", False),
     "none of the pods without a controller": (bare(2, minAvailable=0), "web", True),
     "two controllers, by number": (mixed(with_api, maxUnavailable=1), "web", True),
     "two controllers, by share": (mixed(with_api, minAvailable="75%"), "api", True),
-    "two controllers, all needed": (mixed(with_api, minAvailable="100%"), "api", False),
     "a pod without a controller on top of a scale": (mixed(with_lone, maxUnavailable=0), "web", True),
     "a DaemonSet among them": (mixed(with_agent, maxUnavailable=1), "web", False),
-    "a DaemonSet among a plain number": (mixed(with_agent, minAvailable=2), "web", True),
     "a controller without a scale among them": (mixed(with_custom, maxUnavailable=1), "web", False),
     "a controller without a scale among a plain number": (mixed(with_custom, minAvailable=1), "web", True),
     "leftovers that make up the number": (deployment(2, leftovers=1, minAvailable=2), "web", False),
-    "leftovers beside enough that run": (deployment(3, leftovers=2, minAvailable=2), "web", True),
     "leftovers are no part of a scale": (deployment(2, leftovers=2, maxUnavailable=1), "web", True),
-    "leftovers give no share room": (deployment(2, leftovers=2, minAvailable="100%"), "web", False),
     "none may ever go": (deployment(2, maxUnavailable=0), "web", False),
-    "a share that rounds up to one": (deployment(3, maxUnavailable="1%"), "web", True),
     "a share to keep that rounds up to all": (deployment(3, minAvailable="70%"), "web", False),
     "unready, with a budget that never lets them go": (deployment(2, ready=False, maxUnavailable=1), "web", False),
     "unready, and always let go": (
@@ -124,16 +117,6 @@ CASES = {
     ),
     "unready, let go while enough are healthy": (mixed(with_sick, maxUnavailable=1), "sick", True),
     "ready, kept by one that is not": (mixed(with_sick, maxUnavailable=1), "web", False),
-    "ready, kept by one that may always go": (
-        mixed(with_sick, maxUnavailable=1, unhealthyPodEvictionPolicy="AlwaysAllow"),
-        "web",
-        False,
-    ),
-    "unready, let go by name": (
-        mixed(with_sick, maxUnavailable=1, unhealthyPodEvictionPolicy="IfHealthyBudget"),
-        "sick",
-        True,
-    ),
     "two budgets": (doubly, "web", False),
 }
 

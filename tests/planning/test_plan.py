@@ -6,7 +6,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
+from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.plan.build import build_plan
@@ -105,19 +105,7 @@ def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
             "paused",
             "flatcar-linux-update",
         ),
-        (
-            {"annotations": {"container-linux-update.v1.coreos.com/reboot-paused": "true"}},
-            None,
-            "paused",
-            "container-linux-update",
-        ),
         ({}, facts("w-1", staged=False), "no-update", "nothing is staged"),
-        (
-            {},
-            facts("w-1", update=UpdateStatus(UpdateOperation.DOWNLOADING, NEW, progress=0.47)),
-            "no-update",
-            "47%",
-        ),
         (
             {},
             ProbeFailure(Host("w-1", "127.0.0.1"), ProbeFailureKind.UNREACHABLE, "connection refused"),
@@ -126,8 +114,6 @@ def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
         ),
         ({}, facts("w-1", update=UpdateStatus(UpdateOperation.UNKNOWN, message="denied")), "unknown-status", "denied"),
         ({}, facts("w-1", may_reboot=False, reboot_refusal="a password is required"), "no-sudo", "password"),
-        ({}, facts("w-1", locksmithd_active=True), "rival", "locksmithd"),
-        ({"annotations": {"weave.works/kured-reboot-in-progress": "x"}}, None, "rival", "kured"),
     ],
 )
 def test_each_exclusion_has_its_word_and_a_sentence(
@@ -138,7 +124,7 @@ def test_each_exclusion_has_its_word_and_a_sentence(
     found = plan.excluded[0]
     assert (found.node, found.reason.value) == ("w-1", reason)
     assert says in found.message
-    assert names(plan) in ([["w-2"]], [["w-2"]])
+    assert names(plan) == [["w-2"]]
 
 
 def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
@@ -172,15 +158,6 @@ def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
     assert names(skipped) == [["w-2"]]
     assert reasons(skipped) == {"w-1": "blocked"}
     assert not skipped.blockers
-
-
-def test_a_budget_that_does_not_allow_now_only_warns() -> None:
-    waiting = budget("web", allowed=0, expected=3, desired_healthy=2, current_healthy=2, max_unavailable="1")
-    plan = build_plan(inputs([node("w-1"), node("w-2")], pods=[pod("web-0", "w-1")], budgets=[waiting]))
-    assert not plan.blockers
-    assert [(found.object, "allows no eviction now" in found.message) for found in plan.warnings] == [
-        ("pdb/shop/web", True)
-    ]
 
 
 # What counts against --max-unavailable, and what a plan says of it.
@@ -230,35 +207,6 @@ def test_a_failed_node_makes_waves_smaller_but_for_a_plan_that_takes_it() -> Non
 def test_a_node_that_is_away_itself_has_room_beside_itself() -> None:
     assert not AwayLimit(1).why_full("w-9", {"w-9"})
     assert AwayLimit(1).why_full("w-1", {"w-9"}) == "--max-unavailable 1 is used up by w-9"
-
-
-def test_a_pod_under_two_budgets_blocks() -> None:
-    budgets = [budget("web", allowed=1), budget("web", allowed=1, name="web-too")]
-    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=budgets))
-    assert [found.kind for found in plan.blockers] == [BlockerKind.TWO_BUDGETS]
-
-
-def test_a_limit_that_is_used_up_blocks_the_start() -> None:
-    plan = build_plan(inputs([node("w-1"), node("broken", ready=False)]))
-    assert [(found.node, found.kind) for found in plan.blockers] == [("broken", BlockerKind.NODES_UNAVAILABLE)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "drain", "kind"),
-    [
-        ({"owner": None}, DrainPolicy(), BlockerKind.UNMANAGED_POD),
-        ({"owner": None}, DrainPolicy(force=True), None),
-        ({"has_empty_dir": True}, DrainPolicy(delete_emptydir_data=False), BlockerKind.LOCAL_STORAGE),
-        ({"has_empty_dir": True}, DrainPolicy(), None),
-    ],
-)
-def test_pods_that_must_not_be_touched_block(
-    changes: dict[str, object], drain: DrainPolicy, kind: BlockerKind | None
-) -> None:
-    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1", **changes)], policy=Policy(drain=drain)))  # type: ignore[arg-type]
-    assert [found.kind for found in plan.blockers] == ([kind] if kind else [])
-    if kind is None:
-        assert plan.warnings
 
 
 def test_a_node_without_a_host_is_unreachable() -> None:

@@ -67,8 +67,9 @@ def more_files(number: int) -> Iterator[None]:
 
 
 def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
     try:
-        return connection.recv(1, socket.MSG_DONTWAIT) == b""
+        return connection.recv(1) == b""
     except BlockingIOError:
         return False
     except ConnectionError:

@@ -159,7 +159,8 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
     api = wiring.cluster_api(cluster)
     slot = with_patience(lambda: read_slots(api, namespace)).of_node(node)
     if slot is None:
-        _refuse_strangers(node, {known.name for known in with_patience(lambda: read_nodes(api))})
+        if node not in {known.name for known in with_patience(lambda: read_nodes(api))}:
+            raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")
         return False
     run = slot.run
     with_patience(lambda: change_slots(api, namespace, lambda slots: slots.changed(run, released=True)))
@@ -174,8 +175,3 @@ def _release(cluster: Cluster, namespace: str, node: str) -> bool:
             )
         wiring.system_clock().sleep(_PAUSE)
     return True
-
-
-def _refuse_strangers(node: str, known: set[str]) -> None:
-    if node not in known:
-        raise InputError(f"there is no Node {node}", hint="See: rollout fleetlock status")

@@ -104,13 +104,13 @@ def _refuse_unserved(installation: "Installation") -> None:
 def _installation(
     kind: Kind, options: ManifestOptions, lease_namespace: str, settings: "PodSettings"
 ) -> "Installation":
-    from rollout.manifests.installation import Installation
+    from rollout.manifests.installation import Installation, Pod
 
     access = Access(
         options.name,
         options.namespace,
         lease_namespace,
-        disable_eviction=options.disable_eviction or settings.policy.drain.disable_eviction,
+        disable_eviction=settings.policy.drain.disable_eviction,
         user={Kind.ROLES: User.PEOPLE, Kind.FLEETLOCK: User.FLEETLOCK}.get(kind, User.OPERATE),
     )
     if kind is not Kind.ROLES and not options.image:
@@ -121,7 +121,8 @@ def _installation(
         )
     times = _times(kind, options, settings)
     files = _files(kind, options, settings)
-    return Installation(kind, options.image, access, files, times, service=_service(options), pod=options.pod)
+    pod = Pod(tuple(options.image_pull_secret or ()), options.pod_monitor)
+    return Installation(kind, options.image, access, files, times, service=_service(options), pod=pod)
 
 
 def _service(options: ManifestOptions) -> "Service":

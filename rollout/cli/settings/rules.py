@@ -11,8 +11,7 @@ from rollout.cli.settings.schema import settings as settings_by_name
 from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND, Probe
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.detection import Source
 from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
@@ -50,7 +49,7 @@ def policy_of(settings: Settings) -> Policy:
             **_alike(DrainPolicy, settings.drain), critical=tuple(Critical(**vars(rule)) for rule in settings.critical)
         ),
         reboot_timeout=reboot.timeout,
-        own_reboot_command=is_own_reboot(settings),
+        own_reboot_command=reboot.command not in ("", REBOOT_COMMAND),
         detect=detected_by(settings),
         gates=_gates(settings),
         courtesy=_courtesy(settings),
@@ -136,32 +135,12 @@ def detected_by(settings: Settings) -> tuple[Source, ...]:
     return sources
 
 
-def probe_of(settings: Settings, sources: Sequence[Source]) -> Probe:
-    """Return what hosts are asked by these sources."""
-    return Probe(tuple(sources), settings.detect.command)
-
-
-def is_own_reboot(settings: Settings) -> bool:
-    """Whether hosts are rebooted by the operator's own command."""
-    return reboot_command(settings) != REBOOT_COMMAND
-
-
-def reboot_command(settings: Settings) -> str:
-    """Return what a host is asked to run."""
-    return settings.reboot.command or REBOOT_COMMAND
-
-
-def wall_command_of(settings: Settings) -> str:
-    """Return what a host runs for its users to be told."""
-    return wall_command(settings.reboot.wall_message or WALL_MESSAGE)
-
-
 def refuse_missing_commands(settings: Settings, policy: Policy) -> None:
     """`UsageError` where these rules need a command of this process, and it has none: no rules hold commands."""
     missing = []
     if Source.COMMAND in policy.detect and not settings.detect.command:
         missing.append("detect.command")
-    if policy.own_reboot_command and not is_own_reboot(settings):
+    if policy.own_reboot_command and settings.reboot.command in ("", REBOOT_COMMAND):
         missing.append("reboot.command")
     if missing:
         raise UsageError(

@@ -6,11 +6,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.settings.rules import reboot_command, wall_command_of
 from rollout.cli.settings.schema import StopMode
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.journal import journalled
-from rollout.cli.stages.notify import Subject, notified
+from rollout.cli.stages.notify import notified
 from rollout.cli.stages.session import Run, Session
 from rollout.cli.terminal import error_console, let_go_of_lost_terminals, show, shown_meanwhile
 from rollout.errors import ExitCode
@@ -21,6 +20,8 @@ from rollout.execution.rollout.execute import rehearse as ask_server
 from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
@@ -45,8 +46,8 @@ def run_options(
         lease_seconds=settings.lock.seconds,
         probe_timeout=settings.ssh.probe_timeout,
         unlock=session.force_unlock,
-        reboot_command=reboot_command(settings),
-        wall_command=wall_command_of(settings),
+        reboot_command=settings.reboot.command or REBOOT_COMMAND,
+        wall_command=wall_command(settings.reboot.wall_message or WALL_MESSAGE),
         pods=pods,
         own_node=own_node,
         operating=session.operating,
@@ -141,9 +142,16 @@ def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContex
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
-    session, is_resumed = run.session, run.inherited is not None
-    subject = Subject(run.plan, lambda: stop.requested, is_resumed, unattended=session.operating, news=session.news)
-    return notified(observer, session.settings, subject)
+    session = run.session
+    return notified(
+        observer,
+        session.settings,
+        run.plan,
+        is_stopped=lambda: stop.requested,
+        resumed=run.inherited is not None,
+        unattended=session.operating,
+        news=session.news,
+    )
 
 
 def _nothing_done(run: Run, stop: StopRequest) -> RunResult:

@@ -17,7 +17,7 @@ from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.stages.execute import display
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
-from rollout.cli.stages.notify import Subject, notified
+from rollout.cli.stages.notify import notified
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, RolloutError
 from rollout.execution.base.reporting import Observers, Unfailing
@@ -111,6 +111,8 @@ def _leave() -> None:
 @contextmanager
 def _observed(settings: Settings, shown: Observer, plan: RolloutPlan) -> Iterator[Observer]:
     """Have journal, notifications, and whoever shows it hear of one node's way, as of any rollout."""
-    subject = Subject(plan, lambda: False, unattended=True)
-    with journalled(shown, plan, "fleetlock", settings) as journal, notified(journal, settings, subject) as observers:
+    with (
+        journalled(shown, plan, "fleetlock", settings) as journal,
+        notified(journal, settings, plan, unattended=True) as observers,
+    ):
         yield observers

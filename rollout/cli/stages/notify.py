@@ -77,34 +77,30 @@ class _Notifier:
             say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The run that notifications are of; `is_stopped`: whether its end was asked for."""
-
-    plan: RolloutPlan
-    is_stopped: Callable[[], bool]
-    resumed: bool = False
-    unattended: bool = False
-    news: News | None = None
-
-
 @contextmanager
-def notified(observer: Observer, settings: Settings, subject: Subject) -> Iterator[Observer]:
-    """Yield the observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
+def notified(
+    observer: Observer,
+    settings: Settings,
+    plan: RolloutPlan,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+    resumed: bool = False,
+    unattended: bool = False,
+    news: News | None = None,
+) -> Iterator[Observer]:
+    """Yield the observer, with notifications of what it is told of this plan's run.
+
+    `is_stopped`: whether its end was asked for. Leaving it waits a few seconds for those under way.
+    """
     options = settings.notify
     places = wiring.notify_destinations(options)
     if not places:
         yield observer
         return
-    noteworthy = Noteworthy(
-        subject.plan,
-        settings.cluster.name,
-        float(options.held_after),
-        resumed=subject.resumed,
-        unattended=subject.unattended,
-    )
+    held_after = float(options.held_after)
+    noteworthy = Noteworthy(plan, settings.cluster.name, held_after, resumed=resumed, unattended=unattended)
     outbox = Outbox(places, say)
-    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), subject.is_stopped, subject.news or News())
+    notifier = _Notifier(noteworthy, outbox, frozenset(options.on), is_stopped, news or News())
     try:
         yield Observers((observer, notifier))
     except BaseException as error:

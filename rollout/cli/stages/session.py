@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
-from rollout.cli.consent import place
 from rollout.cli.log import stage
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import probe_of
 from rollout.cli.settings.schema import Cluster
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.cluster import ClusterSnapshot, Node
@@ -81,12 +79,13 @@ class Session:
     @property
     def probe(self) -> Probe:
         """What each host is asked."""
-        return probe_of(self.settings, self.policy.detect)
+        return Probe(self.policy.detect, self.settings.detect.command)
 
     @property
     def place(self) -> str:
-        """Which cluster, for a question."""
-        return place(self.api.server, wiring.context_of(self.settings.cluster))
+        """Which cluster, for a question: its address, and what the operator calls it."""
+        context = wiring.context_of(self.settings.cluster)
+        return f"{self.api.server} (context {context})" if context else self.api.server
 
 
 def connect(settings: Given, selection: Selection, policy: Policy | None = None) -> Session:

@@ -1,41 +1,41 @@
-"""A rollout that dies while others' checks run on a node: the label that asks for them is on the cluster, and ours."""
+"""A rollout that dies while others' checks run on a node, or while the cluster settles, and whoever goes on with it."""
 
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.resources import DAEMONSETS, NODES, PODS
 from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HEALTHY
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
-from rollout.lab.world.host import Timings
-from tests.apply.conftest import Rollout, Started, command
+from rollout.lab.objects import is_ready
+from tests.apply.conftest import Rollout, Started, command, lose_hosts
+from tests.apply.test_resume import APPLY as WORKERS
+from tests.apply.test_resume import stopped_at
 from tests.state import node_of, unlock, write
 from tests.waiting import wait_until
 
-PREFIX, RUN = "checks.example/", "node-rollout.dev/run"
+PREFIX = "checks.example/"
 
 
 BEFORE, AFTER = "backed-up.example/ok", "smoke-tested.example/ok"
 
 
 CHECKS = (
-    "--set",
-    f"gates.hook-prefix={PREFIX}",
-    "--set",
-    f"gates.before-reboot-annotations={BEFORE}",
-    "--set",
-    f"gates.after-reboot-annotations={AFTER}",
+    *("--set", f"gates.hook-prefix={PREFIX}"),
+    *("--set", f"gates.before-reboot-annotations={BEFORE}"),
+    *("--set", f"gates.after-reboot-annotations={AFTER}"),
 )
 
 
@@ -88,7 +88,7 @@ def test_it_is_gone_on_with_and_asks_anew(started: Started, tmp_path: Path) -> N
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-BEFORE_OF_EXAMPLE_CHECKS, AFTER_OF_EXAMPLE_CHECKS = "checks.example/before-reboot", "checks.example/after-reboot"
+EXAMPLE_BEFORE, EXAMPLE_AFTER = "checks.example/before-reboot", "checks.example/after-reboot"
 
 
 def daemon_set(when: str) -> dict[str, Any]:
@@ -134,35 +134,79 @@ def test_the_example_checks_run_on_each_node_around_its_reboot(started: Started,
     for when in ("before", "after"):
         lab.call(partial(lab.store.create, DAEMONSETS, with_defaults(DAEMONSETS, daemon_set(when))))
     ran: list[tuple[str, str]] = []
-    before, after = BEFORE_OF_EXAMPLE_CHECKS, AFTER_OF_EXAMPLE_CHECKS
-    asked = ("--set", f"gates.before-reboot-annotations={before}", "--set", f"gates.after-reboot-annotations={after}")
+    asked = (
+        *("--set", f"gates.before-reboot-annotations={EXAMPLE_BEFORE}"),
+        *("--set", f"gates.after-reboot-annotations={EXAMPLE_AFTER}"),
+    )
     with kubelets(lab, ran):
         ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1", "--node", "worker-2", *asked)
     assert ended.code == 0, ended.stderr
-    assert sorted(ran) == sorted(
-        (node, answer)
-        for node in ("worker-1", "worker-2")
-        for answer in (AFTER_OF_EXAMPLE_CHECKS, BEFORE_OF_EXAMPLE_CHECKS)
-    )
+    assert sorted(ran) == sorted(product(("worker-1", "worker-2"), (EXAMPLE_BEFORE, EXAMPLE_AFTER)))
     assert lab.scoreboard().clean
 
 
-# The last look before a reboot waits, within bounds, for volumes to detach.
+# What was well before an interruption has to be so again before the rollout goes any further.
 
 
-def test_what_a_node_has_attached_is_detached_before_its_host_goes_down(started: Started, rollout: Rollout) -> None:
-    disk = Workload(kind=WorkloadKind.DEPLOYMENT, name="disk", volume_in={"kubernetes.io/os": "linux"})
-    # two minutes: some seconds here, long after the drain has ended
-    changes = {"workloads": (disk,), "timings": Timings(volume_detach=120)}
-    lab = started(msgspec.structs.replace(load_scenario("default"), **changes), 3)
+BYSTANDER = "cp-3"
+SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "10s")
 
-    def attached() -> list[str]:
-        return [str(one["spec"]["nodeName"]) for one in lab.call(lambda: lab.store.items(VOLUMEATTACHMENTS))]
 
-    (node,) = attached()
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", node)
-    assert ended.code == 0, ended.stderr
-    steps = [line["detail"] for line in ended.lines if line["type"] == "step"]
-    assert "waiting for 1 volumes to detach" in steps
-    assert "is still attached" not in ended.stderr
-    assert node not in attached()
+def cut_power(lab: Lab, node: str) -> None:
+    """For good; and the cluster has noticed."""
+    lab.call(lab.machines[node].cut_power)
+    wait_until(lambda: node in not_ready(lab))
+
+
+def boot(lab: Lab, node: str) -> None:
+    """Bring back what has gone down, and all that go down later."""
+    machine = lab.machines[node]
+    wait_until(lambda: not lab.call(lambda: machine.running))
+    for other in lab.machines.values():
+        lab.call(partial(other.inflict, HEALTHY))
+    lab.call(machine.power_on)
+
+
+def not_ready(lab: Lab) -> list[str]:
+    nodes = lab.call(lambda: list(lab.store.items(NODES)))
+    return [node["metadata"]["name"] for node in nodes if not is_ready(node)]
+
+
+def test_what_was_well_before_the_interruption_has_to_be_so_again(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """A wave is under way when the process dies, and a node with it: measured anew, that would be nothing new."""
+    lab = started("default", 6)
+    node = stopped_at(lab, tmp_path, "draining", *SETTLING)
+    cut_power(lab, BYSTANDER)
+    ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    assert ended.code == 4
+    assert ended.summary["succeeded"] == [node]
+    assert f"node {BYSTANDER} is no longer Ready" in next(iter(ended.summary["reasons"].values()))
+
+
+def test_between_two_waves_too_and_going_on_once_more_accepts_it(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """The first node boots only once the cluster has noticed what else is lost: its wave never settles."""
+    lab = started("default", 6)
+    lab.call(lambda: lose_hosts(lab))
+    process = command(lab, tmp_path, *WORKERS, *SETTLING)
+    assert process.stdout is not None
+    for written in process.stdout:
+        line = json.loads(written)
+        if line.get("phase") == "rebooting" and BYSTANDER not in not_ready(lab):
+            cut_power(lab, BYSTANDER)
+            boot(lab, line["node"])
+        if line["type"] == "wave_settling" and BYSTANDER in line["waiting_for"]:
+            break
+    process.kill()
+    process.communicate()
+    first = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    assert first.code == 4
+    assert first.summary["succeeded"] == []
+    why = next(iter(first.summary["reasons"].values()))
+    assert f"since the interruption the cluster has not settled within 10s: node {BYSTANDER}" in why
+    second = rollout(lab, "resume", "--yes", "-o", "json")
+    assert second.summary["succeeded"]
+    assert lab.scoreboard().cordons_left == ()
