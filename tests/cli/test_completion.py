@@ -85,7 +85,7 @@ def test_files_are_left_to_the_shell(complete: Complete) -> None:
     assert [complete(f"rollout {line} ") for line in ("apply", "plan", "plan --out", "status --config")] == [[]] * 4
 
 
-@pytest.mark.parametrize("line", ["status --node ", "release ", "resume --force-unlock "])
+@pytest.mark.parametrize("line", ["status --node ", "pause "])
 def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
     line: str, complete: Complete, lab: Lab
 ) -> None:

@@ -60,22 +60,6 @@ def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
     return max(0, min(limits)) if limits else None
 
 
-def with_taint(taints: list[Json], taint: Json) -> list[Json]:
-    """Return the taints with this one in them; one that stands already keeps its time."""
-    if any(_same(entry, taint) for entry in taints):
-        return taints
-    return [*taints, taint]
-
-
-def without_taint(taints: list[Json], key: str) -> list[Json]:
-    """Return the taints without those of a key."""
-    return [taint for taint in taints if taint["key"] != key]
-
-
-def _same(one: Taint, other: Taint) -> bool:
-    return bool(one["key"] == other["key"] and one["effect"] == other["effect"])
-
-
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 
@@ -240,15 +224,9 @@ def pinned_node(pod: Json) -> str | None:
     return None
 
 
-def anti_affinity_terms(pod: Json) -> list[Json]:
-    """Return the required terms of pod anti-affinity."""
-    affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
-    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
-
-
-def affinity_terms(pod: Json) -> list[Json]:
-    """Return the required terms of pod affinity."""
-    affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
+def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
+    """Return the required terms of pod affinity, or of `podAntiAffinity`."""
+    affinity = (pod["spec"].get("affinity") or {}).get(kind) or {}
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
@@ -297,7 +275,7 @@ class Repulsion:
 
     def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
         """Take in a pod that was placed; the namespaces are all that there are."""
-        terms = [(term_namespaces(term, pod, namespaces), term) for term in anti_affinity_terms(pod)]
+        terms = [(term_namespaces(term, pod, namespaces), term) for term in affinity_terms(pod, "podAntiAffinity")]
         if terms:
             self._terms[where] = terms
 
