@@ -14,14 +14,13 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.stored import Health
 from rollout.execution.rollout.settle import Look, Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
-from rollout.lab.api.store import Json
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
 from rollout.model.progress import StepEvent, WaveSettling
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
-from tests.execution.drains import add_node, add_pod, owner, put
+from tests.execution.drains import add_node, add_pod, change, owner, put
 from tests.standalone_api import StandaloneApi
 
 
@@ -70,15 +69,6 @@ def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) 
     change(server, REPLICASETS, name, "default", status={"replicas": desired, "readyReplicas": ready})
     owned = {**owner("ReplicaSet", name), "uid": made["metadata"]["uid"]}
     add_pod(server, "n1", f"{name}-1", owned=owned)
-
-
-def change(server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json) -> None:
-    def write() -> None:
-        found = server.store.get(resource, name, namespace)
-        assert found is not None
-        server.store.put(resource, {**found, **{part: {**found.get(part, {}), **new} for part, new in parts.items()}})
-
-    server.call(write)
 
 
 Meanwhile = Callable[[StandaloneApi], None]
