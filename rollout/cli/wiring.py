@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli.settings.schema import Executor, Settings, Ssh
 from rollout.cli.terminal import say, shown_meanwhile
+from rollout.errors import UsageError
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.notify import Destination
+    from rollout.adapters.silences import NodeSilences
     from rollout.cli.settings.schema import Cluster
     from rollout.cli.settings.unattended import Alerts, Notify
     from rollout.execution.base.deadline import Deadline
@@ -128,6 +130,8 @@ def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = No
     from rollout.cli.consent import TerminalConfirmation
     from rollout.execution.gates.policy_gates import GatePorts
 
+    if settings.alerts.silence and not settings.alerts.alertmanager_url:
+        raise UsageError("alerts.silence has no effect without alerts.alertmanager-url", hint="Give its address.")
     return GatePorts(
         command=LocalCommand(split_command(settings.gates.command)) if settings.gates.command else None,
         confirmation=TerminalConfirmation() if settings.gates.interactive else None,
@@ -148,6 +152,16 @@ def _alert_source(alerts: "AlertPolicy", own: "Alerts") -> "AlertSource":
         token=token_for(alerts.url, own.prometheus_url, os.environ.get(TOKEN_VARIABLE, "")),
         alertmanager=own.alertmanager_url,
     )
+
+
+def silences(own: "Alerts", hosts: Mapping[str, Host]) -> "NodeSilences | None":
+    """Return what has Alertmanager silence the nodes in flight; None where nobody asks for that."""
+    if not own.silence:
+        return None
+    from rollout.adapters.silences import NodeSilences
+
+    addresses = {name: host.address for name, host in hosts.items()}
+    return NodeSilences(own.alertmanager_url, own.silence, addresses, system_clock(), say)
 
 
 def _node_playbooks(settings: Settings) -> "NodePlaybooks | None":

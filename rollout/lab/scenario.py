@@ -20,9 +20,9 @@ import yaml
 from rollout.errors import ScenarioError
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
+from rollout.lab.hosts.engine import System
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostCommand, HostTimings
-from rollout.lab.hosts.release import System
 from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.host import Timings
 

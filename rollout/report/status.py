@@ -227,7 +227,7 @@ def _brief_note(status: NodeStatus, memory: Memory, now: datetime | None, below:
     if status.shows and status.judged and not status.needs_reboot:
         return f"not asked: {', '.join(status.shows)}"
     sentence = _brief(status.error or _worth_telling(status), is_word=status.is_paused and not status.error)
-    if _is_among(sentence, below):
+    if sentence and any(sentence.lower() in said.sentence.lower() for said in below):
         sentence = ""
     if not status.retry_after or status.rollback:
         return printable("; ".join(filter(None, (stage, sentence))))
@@ -280,11 +280,6 @@ def _split(text: str, mark: str) -> tuple[str, str]:
 
 def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
-
-
-def _is_among(note: str, remembered: Sequence[FollowUp]) -> bool:
-    """Whether what is remembered says it too."""
-    return bool(note) and any(note.lower() in said.sentence.lower() for said in remembered)
 
 
 def _remembered(memory: Memory, statuses: Sequence[NodeStatus], now: datetime | None) -> Iterator[FollowUp]:

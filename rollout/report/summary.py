@@ -107,11 +107,8 @@ def _rows_text(rows: Sequence[_Row], width: int | None) -> Iterator[str]:
             yield beside
             continue
         yield wrapped(line, width, hang=len(_INDENT))
-        yield from (_fix_text(fix, width) for fix in row.fixes)
-
-
-def _fix_text(fix: str, width: int | None) -> str:
-    return f"{_INDENT}{fix}" if is_command(fix) else wrapped(f"{_INDENT}→ {fix}", width)
+        for fix in row.fixes:
+            yield f"{_INDENT}{fix}" if is_command(fix) else wrapped(f"{_INDENT}→ {fix}", width)
 
 
 def _steps_text(steps: Iterable[Step], width: int | None) -> Iterator[str]:

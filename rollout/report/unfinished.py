@@ -200,13 +200,9 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
     if not unfinished.record.is_missing:
-        lines.append(f"  its record {_removed(unfinished)}")
+        garbled = ", with whatever in it is not understood" if unfinished.is_garbled else ""
+        lines.append(f"  its record is removed{garbled}")
     return "\n".join(lines)
-
-
-def _removed(unfinished: Unfinished) -> str:
-    """What becomes of the record, in half a sentence."""
-    return "is removed" + (", with whatever in it is not understood" if unfinished.is_garbled else "")
 
 
 def _undone(begun: Begun, wait: float) -> str:

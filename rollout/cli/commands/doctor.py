@@ -89,7 +89,8 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         subject = session.api.server
         yield from server_checks(read_identity(session.api))
         yield from clock_checks(wiring.system_clock().now(), session.api.server_time())
-        rights = tuple(_rights(session))
+        needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
+        rights = tuple(right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))
         yield from rights
         yield _lock(session)
         yield from _unwritable(session, rights)
@@ -98,7 +99,9 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         targets = ask_hosts(session, nodes, replace(session.probe, units=True))
         selected = frozenset(targets.selected)
         chosen = [node for node in nodes if node.name in selected]
-        yield from _remembered(session, chosen)
+        memory = read_memory(session, quiet=True)
+        yield from memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
+        yield from pause_checks(memory, chosen, session.api.server_time())
         yield selection_check(subject, targets.number_of(selection), len(nodes))
         yield from _pools(chosen, policy)
         yield from _hosts(session, targets)
@@ -106,13 +109,6 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
         yield from _forecast(session, targets)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
-
-
-def _remembered(session: Session, nodes: Sequence[Node]) -> Iterator[Check]:
-
-    memory = read_memory(session, quiet=True)
-    yield from memory_checks(memory, f"{session.namespace}/{marks.MEMORY_NAME}")
-    yield from pause_checks(memory, nodes, session.api.server_time())
 
 
 def _unwritable(session: Session, rights: Iterable[Check]) -> Iterator[Check]:
@@ -133,12 +129,6 @@ def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
     for node in nodes:
         members[pools_of(policy).of(node.labels)].append(node.name)
     return pool_checks(members, DEFAULT)
-
-
-def _rights(session: Session) -> Iterable[Check]:
-
-    needs = apply_rights(session.namespace, disable_eviction=session.policy.drain.disable_eviction)
-    return right_checks(needs, missing_rights(session.api, needs, ask=with_patience))
 
 
 def _hosts(session: Session, targets: Targets) -> Iterable[Check]:

@@ -1,5 +1,6 @@
 """`rollout manifests`."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +9,105 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.flags import takes
-from rollout.cli.manifest_options import ManifestOptions
+from rollout.cli.settings import values
+from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import settings as known_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
-from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind, User
+from rollout.manifests.installation import DEFAULT_NAME, FLEETLOCK_NAME, Access, Kind, User
+from rollout.model.quantity import Duration
+from rollout.planning.eligibility.windows import checked_zone
 
 if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
     from rollout.manifests.installation import Files, Installation, Listen, Service, Times
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+    r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
+)
+# A CronJob adds eleven characters to make the names of its Jobs, which have 63.
+_LONGEST_NAME = 52
+
+
+def fixed_image(value: str) -> str:
+    """Return a container image of a fixed version, or none."""
+    match = _IMAGE.fullmatch(value)
+    if value and not match:
+        raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
+    if match and not match["version"]:
+        raise ValueError(f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST.")
+    return value
+
+
+def object_name(value: str) -> str:
+    """Return a name that every object of the installation can have."""
+    if not values.is_label_like(value) or len(value) > _LONGEST_NAME:
+        raise ValueError(f"{value!r} is not a name of at most {_LONGEST_NAME} lower-case letters, digits and dashes.")
+    return value
+
+
+def zone(value: str) -> str:
+    """Return a timezone of the IANA database."""
+    try:
+        return checked_zone(value)
+    except UsageError as error:
+        raise ValueError(f"{error.message}. {error.hint}") from error
+
+
+class ManifestOptions(Table):
+    """What is installed."""
+
+    namespace: str = setting(
+        DEFAULT_NAME, "Namespace of the pod, its account and its settings.", "NAME", read=values.namespace
+    )
+    name: str = setting(DEFAULT_NAME, "Name of everything that is printed.", "NAME", read=object_name)
+    image: str = setting(
+        "",
+        "Image that you built, with its tag or digest. One without a registry is never pulled.",
+        "IMAGE",
+        read=fixed_image,
+    )
+    known_hosts: Path | None = setting(None, "Host keys that the pod trusts.", "FILE")
+    ssh_secret: str = setting("rollout-ssh", "Secret with the SSH key, of the type kubernetes.io/ssh-auth.", "NAME")
+    env_secret: str = setting(
+        "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME"
+    )
+    schedule: str = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON")
+    time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=zone)
+    active_deadline: Duration | None = setting(
+        None,
+        "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
+        "DURATION",
+        read=values.some_time,
+    )
+    every: Duration | None = setting(
+        None,
+        "deployment: time from one pass to the next. Default: what the settings say, else 10m.",
+        "DURATION",
+        read=values.some_time,
+    )
+    replicas: int = setting(2, "fleetlock: how many pods serve; no two of them on one node.", "N", least=2, most=9)
+    tls_secret: str = setting(
+        "",
+        "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
+        "NAME",
+    )
+    cluster_ip: str = setting(
+        "",
+        "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
+        "ADDRESS",
+    )
+    hosts_network: list[str] | None = setting(
+        None, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR"
+    )
+    image_pull_secret: list[str] | None = setting(None, "Secret with which the image is pulled. Repeatable.", "NAME")
+    pod_monitor: bool = setting(
+        False, "Have a Prometheus operator scrape the pods: deployment with metrics, fleetlock."
+    )
+
 
 KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to install; roles prints the roles alone.")]
 
@@ -58,12 +148,15 @@ def manifests(
     from rollout.manifests.objects import list_document, manifest_text, objects
 
     _refuse_others(call, kind)
-    settings.refuse_typed(_elsewhere(), "is not for a pod", "Write it into the settings file of the pod.")
+    # what is typed of these would not reach the pod
+    here = ("lock.namespace", "metrics.listen")
+    others = [name for name in known_settings() if name not in here and not name.startswith("output.")]
+    settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
     pod = read_pod_settings(read_file(Path(settings.file) if settings.file else None), serves=kind is Kind.FLEETLOCK)
     # what is typed here goes before what the pod's file says
     lock = settings.lock if "lock.namespace" in settings.typed else pod.settings.lock
     listen = settings.metrics.listen or pod.settings.metrics.listen
-    if kind is Kind.FLEETLOCK and not _is_given(call, "name"):
+    if kind is Kind.FLEETLOCK and getattr(call.get_parameter_source("name"), "name", "") != _TYPED:
         options = replace(options, name=FLEETLOCK_NAME)
     installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
     _refuse_unserved(installation)
@@ -71,17 +164,6 @@ def manifests(
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
     for line in _next_steps(installation, options):
         say(line)
-
-
-def _is_given(call: typer.Context, parameter: str) -> bool:
-    source = call.get_parameter_source(parameter)
-    return source is not None and source.name in (_TYPED, "ENVIRONMENT")
-
-
-def _elsewhere() -> tuple[str, ...]:
-    """Return what is said in a pod's own settings file alone: what is typed here would not reach it."""
-    here = ("lock.namespace", "metrics.listen")
-    return tuple(name for name in known_settings() if name not in here and not name.startswith("output."))
 
 
 def _refuse_others(call: typer.Context, kind: Kind) -> None:

@@ -20,7 +20,8 @@ from rollout.model.quantity import Count
 
 # Of these tables a plan holds the rules, but for what is of each process alone.
 _OWN = (
-    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive", "alerts.prometheus-url"),
+    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive"),
+    *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
     *("reboot.command", "reboot.wall-message", "reboot.pre-playbook", "reboot.post-playbook"),
 )
 _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")

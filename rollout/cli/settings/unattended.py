@@ -20,6 +20,13 @@ class Alerts(Table):
     alertmanager_url: str = setting(
         "", "Alerts that this Alertmanager has silenced do not count", "URL", read=values.prometheus_url
     )
+    silence: str = setting(
+        "",
+        "Have that Alertmanager silence, while a node is under way, alerts in which this label is its name or address: "
+        "node, instance",
+        "LABEL",
+        read=values.alert_label,
+    )
     filter_regexp: str = setting("", "Alerts whose names match do not count", "REGEXP", read=values.pattern)
     filter_match_only: bool = setting(False, "Only alerts that match alerts.filter-regexp count")
     matchers: tuple[str, ...] = setting(

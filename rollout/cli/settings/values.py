@@ -19,6 +19,7 @@ TRUTH = {
 }
 _COMMENT = "#"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
+_ALERT_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -187,6 +188,13 @@ def matcher(value: str) -> str:
 
     if not is_matcher(value):
         raise ValueError(f'{value!r} is not a label matcher. Write it as severity="critical", with =, !=, =~ or !~.')
+    return value
+
+
+def alert_label(value: str) -> str:
+    """The name of an alert's label, or none."""
+    if value and not _ALERT_LABEL.fullmatch(value):
+        raise ValueError(f"{value!r} is not the name of an alert's label. Write it as node, or instance.")
     return value
 
 

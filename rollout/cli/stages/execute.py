@@ -116,13 +116,25 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     with (
         _journalled(run, _all_of(run, Unfailing(observer)), observer) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
-        _notified(run, journal, stop) as observers,
+        _notified(run, journal, stop) as notified_too,
+        _silencing(run, notified_too) as observers,
     ):
         _notify_conceded(run, observer, journal)
         gates = session.gates or GatePorts()
         ports = Ports(session.api, session.shell, wiring.system_clock(), observers, gates)
         options = run_options(session, run.selected, run.pods, run.targets.own_node)
         return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
+
+
+@contextmanager
+def _silencing(run: Run, observer: Observer) -> Iterator[Observer]:
+    """Yield the observer, and before it what silences the alerts of nodes that begin, where that is wanted."""
+    silences = wiring.silences(run.session.settings.alerts, run.hosts)
+    if silences is None:
+        yield observer
+        return
+    with silences as silencing:
+        yield Observers((Unfailing(silencing), observer))
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:

@@ -15,7 +15,6 @@ from rollout.lab.api.store import Json
 
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _WORD: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_CONFIG_KEY: Final = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 _LONGEST_NAME, _LONGEST_WORD = 253, 63
 _MOST_ANNOTATIONS: Final = 256 * 1024
 _MOST_CONFIG: Final = 1024 * 1024
@@ -154,22 +153,12 @@ def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
         yield from _taint_causes(obj)
     elif resource is PODS and not (obj.get("spec") or {}).get("containers"):
         yield Cause("FieldValueRequired", "Required value", field="spec.containers")
-    elif resource is CONFIGMAPS:
-        yield from _config_causes(obj.get("data") or {})
+    elif resource is CONFIGMAPS and _size({"": "".join(map(str, (obj.get("data") or {}).values()))}) > _MOST_CONFIG:
+        yield _too_long("[]", _MOST_CONFIG)
     elif resource is LEASES and (obj.get("spec") or {}).get("leaseDurationSeconds", 1) == 0:
         yield _invalid("spec.leaseDurationSeconds", "0", "must be greater than 0")
     elif resource is EVENTS and not _lies_beside_its_object(obj):
         yield _invalid("involvedObject.namespace", "", "does not match event.namespace")
-
-
-def _config_causes(data: Mapping[str, str | None]) -> Iterator[Cause]:
-    for key in sorted(data):
-        if not _CONFIG_KEY.fullmatch(key):
-            yield _invalid(
-                f"data[{key}]", key, "a valid config key must consist of alphanumeric characters, '-', '_', '.'"
-            )
-    if _size({"": "".join(value or "" for value in data.values())}) > _MOST_CONFIG:
-        yield _too_long("[]", _MOST_CONFIG)
 
 
 def _lies_beside_its_object(event: Json) -> bool:

@@ -16,9 +16,8 @@ from typing import Final
 import msgspec
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.engine import Release, System, UpdateEngine, next_version, release_of
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
-from rollout.lab.hosts.release import Release, System, next_version, release_of
 
 UPDATE_ENGINE: Final = "update-engine.service"
 LOCKSMITHD: Final = "locksmithd.service"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from rollout.lab.hosts.engine import System
 from rollout.lab.hosts.machine import LOCKSMITHD, Machine
-from rollout.lab.hosts.release import System
 
 NOT_FOUND: Final = 127
 TIMED_OUT: Final = 124

@@ -1,6 +1,6 @@
 """Kubelets: each runs the pods bound to its node, as long as its host is up; one tick beats for all of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -57,7 +57,7 @@ class Kubelet:
             self.alive = True
             self._register(ready=True)
         else:
-            self._put_node(silenced(self._node(), self._cluster.now()))
+            self._cluster.store.put(NODES, silenced(self._node(), self._cluster.now()))
 
     def stop(self) -> None:
         """Stop with the host: containers die at once, and nobody reports it."""
@@ -90,7 +90,7 @@ class Kubelet:
             if node is None:
                 self._register(ready=self._ready)
             else:
-                self._put_node(reported(node, self._cluster.now(), ready=self._ready))
+                self._cluster.store.put(NODES, reported(node, self._cluster.now(), ready=self._ready))
 
     def report_address(self, address: str) -> None:
         """From now on this is the address that its Node has, whatever its host's is."""
@@ -98,7 +98,7 @@ class Kubelet:
         if self.alive:
             self._register(ready=self._ready)
 
-    def set_ready(self, *, ready: bool) -> None:
+    def set_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
         """Become ready or not, and say so."""
         if not self.alive:
             return
@@ -126,9 +126,9 @@ class Kubelet:
         self._after(max(0.0, timings.kubelet_ready - timings.kubelet_start), self._become_ready)
 
     def _become_ready(self) -> None:
-        self._turn_ready(ready=True)
+        self.set_ready(ready=True)
         for seconds, ready in self._setting.flaps:
-            self._after(seconds, self._turn_ready, ready)
+            self._after(seconds, self.set_ready, ready)
         if self._setting.agent:
             self._after(_AGENT_SECONDS, self._take_request_back)
 
@@ -137,24 +137,18 @@ class Kubelet:
         node = self._node()
         metadata = node["metadata"]
         annotations = {**(metadata.get("annotations") or {}), _REQUEST: "false"}
-        self._put_node({**node, "metadata": {**metadata, "annotations": annotations}})
-
-    def _turn_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
-        self.set_ready(ready=ready)
+        self._cluster.store.put(NODES, {**node, "metadata": {**metadata, "annotations": annotations}})
 
     def _register(self, *, ready: bool) -> None:
         self._ready = ready
         fresh = registered(self._node(), self.host, self._setting)
-        self._put_node(reported(fresh, self._cluster.now(), ready=ready))
+        self._cluster.store.put(NODES, reported(fresh, self._cluster.now(), ready=ready))
         self.renew()
 
     def _node(self) -> Json:
         """Return the Node as stored; made where there is none."""
         store = self._cluster.store
         return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host, self._setting))
-
-    def _put_node(self, node: Json) -> None:
-        self._cluster.store.put(NODES, node)
 
     def _sync(self, pod: Json) -> None:
         """Do what one pod needs."""
@@ -173,9 +167,9 @@ class Kubelet:
         if is_deleting(pod):
             self._remove(key(pod), uid(pod))
         elif phase(pod) == "Running" and spec_of(pod).get("restartPolicy") == "Never":
-            self._put_pod(reports.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
+            self._cluster.store.put(PODS, reports.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
         elif phase(pod) == "Running":
-            self._put_pod(reports.stopped(pod, now, reason="Unknown", code=255))
+            self._cluster.store.put(PODS, reports.stopped(pod, now, reason="Unknown", code=255))
         current = self._own(key(pod), uid(pod))
         if current is not None:
             self._sync(current)
@@ -184,7 +178,7 @@ class Kubelet:
         self._starting.add(uid(pod))
         timings = self._cluster.timings
         wanted = setting(pod, "startup-seconds")
-        seconds = float(wanted) if wanted else self._between(timings.startup_min, timings.startup_max)
+        seconds = float(wanted) if wanted else self._cluster.rng.uniform(timings.startup_min, timings.startup_max)
         self._after(seconds, self._start, key(pod), uid(pod), seconds)
 
     def _start(self, where: Key, pod_uid: str, seconds: float) -> None:
@@ -195,7 +189,8 @@ class Kubelet:
         self.running.add(pod_uid)
         restarts = reports.restarts_of(pod) + 1 if phase(pod) == "Running" else 0
         host_ip = self.host.address
-        self._put_pod(
+        self._cluster.store.put(
+            PODS,
             reports.started(
                 pod,
                 self._cluster.now(),
@@ -204,7 +199,7 @@ class Kubelet:
                 ready=setting(pod, "ready") != _NEVER,
                 restarts=restarts,
                 starting=timedelta(seconds=seconds),
-            )
+            ),
         )
 
     def _end(self, pod: Json) -> None:
@@ -217,7 +212,7 @@ class Kubelet:
         if wanted == _NEVER:
             return
         timings = self._cluster.timings
-        usual = self._between(timings.termination_min, timings.termination_max)
+        usual = self._cluster.rng.uniform(timings.termination_min, timings.termination_max)
         self._after(min(grace, float(wanted) if wanted else usual), self._remove, key(pod), uid(pod))
 
     def _remove(self, where: Key, pod_uid: str) -> None:
@@ -243,21 +238,15 @@ class Kubelet:
         """Say again that a running pod is ready, after the node lifecycle had given it up."""
         pod = self._own(where, pod_uid)
         if pod is not None and pod_uid in self.running and not is_deleting(pod) and self._is_misreported(pod):
-            self._put_pod(reports.with_readiness(pod, self._cluster.now(), ready=True))
+            self._cluster.store.put(PODS, reports.with_readiness(pod, self._cluster.now(), ready=True))
 
     def _own(self, where: Key, pod_uid: str) -> Json | None:
         pod = self._cluster.store.get(PODS, where[1], where[0])
         return pod if pod is not None and uid(pod) == pod_uid else None
 
-    def _put_pod(self, pod: Json) -> None:
-        self._cluster.store.put(PODS, pod)
-
     def _next_address(self) -> str:
         self._addresses = self._addresses % 250 + 1
         return f"10.{128 + self._index // 256}.{self._index % 256}.{self._addresses}"
-
-    def _between(self, low: float, high: float) -> float:
-        return self._cluster.rng.uniform(low, high)
 
     def _after(self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True) -> None:
         self._cluster.agenda.after(seconds, self._in_life, self._life, work, args, settles=settles)
@@ -288,9 +277,6 @@ class Kubelets:
     def get(self, name: str) -> Kubelet | None:
         """Return the kubelet of a node; None for Nodes that only clients made."""
         return self._kubelets.get(name)
-
-    def __iter__(self) -> Iterator[Kubelet]:
-        return iter(self._kubelets.values())
 
     def pod_changed(self, change: Change) -> None:
         """Tell the kubelet of the pod's node."""

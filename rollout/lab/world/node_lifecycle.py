@@ -26,8 +26,6 @@ from rollout.lab.world.placement import (
     UNSCHEDULABLE,
     Taint,
     seconds_on,
-    with_taint,
-    without_taint,
 )
 from rollout.lab.world.reports import marked_unready, silenced
 
@@ -100,12 +98,13 @@ class NodeLifecycle:
         return self._toggled(taints, UNSCHEDULABLE, ("NoSchedule",), wanted=cordoned)
 
     def _toggled(self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool) -> list[Json]:
+        others = [taint for taint in taints if taint["key"] != taint_key]
         if not wanted:
-            return without_taint(taints, taint_key)
+            return others
+        if len(taints) - len(others) == len(effects):
+            return taints
         moment = timestamp(self._cluster.now())
-        for effect in effects:
-            taints = with_taint(taints, {"key": taint_key, "effect": effect, "timeAdded": moment})
-        return taints
+        return [*others, *({"key": taint_key, "effect": effect, "timeAdded": moment} for effect in effects)]
 
     def _give_up_pods(self, name: str) -> None:
         """Mark the pods of a node that is not Ready as not ready, so that budgets and services see it."""

@@ -60,22 +60,6 @@ def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
     return max(0, min(limits)) if limits else None
 
 
-def with_taint(taints: list[Json], taint: Json) -> list[Json]:
-    """Return the taints with this one in them; one that stands already keeps its time."""
-    if any(_same(entry, taint) for entry in taints):
-        return taints
-    return [*taints, taint]
-
-
-def without_taint(taints: list[Json], key: str) -> list[Json]:
-    """Return the taints without those of a key."""
-    return [taint for taint in taints if taint["key"] != key]
-
-
-def _same(one: Taint, other: Taint) -> bool:
-    return bool(one["key"] == other["key"] and one["effect"] == other["effect"])
-
-
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
 
 

@@ -49,19 +49,19 @@ def drain_findings(
 
     `evicting` is whether budgets are asked at all.
     """
-    told, found = list[PlanWarning](), list[Blocker | PlanWarning]()
+    of_pods, of_drain = list[PlanWarning](), list[Blocker | PlanWarning]()
     for verdict in verdicts:
         pod = verdict.pod
         if verdict.action is Action.REFUSE:
-            found.append(Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message))
+            of_drain.append(Blocker(node, _REFUSALS[verdict.reason], f"pod/{pod.key}", verdict.message))
             continue
-        told += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
+        of_pods += [PlanWarning(node, f"pod/{pod.key}", warning, WarningKind.POD) for warning in verdict.warnings]
         if verdict.action is Action.EVICT and not _goes_freely(pod, index, stuck_pods):
-            found += _overdue(node, pod, stuck_pods)
-            found += _held_by_budgets(node, pod, index.covering(pod), stuck_pods) if evicting else ()
-    blockers = (finding for finding in found if isinstance(finding, Blocker))
-    warnings = (finding for finding in found if isinstance(finding, PlanWarning))
-    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*told, *warnings)))
+            of_drain += _overdue(node, pod, stuck_pods)
+            of_drain += _held_by_budgets(node, pod, index.covering(pod), stuck_pods) if evicting else ()
+    blockers = (finding for finding in of_drain if isinstance(finding, Blocker))
+    warnings = (finding for finding in of_drain if isinstance(finding, PlanWarning))
+    return tuple(dict.fromkeys(blockers)), tuple(dict.fromkeys((*of_pods, *warnings)))
 
 
 def _goes_freely(pod: Pod, index: BudgetIndex, stuck_pods: StuckPods) -> bool:

@@ -59,8 +59,8 @@ class Following:
 
     def begin(self) -> Iterator[str]:
         """Let all begin that may."""
-        while (found := next(self._open(), None)) is not None:
-            place, name = found
+        while (candidate := next(self._open(), None)) is not None:
+            place, name = candidate
             del self._waiting[place]
             self._hold(name, 1)
             yield name

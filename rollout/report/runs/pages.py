@@ -18,7 +18,7 @@ from rollout.report.rules import written_rules
 from rollout.report.runs import tables
 from rollout.report.runs.chart import Bar, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
-from rollout.report.runs.tables import PART_NAMES, Table, clock
+from rollout.report.runs.tables import NODE_PARTS, PART_NAMES, Table, clock
 
 
 def rendered(template: str, title: str, **content: Any) -> str:
@@ -63,7 +63,6 @@ def _whole(text: str) -> Markup:
 _FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock, "whole": _whole}
 
 
-_NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 _CLOSED = "closed"
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
@@ -114,7 +113,7 @@ def _kind(part: Part) -> str:
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
-    yield from ((part, PART_NAMES[part]) for part in _NODE_PARTS)
+    yield from ((part, PART_NAMES[part]) for part in NODE_PARTS)
     if report.holds:
         yield "held", "an eviction was held"
     if report.failures:

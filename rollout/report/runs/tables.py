@@ -13,6 +13,7 @@ from rollout.report.sentences import outcomes, why_held
 from rollout.report.summary import findings_text, moves_text, tallied
 
 MOST_FAILURES = 50
+NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 
 PART_NAMES = {
     Part.PREPARE: "Prepare",
@@ -66,11 +67,6 @@ def title(report: RunReport) -> str:
     return f"{cluster}, {report.begun_at.astimezone():%a %Y-%m-%d}"
 
 
-def named_cluster(name: str, server: str) -> str:
-    """A cluster by its name, where the operator gave one, and its address."""
-    return f"{printable(name)} ({server})" if name else server
-
-
 def ended(report: RunReport) -> str:
     """How it ended, in a word."""
     return "running or interrupted" if report.ending is Ending.OPEN else report.ending
@@ -91,7 +87,8 @@ def outcome(report: RunReport) -> str:
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """What the head says: who did what, when, by which rules, and what came of it."""
-    yield "Cluster", named_cluster(report.cluster_name, report.cluster.removeprefix("https://"))
+    server = report.cluster.removeprefix("https://")
+    yield "Cluster", f"{printable(report.cluster_name)} ({server})" if report.cluster_name else server
     yield "Begun", day(report.begun_at)
     word = "Ended" if report.ending in (Ending.COMPLETED, Ending.INCOMPLETE, Ending.ABORTED) else "Last heard of"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
@@ -198,15 +195,22 @@ def _hold_row(name: str, holds: Sequence[Hold]) -> tuple[str, ...]:
 
 def node_table(report: RunReport) -> Table:
     """Every node in figures: the same as the timeline."""
-    parts = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
-    headings = ("Node", "Wave", "Outcome", "Took", *(PART_NAMES[part] for part in parts), "Pods to evict", "Version")
+    headings = (
+        "Node",
+        "Wave",
+        "Outcome",
+        "Took",
+        *(PART_NAMES[part] for part in NODE_PARTS),
+        "Pods to evict",
+        "Version",
+    )
     rows = tuple(
         (
             node.node,
             str(report.waves[node.wave - 1].index) if node.wave else NOTHING,
             said_outcome(node),
             _if(node.seconds, elapsed(node.seconds)),
-            *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in parts),
+            *(elapsed(node.parts[part]) if part in node.parts else NOTHING for part in NODE_PARTS),
             str(node.evict),
             version_step(node.version_before, node.version_after) if node.version_after else node.version_before,
         )

@@ -1,0 +1,152 @@
+"""Silences in Alertmanager for the nodes in flight, each leased for minutes: who is killed leaves none behind.
+
+Source: Alertmanager's API v2. A silence that is posted with its id takes the place of the one that has it.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
+from rollout.adapters.prometheus import checked_url
+from rollout.model.json_text import json_line
+from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
+from rollout.model.text import timestamp
+from rollout.ports import Clock
+
+_LEASE = timedelta(minutes=5)
+_RENEWAL_SECONDS = 120.0
+# A node waits for its silence before its cordon.
+_BOUNDS = Bounds(seconds=5.0, largest=100_000)
+_FAILURES, _NOT_FOUND = 300, 404
+
+
+class _Accepted(msgspec.Struct, frozen=True):
+    silence: str = msgspec.field(name="silenceID")
+
+
+class _SilenceError(Exception):
+    """Alertmanager has not done it; the message holds nothing of the URL."""
+
+
+class _UnknownError(_SilenceError):
+    """It knows no such silence: it may have lost all of them."""
+
+
+class NodeSilences:
+    """Hears a run's events. A silence that cannot be had is warned of once, and keeps no node from anything.
+
+    Of a node it silences the alerts whose `label` is the node's name or its host's address, with or without a port.
+    Enter it to begin, leave it to end all.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        label: str,
+        addresses: Mapping[str, str],
+        clock: Clock,
+        say: Callable[[str], None],
+        every: float = _RENEWAL_SECONDS,
+    ) -> None:
+        self._url = f"{checked_url(url).rstrip('/')}/api/v2/silence"
+        self._label = label
+        self._addresses = addresses
+        self._clock = clock
+        self._say = say
+        self._every = every
+        # by node, empty where none was had; a node that is refused at its cordon is in flight no more
+        self._ids: dict[str, str] = {}
+        self._in_flight: set[str] = set()
+        self._is_away = False
+        self._turn = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="silences", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        for node in list(self._ids):
+            self._end(node)
+
+    def notify(self, event: StepEvent) -> None:
+        """Silence a node that begins, and no longer one that has ended."""
+        if isinstance(event, NodeFinished):
+            self._end(event.node)
+        elif isinstance(event, NodeStep) and event.node not in self._in_flight:
+            if event.phase is not Phase.PENDING:
+                self._in_flight.add(event.node)
+            self._lease(event.node)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._every):
+            for node in list(self._in_flight):
+                self._lease(node, renewing=True)
+
+    def _lease(self, node: str, *, renewing: bool = False) -> None:
+        with self._turn:
+            if self._ended.is_set() or (renewing and node not in self._in_flight):
+                return
+            known = self._ids.setdefault(node, "")
+            if self._is_away and not renewing:
+                # it costs no further node its seconds: the next renewal tries again
+                return
+            try:
+                self._ids[node] = self._post(node, known)
+                self._is_away = False
+            except _SilenceError as error:
+                if isinstance(error, _UnknownError):
+                    self._ids[node] = ""
+                if not self._is_away:
+                    self._say(f"warning: alerts of nodes that reboot are not silenced: Alertmanager {error}")
+                self._is_away = True
+
+    def _post(self, node: str, known: str) -> str:
+        now, address = self._clock.now(), self._addresses.get(node, "")
+        names = "|".join(re.escape(name) for name in dict.fromkeys((node, address)) if name)
+        silence = {
+            "matchers": [{"name": self._label, "value": f"({names})(:[0-9]+)?", "isRegex": True, "isEqual": True}],
+            "startsAt": timestamp(now),
+            "endsAt": timestamp(now + _LEASE),
+            "createdBy": "rollout",
+            "comment": f"{node} is rebooted for an update",
+        }
+        body = self._asked("s", "POST", json_line(silence | ({"id": known} if known else {})))
+        try:
+            return msgspec.json.decode(body, type=_Accepted).silence
+        except msgspec.MsgspecError as error:
+            raise _SilenceError("does not answer like Alertmanager") from error
+
+    def _end(self, node: str) -> None:
+        with self._turn:
+            self._in_flight.discard(node)
+            if not (known := self._ids.pop(node, "")):
+                return
+            try:
+                self._asked(f"/{known}", "DELETE")
+            except _UnknownError:
+                return
+            except _SilenceError as error:
+                self._say(f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager {error}")
+
+    def _asked(self, path: str, method: str, body: bytes | None = None) -> bytes:
+        request = request_to(f"{self._url}{path}", {"Content-Type": "application/json"}, body, method)
+        try:
+            answer = exchange(request, _BOUNDS)
+        except ExchangeError as error:
+            raise _SilenceError(f"does not answer: {error}") from error
+        if answer.status == _NOT_FOUND:
+            raise _UnknownError(f"answers {answer.status}")
+        if answer.status >= _FAILURES:
+            raise _SilenceError(f"answers {answer.status}")
+        return answer.body
