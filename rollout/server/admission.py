@@ -175,16 +175,13 @@ class Forecasts:
     def __init__(self, api: ClusterApi, policy: Policy, clock: Clock) -> None:
         self._api = api
         self._policy = policy
-        self._cluster: Kept[tuple[ClusterSnapshot, DrainForecaster]] = Kept(self._read, _FRESH_FORECAST, clock, _SHARE)
+        self._cluster: Kept[DrainForecaster] = Kept(self._read, _FRESH_FORECAST, clock, _SHARE)
         # a forecast moves pods to and fro in the rooms of the one reading
         self._turn = threading.Lock()
 
     def check(self, candidate: Candidate, facts: HostFacts) -> None:
         """`Denied` where the node's drain can never end; `ApiError` where that cannot be told."""
-        snapshot, forecaster = self._cluster.now()
-        timeout = candidate.policy.drain.timeout
-        if timeout != self._policy.drain.timeout:
-            forecaster = forecaster.waiting(snapshot, timeout)
+        forecaster = self._cluster.now()
         with self._turn:
             blockers = forecaster.forecast(candidate, facts).blockers
         if blockers:
@@ -192,9 +189,8 @@ class Forecasts:
             why = f"{first.kind}: {first.object} {first.message}{more}"
             raise Denied(Kind.DRAIN_BLOCKED, f"the drain of {candidate.node.name} would fail: {why}")
 
-    def _read(self) -> tuple[ClusterSnapshot, DrainForecaster]:
-        snapshot = read_snapshot(self._api)
-        return snapshot, DrainForecaster.of(snapshot, self._policy)
+    def _read(self) -> DrainForecaster:
+        return DrainForecaster.of(read_snapshot(self._api), self._policy)
 
 
 class Admission:

@@ -126,12 +126,18 @@ def test_settings_that_cannot_be_a_pods_are_refused(
     [
         ("", "has no host in it"),
         ("<html>not here</html>\n", "has no host in it"),
+        # which rollout's own SSH does not follow
+        ("@cert-authority * ssh-ed25519 AAAA\n", "has no host in it"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
     ],
 )
 def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, command: Command, home: Path) -> None:
     (home / "known_hosts").write_text(content)
     assert reason in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+    if content.startswith("@"):
+        (home / "cluster.toml").write_text("[ssh]\nexecutor = 'ansible'")
+        by_ansible = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+        assert by_ansible.code == 0, by_ansible.stderr
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,10 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def vouches(text: str) -> bool:
-    """Whether known_hosts of this content know any host, by its key or by an authority's."""
-    return any(key is not None and marker != _REVOKED for marker, _, key in map(_fields, text.splitlines()))
+def vouches(text: str, *, by_authority: bool) -> bool:
+    """Whether known_hosts of this content know any host, by its key or, where those count, by an authority's."""
+    markers = ("", _AUTHORITY) if by_authority else ("",)
+    return any(key is not None and marker in markers for marker, _, key in map(_fields, text.splitlines()))
 
 
 def _text(file: Path, *, must_exist: bool) -> str:

@@ -12,6 +12,7 @@ from rollout.cli.flags import takes
 from rollout.cli.settings import values
 from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.reading import Given, read_file
+from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
@@ -218,7 +219,9 @@ def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Fi
     from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
-    known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
+    by_ansible = settings.settings.ssh.executor is Executor.ANSIBLE
+    is_without = kind in (Kind.ROLES, Kind.FLEETLOCK)
+    known_hosts = "" if is_without else _known_hosts(options.known_hosts, by_authority=by_ansible)
     places, carried = carried_files({} if kind is Kind.ROLES else settings.written, settings.origin)
     for file in carried:
         refuse_secrets(file.text, file.origin)
@@ -242,7 +245,7 @@ def _refuse_large(files: "Files") -> None:
         )
 
 
-def _known_hosts(file: Path | None) -> str:
+def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     """Its content; `InputError` where no host could be trusted by it."""
     from rollout.adapters.ssh.known_hosts_file import vouches
 
@@ -257,7 +260,7 @@ def _known_hosts(file: Path | None) -> str:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
     if "PRIVATE KEY" in text:
         raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
-    if not vouches(text):
+    if not vouches(text, by_authority=by_authority):
         raise InputError(
             f"{file} has no host in it",
             hint="Fill it with `rollout known-hosts --out FILE`.",

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, finding_of
 from rollout.model.host import HostFacts
@@ -73,6 +73,7 @@ class DrainForecaster:
     `budgets` are the cluster's, and what the operator calls critical; `evicting` is whether budgets are asked at all.
     """
 
+    snapshot: ClusterSnapshot
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
     budgets: Sequence[Budget]
@@ -82,6 +83,7 @@ class DrainForecaster:
     evicting: bool
     by_rate: bool
     shortage: Shortage
+    _by_timeout: dict[Duration, StuckPods] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
@@ -97,6 +99,7 @@ class DrainForecaster:
         # Pods that no drain evicts are no reason why it should not end.
         asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
         return cls(
+            snapshot,
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             budgets,
@@ -106,21 +109,23 @@ class DrainForecaster:
             evicting=not policy.drain.disable_eviction,
             by_rate=policy.sharing is Sharing.RATE,
             shortage=Shortage.of(snapshot, index, scheduler, stuck_pods) if asks_all else Shortage(),
+            _by_timeout={policy.drain.timeout: stuck_pods},
         )
 
-    def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
-        """The same for nodes whose drains may take that long."""
-        if timeout == self.rules.policy.timeout:
-            return self
-        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, self.index, snapshot.read_at, timeout))
+    def _stuck_pods(self, timeout: Duration) -> StuckPods:
+        """Those of nodes whose drains may take that long."""
+        if timeout not in self._by_timeout:
+            seen = self.snapshot
+            self._by_timeout[timeout] = StuckPods.of(seen.pods, self.index, seen.read_at, timeout)
+        return self._by_timeout[timeout]
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
-        """One node's drain."""
-        name = candidate.node.name
+        """One node's drain, which may take as long as the candidate's policy says."""
+        name, stuck_pods = candidate.node.name, self._stuck_pods(candidate.policy.drain.timeout)
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers, warnings = drain_findings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
+        blockers, warnings = drain_findings(name, verdicts, self.index, stuck_pods, evicting=self.evicting)
         if self.evicting:
-            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, self.stuck_pods)
+            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, stuck_pods)
             blockers += stuck or self.shortage.blockers(name)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
         guarded = self._guarded(verdicts)

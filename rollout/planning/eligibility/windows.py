@@ -19,7 +19,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
-from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rollout.errors import UsageError
@@ -41,39 +40,23 @@ _HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/
 _FREEZE_HINT = "Write it as DAYS [HH:MM DURATION] [TIMEZONE]: '2026-12-20..2027-01-04 Europe/Berlin', or 'last fri'."
 
 
-class Days(Protocol):
-    """Some days of the calendar."""
-
-    def has(self, day: date) -> bool:
-        """Whether this is one of them."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Weekdays:
-    """Days of each week; `numbers` count from Monday, 0."""
+    """Days of each week, counted from Monday, 0; of the month the first, …, the fourth or the last where one is named.
+
+    `ordinal` 0 is every one of them.
+    """
 
     numbers: frozenset[int]
+    ordinal: int = 0
 
     def has(self, day: date) -> bool:
         """Whether this is one of them."""
-        return day.weekday() in self.numbers
-
-
-@dataclass(frozen=True, slots=True)
-class OrdinalWeekday:
-    """One day of each month: its first, …, its fourth, or its last of that weekday."""
-
-    ordinal: int
-    number: int
-
-    def has(self, day: date) -> bool:
-        """Whether this is it."""
-        if day.weekday() != self.number:
+        if day.weekday() not in self.numbers:
             return False
         if self.ordinal == _LAST:
             return (day + timedelta(days=7)).month != day.month
-        return (day.day + 6) // 7 == self.ordinal
+        return self.ordinal in (0, (day.day + 6) // 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +74,7 @@ class Dates:
         return written >= self.first or written <= self.last
 
 
+Days = Weekdays | Dates
 EVERY_DAY = Weekdays(frozenset(range(7)))
 
 
@@ -244,7 +228,7 @@ def _zone_names() -> frozenset[str]:
 def parse_days(written: str, where: str) -> tuple[Days, ...]:
     """Read what separates by commas; `where` is what they are of, for the `UsageError` that says what is wrong."""
     days = tuple(_part(part.strip(), where) for part in written.split(","))
-    if any(isinstance(item, OrdinalWeekday) for item in days) and any(isinstance(item, Weekdays) for item in days):
+    if len({bool(item.ordinal) for item in days if isinstance(item, Weekdays)}) > 1:
         raise UsageError(
             f"{where} has days of each week beside days of the month",
             hint="Write the word before each: first sat,first sun. If every sun is meant, write it as another one.",
@@ -257,7 +241,7 @@ def _part(part: str, where: str) -> Days:
         return _dates(part, where)
     word, _, weekday = part.partition(" ")
     if ordinal := _ORDINALS.get(word.lower()):
-        return OrdinalWeekday(ordinal, _number(weekday.strip(), where))
+        return Weekdays(frozenset({_number(weekday.strip(), where)}), ordinal)
     return Weekdays(frozenset(_range(part, where)))
 
 

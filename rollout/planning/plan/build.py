@@ -133,11 +133,11 @@ def decide(inputs: PlanInputs) -> Decisions:
     tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
     forecaster.scheduler.taint(tainted)
     waves, foresight = fitted(layout.waves, leaving, forecaster.scheduler, limits, index)
+    nodes = {item.node.name: item.node for item in drainable}
+    simulator = Simulator(inputs.snapshot, inputs.policy, pools, pace, limits.rates, index, nodes, leaving, tainted)
     if any(_is_rolling(wave, pools) for wave in waves):
-        scheduler = Scheduler.of(inputs.snapshot)
-        nodes = {item.node.name: item.node for item in drainable}
-        parts = _rolled(waves, pools, limits)
-        waves = tuple(_slow_first(uncrowded(part, leaving, scheduler), limits.rates, pace, nodes) for part in parts)
+        scheduler, parts = Scheduler.of(inputs.snapshot), _rolled(waves, pools, limits)
+        waves = tuple(_slow_first(uncrowded(part, leaving, scheduler), simulator) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
@@ -151,30 +151,17 @@ def decide(inputs: PlanInputs) -> Decisions:
         replace(layout, waves=waves),
         owners,
         foresight,
-        _simulator(inputs, pace, limits, index, drainable, tainted),
+        simulator,
     )
 
 
-def _simulator(
-    inputs: PlanInputs,
-    pace: Pace,
-    limits: Limits,
-    index: BudgetIndex,
-    drainable: Sequence[Drainable],
-    tainted: Sequence[str],
-) -> Simulator:
-    nodes = {item.node.name: item.node for item in drainable}
-    leaving = {item.node.name: item.leaving for item in drainable}
-    return Simulator(inputs.snapshot, inputs.policy, inputs.pools, pace, limits.rates, index, nodes, leaving, tainted)
-
-
-def _slow_first(part: Placed, rates: Rates, pace: Pace, nodes: Mapping[str, Node]) -> Placed:
+def _slow_first(part: Placed, simulator: Simulator) -> Placed:
     """A part that rolls, with those nodes first that are away for much longer than most."""
     if part.rolling is None:
         return part
-    reboot, pieces = pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
+    reboot, pieces = simulator.pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
     seconds = {
-        name: rates.drain_alone(piece) + max(reboot, round(past_run(nodes[name]) or 0))
+        name: simulator.rates.drain_alone(piece) + max(reboot, round(past_run(simulator.nodes[name]) or 0))
         for name, piece in pieces.items()
     }
     return replace(part, pieces=tuple(pieces[name] for name in slow_first(seconds)))
@@ -291,18 +278,13 @@ def _forecasts(
     candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, inputs: PlanInputs
 ) -> list[Drainable]:
     snapshot = inputs.snapshot
-    waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
     forecasts = (
-        waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
+        forecaster.forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     )
     control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, inputs.returning)
     return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
-
-
-def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
-    return dict.fromkeys(candidate.policy.drain.timeout for candidate in candidates)
 
 
 def _skipped(item: Drainable) -> Exclusion:

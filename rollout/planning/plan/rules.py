@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from rollout.errors import UsageError
 from rollout.model.gates import AlertPolicy, GatePolicy, is_matcher
-from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.selector import checked_label, node_labels, parse_selector
 from rollout.planning.eligibility.windows import Window, parse_freeze
@@ -20,9 +20,7 @@ from rollout.planning.eligibility.windows import Window, parse_freeze
 def impossible_rules(policy: Policy) -> Iterator[str]:
     """What is wrong with each, in half a sentence."""
     yield from (f"{name} leaves no time at all" for name, time in _times(policy) if time is not None and not time)
-    yield from (
-        f"{name} takes no node at all" for name, count in _counts(policy) if count is not None and count.is_zero
-    )
+    yield from (f"{name} takes no node at all" for name, count in _counts(policy) if count and count.is_zero)
     yield from _unreadable(policy)
     yield from (f"{text!r} is not a label matcher" for text in policy.gates.alerts.matchers if not is_matcher(text))
     if not _is_pattern(policy.gates.alerts.pattern):
@@ -32,22 +30,24 @@ def impossible_rules(policy: Policy) -> Iterator[str]:
 def _times(policy: Policy) -> Iterator[tuple[str, Duration | None]]:
     """Such as have to be some."""
     yield "drain.timeout", policy.drain.timeout
-    yield "reboot_timeout", policy.reboot_timeout
-    yield "ready_timeout", policy.ready_timeout
-    for pool in policy.pools:
-        yield f"drain_timeout of the pool {pool.name}", pool.drain_timeout
-        yield f"reboot_timeout of the pool {pool.name}", pool.reboot_timeout
-        yield f"ready_timeout of the pool {pool.name}", pool.ready_timeout
+    for where, rules in _each(policy):
+        yield f"reboot_timeout{where}", rules.reboot_timeout
+        yield f"ready_timeout{where}", rules.ready_timeout
+    yield from ((f"drain_timeout of the pool {pool.name}", pool.drain_timeout) for pool in policy.pools)
 
 
 def _counts(policy: Policy) -> Iterator[tuple[str, Count | None]]:
     """Such as have to let something begin."""
-    yield "max_unavailable", policy.max_unavailable
     yield "max_failures", policy.max_failures
-    yield from (("a step of the ramp", step) for step in policy.ramp)
-    for pool in policy.pools:
-        yield f"max_unavailable of the pool {pool.name}", pool.max_unavailable
-        yield from ((f"a step of the ramp of the pool {pool.name}", step) for step in pool.ramp or ())
+    for where, rules in _each(policy):
+        yield f"max_unavailable{where}", rules.max_unavailable
+        yield from ((f"a step of the ramp{where}", step) for step in rules.ramp or ())
+
+
+def _each(policy: Policy) -> Iterator[tuple[str, Policy | Pool]]:
+    """The rollout's rules and those of each pool, with the words for where they stand."""
+    yield "", policy
+    yield from ((f" of the pool {pool.name}", pool) for pool in policy.pools)
 
 
 def _unreadable(policy: Policy) -> Iterator[str]:

@@ -55,29 +55,6 @@ def _is_known(pod: Pod, pace: Pace) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTimes:
-    """When a node begins, is empty, and is back, in seconds from the beginning of the rollout."""
-
-    begin: int
-    empty: int
-    back: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedWave:
-    """When it begins, what becomes of its nodes, and when the next may begin."""
-
-    begin: int
-    nodes: Mapping[str, NodeTimes]
-    end: int
-
-    @property
-    def seconds(self) -> int:
-        """How long it takes."""
-        return self.end - self.begin
-
-
-@dataclass(frozen=True, slots=True)
 class Simulator:
     """What a rollout is played with. `leaving` are the pods that leave each of the `nodes`; `tainted` have the taint.
 
@@ -116,7 +93,7 @@ class Simulator:
         pods = sum(map(len, self.leaving.values()))
         return max(1, min(_DRAWS, _MANY // max(1, pods * len(self.nodes)))) if self.pace.is_known else 1
 
-    def _play(self, layout: Sequence[Placed], draw: int) -> list[PlayedWave]:
+    def _play(self, layout: Sequence[Placed], draw: int) -> Sequence["_Run"]:
         """The waves one after another, with this draw between nodes that are equal to a scheduler."""
         scheduler = Scheduler.scoring(self.snapshot, draw)
         scheduler.taint(self.tainted)
@@ -125,7 +102,11 @@ class Simulator:
         flow = PodFlow(Agenda(), self.pace, permits, self.policy.drain, self.index, scheduler, residents)
         kinds = (_Together if placed.rolling is None else _Following for placed in layout)
         runs = [kind(self, flow, placed) for kind, placed in zip(kinds, layout, strict=True)]
-        return [run.play(is_last=run is runs[-1]) for run in runs]
+        for run in runs:
+            run.begun_at = flow.agenda.now
+            run.play(is_last=run is runs[-1])
+            run.ended_at = flow.agenda.now
+        return runs
 
     def _assumed(self, wave: Wave, placed: Placed) -> Wave:
         """A wave by the rates of its budgets."""
@@ -140,19 +121,17 @@ class Simulator:
         settle = max(starting - reboot, self.pace.settle(pods)) if pods else 0
         return replace(wave, estimate=Estimate(drain + reboot + settle + soak, drain, reboot, settle, soak))
 
-    def _timed(self, wave: Wave, placed: Placed, played: PlayedWave) -> Wave:
-        soak, times = round(self.policy.gates.soak), played.nodes.values()
-        drain = max(one.empty - one.begin for one in times)
-        reboot = self.pace.reboot(drain + self.delay, len(times)) + self.delay
+    def _timed(self, wave: Wave, placed: Placed, run: "_Run") -> Wave:
+        soak, seconds, names = round(self.policy.gates.soak), run.ended_at - run.begun_at, placed.names
+        drain = max(run.empty[name] - run.begins[name] for name in names)
+        reboot = self.pace.reboot(drain + self.delay, len(names)) + self.delay
         if placed.rolling is None:
-            settle = max(0, played.seconds - drain - reboot - soak)
-            return replace(wave, estimate=Estimate(played.seconds, drain, reboot, settle, soak))
+            settle = max(0, seconds - drain - reboot - soak)
+            return replace(wave, estimate=Estimate(seconds, drain, reboot, settle, soak))
         # Each is reckoned as most are, so that the slowest of them may end later than all of that.
-        whole = max(played.seconds, self.wait + self.slowest(placed.names) + reboot)
-        begins = {name: one.begin for name, one in played.nodes.items()}
-        return replace(
-            wave, rolling=replace(placed.rolling, begins=begins), estimate=Estimate(whole, drain, reboot, 0, soak)
-        )
+        estimate = Estimate(max(seconds, self.wait + self.slowest(names) + reboot), drain, reboot, 0, soak)
+        begins = {name: run.begins[name] for name in names}
+        return replace(wave, rolling=replace(placed.rolling, begins=begins), estimate=estimate)
 
     @property
     def wait(self) -> int:
@@ -174,12 +153,16 @@ def _total(waves: Sequence[Wave]) -> int:
 
 
 class _Run:
-    """The nodes of one wave, each at its own step; `most` is how many seconds each drain may take."""
+    """The nodes of one wave, each at its own step: when it begins, is empty, and is back.
+
+    All are seconds from the beginning of the rollout; `_most` is how many each drain may take.
+    """
 
     def __init__(self, simulator: Simulator, flow: PodFlow, placed: Placed) -> None:
         self.simulator, self.flow, self.names, self.rules = simulator, flow, placed.names, placed.rolling or Rolling(1)
         self._most = {piece.name: timeout(simulator.pools.rules(piece.pool)) for piece in placed.pieces}
-        self.begins, self._empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
+        self.begins, self.empty, self.back = dict[str, int](), dict[str, int](), dict[str, int]()
+        self.begun_at = self.ended_at = 0
 
     @property
     def now(self) -> int:
@@ -200,17 +183,17 @@ class _Run:
         agenda.at(drains + self._most[name], lambda: self._give_up(name, emptied))
 
     def _give_up(self, name: str, emptied: Action) -> None:
-        if name not in self._empty:
+        if name not in self.empty:
             self.flow.give_up(name)
             emptied()
 
     def _emptied(self, name: str, earliest: int, nodes: int) -> None:
         """It is empty, unless it was given up before."""
-        if name in self._empty:
+        if name in self.empty:
             return
         begin, simulator = self.begins[name], self.simulator
         latest = begin + simulator.wait + self._most[name]
-        self._empty[name] = empty = min(max(self.now, earliest), latest)
+        self.empty[name] = empty = min(max(self.now, earliest), latest)
         rebooting = empty + simulator.delay
         back = rebooting + simulator.pace.reboot(rebooting - begin, nodes)
         self.flow.agenda.at(max(back, self.soonest(name)), lambda: self.give_back(name))
@@ -224,11 +207,6 @@ class _Run:
         self.back[name] = self.now
         self.flow.open(name)
 
-    def played(self, begin: int, end: int) -> PlayedWave:
-        """What came of it."""
-        times = {name: NodeTimes(self.begins[name], self._empty[name], self.back[name]) for name in self.names}
-        return PlayedWave(begin, times, end)
-
     def pods(self, name: str) -> list[Pod]:
         """What is on one of its nodes."""
         return list(self.flow.residents.get(name, {}).values())
@@ -237,22 +215,20 @@ class _Run:
 class _Together(_Run):
     """Nodes side by side; the next wave begins once all pods are as well as before."""
 
-    def play(self, *, is_last: bool) -> PlayedWave:
+    def play(self, *, is_last: bool) -> None:
         """Play it; behind the last wave the rollout does not wait for settling."""
-        begin, names, agenda, simulator = self.now, self.names, self.flow.agenda, self.simulator
+        names, agenda, simulator = self.names, self.flow.agenda, self.simulator
         pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(simulator.policy.gates.soak)
         self.flow.close(names)
         slowest = slowest_ending(pods, simulator.policy.drain, simulator.pace)
         for name in names:
             self.begin(name, slowest, len(names))
         agenda.run(lambda: self.are_back)
-        if is_last:
-            return self.played(begin, self.now + soak)
-        back, moved = self.now, [pod for there in pods for pod in there]
-        agenda.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
-        agenda.pass_until(back + simulator.pace.settle(moved) if moved else back)
+        if not is_last:
+            back, moved = self.now, [pod for there in pods for pod in there]
+            agenda.run(lambda: self.flow.missing <= before, until=back + round(simulator.policy.settle_timeout))
+            agenda.pass_until(back + simulator.pace.settle(moved) if moved else back)
         agenda.pass_until(self.now + soak)
-        return self.played(begin, self.now)
 
 
 class _Following(_Run):
@@ -271,13 +247,11 @@ class _Following(_Run):
         self._away: dict[str, set[str]] = defaultdict(set)
         self._unsettled: dict[str, list[str]] = defaultdict(list)
 
-    def play(self, *, is_last: bool) -> PlayedWave:
+    def play(self, *, is_last: bool) -> None:
         """Play it; behind the last node the rollout does not wait for settling."""
-        begin = self.now
         self.flow.on_ready = self._look_again
         self._admit()
         self.flow.agenda.run(lambda: self.are_back and (is_last or not self._before))
-        return self.played(begin, self.now)
 
     def soonest(self, name: str) -> int:
         """A host may boot more slowly than most."""
