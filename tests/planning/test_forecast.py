@@ -13,8 +13,7 @@ from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import NOW, budget, inputs, node, pod
-from tests.planning.random_clusters import random_cluster
+from tests.planning.builders import NOW, budget, inputs, node, pod, random_cluster
 
 HOSTNAME = "kubernetes.io/hostname"
 
