@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -140,20 +140,38 @@ def assert_only_printed_rights(lab: Lab) -> None:
     assert unprinted(lab) == []
 
 
-@pytest.fixture
-def start_lab(tmp_path: Path) -> Iterator[StartLab]:
-    """Start labs, by a scenario's name or value; all are stopped at the end of the test.
+@contextmanager
+def labs(folder: Path) -> Iterator[StartLab]:
+    """Start labs, by a scenario's name or value; all are stopped at its end.
 
-    `start_lab("rollback", nodes=4, speed=20)`: nodes in all, and simulated seconds in a real one.
+    `start("rollback", nodes=4, speed=20)`: nodes in all, and simulated seconds in a real one.
     """
-    with ExitStack() as labs:
+    with ExitStack() as started:
 
         def start(scenario: str | Scenario = "default", *, speed: float = 20, nodes: int | None = None) -> Lab:
             loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
             scaled = loaded if nodes is None else scale(loaded, nodes)
-            directory = tmp_path / f"lab-{len(list(tmp_path.iterdir()))}"
-            lab = labs.enter_context(Lab.start(scaled, directory=directory, speed=speed))
-            labs.callback(assert_only_printed_rights, lab)
+            directory = folder / f"lab-{len(list(folder.iterdir()))}"
+            return started.enter_context(Lab.start(scaled, directory=directory, speed=speed))
+
+        yield start
+
+
+@pytest.fixture
+def start_lab(tmp_path: Path) -> Iterator[StartLab]:
+    """Start labs for one test, of which the program has to ask no more than it is granted."""
+    with labs(tmp_path) as start, ExitStack() as checks:
+
+        def checked(*scenario: str | Scenario, **more: float) -> Lab:
+            lab = start(*scenario, **more)
+            checks.callback(assert_only_printed_rights, lab)
             return lab
 
+        yield checked
+
+
+@pytest.fixture(scope="module")
+def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartLab]:
+    """Start labs for all tests of a module."""
+    with labs(tmp_path_factory.mktemp("labs")) as start:
         yield start

@@ -46,6 +46,7 @@ def complete_values(command: Callable[..., None]) -> None:
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
     """Nodes of the cluster that the words so far name."""
+    from rollout.adapters.kube.client_parts import client_parts
     from rollout.gather.cluster.listing import read_list
     from rollout.gather.cluster.snapshot import NODES
     from rollout.gather.cluster.wire import Named
@@ -53,7 +54,9 @@ def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
     def read() -> list[str]:
         return list(read_list(_api(ctx.params), NODES, Named, lambda node: node.metadata.name).items)
 
-    return _beginning(incomplete, _of_cluster(read))
+    # the client is loaded before the time counts
+    client_parts()
+    return _beginning(incomplete, _in_time(read))
 
 
 def contexts(ctx: typer.Context, incomplete: str) -> Sequence[str]:
@@ -65,27 +68,6 @@ def contexts(ctx: typer.Context, incomplete: str) -> Sequence[str]:
         return list(read_contexts(_path(ctx.params), os.environ))
 
     return _beginning(incomplete, _in_time(read))
-
-
-def versions(ctx: typer.Context, incomplete: str) -> Sequence[str]:
-    """Versions that are held."""
-    from rollout.gather.cluster.memory import read_memory
-
-    def read() -> list[str]:
-        return list(read_memory(_api(ctx.params), _namespace(ctx.params)).versions)
-
-    return _beginning(incomplete, _of_cluster(read))
-
-
-def running(ctx: typer.Context, incomplete: str) -> Sequence[str]:
-    """Return the run whose process holds the lock."""
-    from rollout.execution.lease import read_lease
-
-    def read() -> list[str]:
-        run = read_lease(_api(ctx.params), _namespace(ctx.params)).run
-        return [run] if run else []
-
-    return _beginning(incomplete, _of_cluster(read))
 
 
 def runs(incomplete: str) -> Sequence[str]:
@@ -120,14 +102,6 @@ def assignments(incomplete: str) -> Sequence[str]:
     setting = settings().get(name)
     words = ("true", "false") if setting and setting.is_flag else setting.choices if setting else ()
     return _beginning(incomplete, [f"{name}={word}" for word in words])
-
-
-def _of_cluster(read: Callable[[], list[str]]) -> list[str]:
-    """Read with the client loaded before the time counts."""
-    from rollout.adapters.kube.client_parts import client_parts
-
-    client_parts()
-    return _in_time(read)
 
 
 def _seconds() -> float:
@@ -169,19 +143,9 @@ def _path(given: Mapping[str, object]) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
-def _namespace(given: Mapping[str, object]) -> str:
-    from rollout.model.marks import LEASE_NAMESPACE
-
-    words = given.get("set_")
-    assigned = dict(str(word).split("=", 1) for word in words if "=" in str(word)) if isinstance(words, list) else {}
-    return assigned.get("lock.namespace", LEASE_NAMESPACE)
-
-
 _BY_NAME: Mapping[str, Callable[..., Any]] = {
-    **dict.fromkeys(("node", "exclude", "explain", "host"), nodes),
+    **dict.fromkeys(("node", "exclude", "explain"), nodes),
     "context": contexts,
-    "version": versions,
-    "force_unlock": running,
     "run": runs,
     "scenario": scenarios,
     "set_": assignments,

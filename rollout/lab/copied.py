@@ -14,11 +14,10 @@ import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.gather.cluster.copying import FORMAT_VERSION, KIND, ClusterCopy, CopiedHost, CopiedPace
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.defaulting import ensure_namespace, with_defaults
 from rollout.lab.api.resources import (
     BUDGETS,
     DAEMONSETS,
-    NAMESPACES,
     NODES,
     PODS,
     REPLICASETS,
@@ -156,9 +155,7 @@ def _fill_namespaces(store: ObjectStore, copy: ClusterCopy, pods: Sequence[Json]
     labels = {item["metadata"]["name"]: labels_of(item) for item in copy.namespaces}
     of_objects = {item["metadata"].get("namespace", "") for item in (*pods, *copy.budgets, *copy.daemon_sets)}
     for name in sorted({*labels, *of_objects} - {""}):
-        if store.get(NAMESPACES, name) is None:
-            namespace = {"metadata": {"name": name, "labels": labels.get(name, {})}}
-            store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
+        ensure_namespace(store, name, labels.get(name, {}))
 
 
 def _create(store: ObjectStore, resource: Resource, obj: Json, spec: Json, **metadata: Any) -> Json:

@@ -161,6 +161,7 @@ def _pod_spec(workload: Workload) -> Json:
 
 def _placement(workload: Workload) -> Json:
     placement: Json = {}
+    own = {"matchLabels": {"app": workload.name}}
     if workload.tolerate_all:
         placement["tolerations"] = _TOLERATE_ALL
     elif workload.role is Role.CONTROL_PLANE:
@@ -170,27 +171,12 @@ def _placement(workload: Workload) -> Json:
     if workload.node_selector:
         placement["nodeSelector"] = {**placement.get("nodeSelector", {}), **workload.node_selector}
     if workload.spread:
-        placement["topologySpreadConstraints"] = [_spread(workload, workload.spread)]
+        softly = {"maxSkew": 1, "topologyKey": workload.spread, "whenUnsatisfiable": "ScheduleAnyway"}
+        placement["topologySpreadConstraints"] = [{**softly, "labelSelector": own}]
     if workload.exclusive:
-        placement["affinity"] = {"podAntiAffinity": _one_a_host(workload)}
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": own}
+        placement["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return placement
-
-
-def _spread(workload: Workload, topology: str) -> Json:
-    return {
-        "maxSkew": 1,
-        "topologyKey": topology,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {"app": workload.name}},
-    }
-
-
-def _one_a_host(workload: Workload) -> Json:
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"app": workload.name}},
-    }
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 def _budget(workload: Workload, budget: Budget, name: str) -> Json:

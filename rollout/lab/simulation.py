@@ -21,8 +21,8 @@ import msgspec
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.gather.cluster.copying import ClusterCopy
 from rollout.lab import credentials
-from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import NAMESPACES, NODES
+from rollout.lab.api.defaulting import ensure_namespace, with_defaults
+from rollout.lab.api.resources import NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
@@ -165,9 +165,7 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
         fill(running.store, copy)
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
-        if running.store.get(NAMESPACES, workload.namespace) is None:
-            namespace = {"metadata": {"name": workload.namespace}}
-            running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
+        ensure_namespace(running.store, workload.namespace)
         for kind, obj in workload_objects(workload, plans, node_uids):
             running.store.create(kind, with_defaults(kind, obj))
     running.world.settle()

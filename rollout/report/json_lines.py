@@ -1,25 +1,21 @@
 """A run as JSON lines: one object a line, for programs; the first names the version of the format."""
 
 import threading
-from collections.abc import Iterable
 from datetime import datetime
 from typing import IO
 
 import msgspec
 
-from rollout.execution.rollout.ledger import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import NodeResult, PlanReady, RunFinished, RunResult, StepEvent
 from rollout.planning.plan.document import encode_plan
 from rollout.report.lines import (
     AnyLine,
-    DryRunLine,
     EventLine,
     FailedNode,
     NotDoneNode,
     PlanLine,
-    RunRecord,
     SummaryLine,
     VersionLine,
     record_of,
@@ -35,22 +31,14 @@ class JsonLines:
 
     def begin(self, at: datetime) -> None:
         """The first line: the version of this format."""
-        self._write(VersionLine(at, FORMAT_VERSION))
-
-    def record(self, record: RunRecord) -> None:
-        """What a journal begins with: who keeps these lines has the journal of a process whose files go with it."""
-        self._write(record)
+        self.write(VersionLine(at, FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:
         """One line for one event."""
-        self._write(line(event))
+        self.write(line(event))
 
-    def rehearsed(self, at: datetime, nodes: Iterable[Rehearsal]) -> None:
-        """One line for each node of a dry run."""
-        for node in nodes:
-            self._write(DryRunLine(at, node.node, node.evictions, node.objections))
-
-    def _write(self, content: AnyLine) -> None:
+    def write(self, content: AnyLine) -> None:
+        """A line that is no event: the record of a process, what a dry run met."""
         text = json_line(record_of(content)).decode() + "\n"
         with self._lock:
             self._stream.write(text)

@@ -3,18 +3,17 @@
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.lab.api.resources import BUDGETS, EVENTS, PODS
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import stopped_at
+from tests.conftest import StartLab
 from tests.execution.drains import KUBECTL
 from tests.state import run_of
 from tests.waiting import wait_until
@@ -23,10 +22,8 @@ BUDGET = "shop/ledger"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with Lab.start(scale(load_scenario("budget-never"), 7), directory=directory, speed=30) as running:
-        yield running
+def lab(shared_lab: StartLab) -> Lab:
+    return shared_lab("budget-never", nodes=7, speed=30)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX
 from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_courtesy import heard
 from tests.apply.test_resume import stopped_at
+from tests.conftest import StartLab
 from tests.ended import end_of
 from tests.state import annotations, inflict, record, unlock, write
 
@@ -62,11 +63,11 @@ def nodes(*names: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def untouched(shared_lab: StartLab) -> Iterator[Lab]:
     """One lab for all that only look."""
-    with Lab.start(load_scenario("sources"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-        assert sum(lab.scoreboard().reboots.values()) == 0
+    lab = shared_lab("sources", speed=30)
+    yield lab
+    assert sum(lab.scoreboard().reboots.values()) == 0
 
 
 # FLUO's agent runs everywhere, and on one node does nothing.

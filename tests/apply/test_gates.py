@@ -19,12 +19,11 @@ from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
 from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, PODS
 from rollout.lab.api.store import Json
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout, Started
+from tests.conftest import StartLab
 from tests.ended import assert_well_said, start_on_terminal
 from tests.scripted_api import Exchange, scripted
 
@@ -37,12 +36,11 @@ BEFORE, AFTER = "checks.example/before", "checks.example/after"
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def untouched(shared_lab: StartLab) -> Iterator[Lab]:
     """One lab for all rollouts that are held up before anything happens: each of them is to leave it as it was."""
-    scenario = scale(load_scenario("default"), 7)
-    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-        assert_untouched(lab, *lab.scoreboard().reboots)
+    lab = shared_lab(nodes=7, speed=30)
+    yield lab
+    assert_untouched(lab, *lab.scoreboard().reboots)
 
 
 def api_of(lab: Lab) -> ClusterApi:

@@ -4,9 +4,16 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
+from tests.conftest import StartLab
 from tests.ended import Ended, invoked
 
 Command = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def mixed(shared_lab: StartLab) -> Lab:
+    """A cluster in which hosts differ, for tests that only look."""
+    return shared_lab("mixed", speed=30)
 
 
 @pytest.fixture

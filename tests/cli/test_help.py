@@ -1,10 +1,12 @@
-"""Help names everything, and loads nothing."""
+"""What helps to type: help names everything, loads nothing and is one screen; shells are told what may follow."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +15,16 @@ import typer
 
 from rollout import __version__
 from rollout.cli.main import program
-from rollout.errors import ExitCode
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
-from tests.docs import reference
+from tests.conftest import StartLab
+from tests.ended import end_of, start
 
 CLIENTS = (
     *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh"),
 )
-
-
-@pytest.mark.parametrize("name", ["status", "plan", "apply", "demo", "lab up", "lab scenarios"])
-def test_help_of_a_command_lists_each_of_its_flags(name: str, command: Command) -> None:
-    ended = command(*name.split(), "--help")
-    assert ended.code == ExitCode.OK
-    flags = [flag for path, option in reference.options() if path == name for flag in option.opts]
-    shown = set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", ended.stdout))
-    assert set(flags) <= shown
-
-
-def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
-    listed = command("--help", variables={"COLUMNS": "80"}).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
-    shown = [line.strip().split(maxsplit=1) for line in listed.splitlines()]
-    commands = {name: command for name, command in program().commands.items() if not command.hidden}
-    assert shown == [[name, command.get_short_help_str(200)] for name, command in commands.items()]
 
 
 def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> None:
@@ -120,3 +108,104 @@ def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
     yield path, command.get_help(typer.Context(command, info_name=path, terminal_width=80, max_content_width=80))
     for name, member in getattr(command, "commands", {}).items():
         yield from helps(member, f"{path} {name}")
+
+
+# What shells ask the program while a line is typed: by their environment, and by a real bash.
+
+
+Complete = Callable[..., Sequence[str]]
+# Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
+SECONDS = 12
+PATIENT = {"_ROLLOUT_COMPLETE_SECONDS": "60"}
+
+
+@pytest.fixture
+def complete(home: Path) -> Complete:
+    """Ask as bash does; nothing but completions is ever said.
+
+    Where there is something to complete, it is waited for: a machine may be busy. `hasty` is how shells ask.
+    """
+
+    def ask(line: str, lab: Lab | None = None, *, hasty: bool = False, **variables: str) -> Sequence[str]:
+        asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_ROLLOUT_COMPLETE": "complete_bash"}
+        environment = {**(lab.environment if lab else {}), **({} if hasty else PATIENT), **asked, **variables}
+        ended = end_of(start(home, environment, ()))
+        assert ended.stderr == ""
+        return ended.stdout.split()
+
+    return ask
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab("default", nodes=4, speed=30)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("status --node ", "plan --exclude ", "plan --explain ", "pause ", "fleetlock release "),
+        "apply --node worker-1 --node ",
+    ],
+)
+def test_nodes(line: str, complete: Complete, lab: Lab) -> None:
+    assert "worker-1" in complete(f"rollout {line}", lab)
+    assert complete(f"rollout {line}worker-2", lab) == ["worker-2"]
+
+
+def test_nodes_of_the_kubeconfig_that_the_line_names(complete: Complete, lab: Lab) -> None:
+    assert complete(f"rollout status --kubeconfig {lab.kubeconfig} --node cp-") == ["cp-1"]
+
+
+def test_contexts(complete: Complete, lab: Lab, home: Path) -> None:
+    (home / "two").write_text(
+        "contexts: [{name: prod-eu, context: {}}, {name: prod-us, context: {}}, {name: dev, context: {}}]"
+    )
+    assert complete("rollout plan --context prod-", KUBECONFIG=str(home / "two")) == ["prod-eu", "prod-us"]
+
+
+def test_files_are_left_to_the_shell(complete: Complete) -> None:
+    assert [complete(f"rollout {line} ") for line in ("apply", "plan", "plan --out", "status --config")] == [[]] * 4
+
+
+@pytest.mark.parametrize("line", ["status --node ", "pause "])
+def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
+    line: str, complete: Complete, lab: Lab
+) -> None:
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+    began = time.monotonic()
+    assert complete(f"rollout {line}", lab, hasty=True) == []
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: Lab, home: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = command("completion", "bash")
+    assert script.code == 0
+    program = home / "bin" / "rollout"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rollout "$@"\n')
+    program.chmod(0o755)
+    ask = (
+        f"{script.stdout}\nCOMP_WORDS=(rollout status --node worker-)\nCOMP_CWORD=3\nCOMP_LINE='rollout status --node"
+        ' worker-\'\n_rollout_completion rollout worker- --node\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "--norc", "-c", ask],
+        env={"PATH": path, "HOME": str(home), **lab.environment, **PATIENT},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["worker-1", "worker-2", "worker-3"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_the_program(shell: str, command: Command) -> None:
+    printed = command("completion", shell)
+    assert printed.code == 0
+    assert "_ROLLOUT_COMPLETE" in printed.stdout

@@ -18,6 +18,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
+from tests.conftest import StartLab
 from tests.ended import PROGRAM, assert_well_said
 from tests.state import inflict, record
 from tests.waiting import wait_until
@@ -34,13 +35,11 @@ ALL = os.environ.get("OPERATE_BOUNDARIES") == "all"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(shared_lab: StartLab) -> Lab:
     """Nothing is staged in it yet."""
     scenario = scale(load_scenario("default"), HOSTS)
     idle = HostOverride(select=Selection(), update=Update(state=UpdateState.IDLE, to=None))
-    scenario = msgspec.structs.replace(scenario, hosts=(*scenario.hosts, idle))
-    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=10) as lab:
-        yield lab
+    return shared_lab(msgspec.structs.replace(scenario, hosts=(*scenario.hosts, idle)), speed=10)
 
 
 def stage(lab: Lab, numbers: Sequence[int], version: str) -> dict[str, int]:

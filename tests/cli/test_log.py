@@ -13,7 +13,6 @@ from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.scripted_api import Exchange, scripted
@@ -24,10 +23,9 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (?:INFO|DEBUG|ERROR) 
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-        assert sum(lab.scoreboard().reboots.values()) == 0
+def untouched(mixed: Lab) -> Iterator[Lab]:
+    yield mixed
+    assert sum(mixed.scoreboard().reboots.values()) == 0
 
 
 def told(text: str, channel: str) -> list[str]:

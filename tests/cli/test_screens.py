@@ -8,16 +8,14 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, LEASES
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import is_ending
 from tests.cli.conftest import Command
 from tests.cli.screens import Screen, shown
@@ -50,29 +48,20 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
+def blocked(shared_lab: StartLab) -> Lab:
+    return shared_lab("budget-never", nodes=6, speed=30)
 
 
 @pytest.fixture(scope="module")
-def blocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    scenario = scale(load_scenario("budget-never"), 6)
-    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def interrupted(shared_lab: StartLab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A rollout whose process is gone, with names and times that are the same each time."""
-    scenario, home = scale(load_scenario("drain-hangs"), 6), tmp_path_factory.mktemp("home")
-    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        process = start(home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
-        wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
-        process.kill()
-        process.communicate()
-        lab.call(lambda: _say_who(lab))
-        yield lab
+    lab, home = shared_lab("drain-hangs", nodes=6, speed=30), tmp_path_factory.mktemp("home")
+    process = start(home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
+    process.kill()
+    process.communicate()
+    lab.call(lambda: _say_who(lab))
+    return lab
 
 
 def _say_who(lab: Lab) -> None:
@@ -233,9 +222,8 @@ HIDDEN = b"\x1b[?25l"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario(TINY), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
+def lab(shared_lab: StartLab) -> Lab:
+    return shared_lab(TINY, speed=30)
 
 
 @pytest.mark.parametrize("command", STAGES)

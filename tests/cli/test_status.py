@@ -2,28 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(load_scenario("sources"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
+def sources(shared_lab: StartLab) -> Lab:
+    return shared_lab("sources", speed=30)
 
 
 WITHOUT_ENGINE = {
@@ -62,9 +53,9 @@ CORDONED = {
 }
 
 
-def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: Command, tmp_path: Path) -> None:
-    with Lab.start(load_scenario("leftovers"), directory=tmp_path / "lab", speed=30) as lab:
-        planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
+def test_a_cordoned_node_names_the_coordinator_whose_marks_stand_there(command: Command, start_lab: StartLab) -> None:
+    lab = start_lab("leftovers", speed=30)
+    planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
     messages = {item["node"]: item["message"] for item in planned if item["reason"] == "cordoned"}
     for name, mark in CORDONED.items():
         assert messages[name].startswith("cordoned; ")

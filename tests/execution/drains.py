@@ -100,6 +100,24 @@ def put(server: StandaloneApi, resource: Resource, obj: Json) -> Json:
     return created
 
 
+def stored(server: StandaloneApi, resource: Resource, name: str, namespace: str = "") -> Json:
+    """An object that is there."""
+    found: Json | None = server.call(lambda: server.store.get(resource, name, namespace))
+    assert found is not None
+    return found
+
+
+def change(server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json) -> None:
+    """Write these fields of its parts, as somebody else does."""
+
+    def write() -> None:
+        found = server.store.get(resource, name, namespace)
+        assert found is not None
+        server.store.put(resource, {**found, **{part: {**found.get(part, {}), **new} for part, new in parts.items()}})
+
+    server.call(write)
+
+
 def add_node(server: StandaloneApi, name: str, *, ready: bool = True) -> None:
     status = {"conditions": [{"type": "Ready", "status": str(ready), "message": "kubelet stopped posting"}]}
     put(server, NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status})
@@ -172,13 +190,7 @@ def allow(server: StandaloneApi, budget: str, allowed: int, *, has: int | None =
     """The budget's controller has counted anew."""
     figures = {"disruptionsAllowed": allowed, "observedGeneration": 1}
     figures |= {} if has is None else {"currentHealthy": has}
-
-    def change() -> None:
-        found = server.store.get(BUDGETS, budget, "default")
-        assert found is not None
-        server.store.put(BUDGETS, {**found, "status": {**found["status"], **figures}})
-
-    server.call(change)
+    change(server, BUDGETS, budget, "default", status=figures)
 
 
 def pods_on(server: StandaloneApi, node: str) -> set[str]:

@@ -26,7 +26,7 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Outcome
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.ports import ClusterApi
-from tests.execution.drains import Json, put
+from tests.execution.drains import Json, change, put, stored
 from tests.execution.simulated import NoGates
 from tests.planning.builders import facts
 from tests.standalone_api import StandaloneApi
@@ -122,9 +122,7 @@ def claimed(api: object, name: str, admission: Allowed, *, cordoned: bool = Fals
 
 
 def node_of(server: StandaloneApi, name: str) -> Json:
-    found = server.call(lambda: server.store.get(NODES, name))
-    assert found is not None
-    return found
+    return stored(server, NODES, name)
 
 
 def is_unmarked(server: StandaloneApi, name: str) -> bool:
@@ -238,9 +236,7 @@ def test_a_node_that_is_not_what_was_planned_is_left_as_it_is(
     says: str, server: StandaloneApi, api: ClusterApi, seen: Seen
 ) -> None:
     planned = context(api, "n1", Allowed(1))
-    found = node_of(server, "n1")
-    changed = {part: {**found.get(part, {}), **CHANGES[says].get(part, {})} for part in ("metadata", "spec", "status")}
-    server.call(lambda: server.store.put(NODES, {**found, **changed}))
+    change(server, NODES, "n1", **CHANGES[says])
     before = node_of(server, "n1")
     with pytest.raises(NodeFailure, match=says) as refused:
         claim(planned, "2", facts("n1"))

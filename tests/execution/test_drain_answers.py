@@ -26,12 +26,14 @@ from tests.execution.drains import (
     add_node,
     add_pod,
     asked,
+    change,
     later,
     owner,
     pods_on,
     put,
     remove_pod,
     statuses,
+    stored,
     task_of,
 )
 from tests.execution.fake_cluster import FakeCluster, FakeServer
@@ -53,9 +55,7 @@ def fault(server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 
 
 
 def disrupted(server: StandaloneApi, budget: str) -> dict[str, str]:
-    found = server.call(lambda: server.store.get(BUDGETS, budget, "default"))
-    assert found is not None
-    return found["status"].get("disruptedPods") or {}
+    return stored(server, BUDGETS, budget, "default")["status"].get("disruptedPods") or {}
 
 
 class LateAnswers(FakeCluster):
@@ -199,7 +199,8 @@ def test_a_namespace_that_is_going_takes_its_pods_along(
     """Whoever deletes the namespace deletes the pod: there is hardly a reason to ask again."""
     put(server, NAMESPACES, {"metadata": {"name": "old"}})
     add_pod(server, NODE, "p", owned=RS, metadata={"namespace": "old"})
-    terminate_namespace(server)
+    stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    change(server, NAMESPACES, "old", metadata=stamp, status={"phase": "Terminating"})
     later(2, lambda: remove_pod(server, "p", "old"))
     drained()
     assert set(statuses(server)) == {403}
@@ -207,17 +208,6 @@ def test_a_namespace_that_is_going_takes_its_pods_along(
     assert len(statuses(server)) <= 6
     told = [event for event in recorder.events if isinstance(event, PodBlocked)]
     assert "is being terminated" in told[0].message
-
-
-def terminate_namespace(server: StandaloneApi) -> None:
-    def change() -> None:
-        found = server.store.get(NAMESPACES, "old")
-        assert found is not None
-        stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-        going = {**found, "metadata": {**found["metadata"], **stamp}, "status": {"phase": "Terminating"}}
-        server.store.put(NAMESPACES, going)
-
-    server.call(change)
 
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."

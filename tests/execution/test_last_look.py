@@ -1,7 +1,6 @@
 """The last look at a drained node, and the fence of every write on it: each thing that stands in the way, alone."""
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from rollout.model.progress import NodeStep, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
-from tests.execution.drains import NODE, Json, add_daemon_set, add_pod, owner, put, task_of
+from tests.execution.drains import NODE, add_daemon_set, add_pod, change, owner, put, stored, task_of
 from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.in_memory
@@ -52,25 +51,18 @@ def task(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> DrainTas
     return task_of(NODE, api, recorder, DrainPolicy(Duration(60)), speed=20)
 
 
-def change(server: StandaloneApi, alter: Callable[[Json], object]) -> None:
-    node = deepcopy(server.call(lambda: server.store.get(NODES, NODE)))
-    assert node is not None
-    alter(node)
-    server.call(lambda: server.store.put(NODES, node))
-
-
 def test_a_node_as_it_was_drained_may_be_rebooted(task: DrainTask) -> None:
     last_look(task)
 
 
 def test_whatever_was_undone_stops_it(server: StandaloneApi, task: DrainTask) -> None:
-    change(server, lambda node: node["spec"].update(unschedulable=False))
+    change(server, NODES, NODE, spec={"unschedulable": False})
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
         last_look(task)
-    change(server, lambda node: (node["spec"].update(unschedulable=True), node["metadata"].update(annotations={})))
+    change(server, NODES, NODE, spec={"unschedulable": True}, metadata={"annotations": {}})
     with pytest.raises(DrainError, match="our marks on n1 were removed"):
         last_look(task)
-    change(server, lambda node: node["metadata"].update(annotations={**DRAINED, marks.RUN: "run-2"}))
+    change(server, NODES, NODE, metadata={"annotations": {**DRAINED, marks.RUN: "run-2"}})
     with pytest.raises(DrainError, match="our marks on n1 were removed"):
         last_look(task)
 
@@ -125,16 +117,14 @@ def test_nothing_is_written_once_the_lock_or_the_node_has_changed_since_it_was_r
     planned = PlannedNode(NODE, "b", f"uid-{NODE}", "1", "2", 0, 0)
     cluster = PatientApi(cast("ClusterApi", stolen), SystemClock())
     writing = NodeTask(planned, "run-1", cluster, fence, Reporter(Recorder(), SystemClock()))
-    before = server.call(lambda: server.store.get(NODES, NODE))
+    before = stored(server, NODES, NODE)
     with pytest.raises(FencedError):
         mark_phase(writing, Phase.REBOOTING)
-    assert server.call(lambda: server.store.get(NODES, NODE)) == before
+    assert stored(server, NODES, NODE) == before
 
     taken = {**DRAINED, marks.RUN: "run-2"}
-    stolen.happens = lambda: change(server, lambda node: node["metadata"].update(annotations=taken))
+    stolen.happens = lambda: change(server, NODES, NODE, metadata={"annotations": taken})
     fence.good = 1000
     with pytest.raises(FencedError, match="is marked by the rollout run-2"):
         mark_phase(writing, Phase.REBOOTING)
-    after = server.call(lambda: server.store.get(NODES, NODE))
-    assert after is not None
-    assert after["metadata"]["annotations"] == taken
+    assert stored(server, NODES, NODE)["metadata"]["annotations"] == taken

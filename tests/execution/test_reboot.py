@@ -30,7 +30,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
-from tests.execution.drains import NODE, Json, put, task_of
+from tests.execution.drains import NODE, Json, change, put, stored, task_of
 from tests.execution.simulated import NoGates
 from tests.standalone_api import StandaloneApi
 
@@ -121,13 +121,9 @@ def status(boot_id: str, *, ready: bool, machine_id: str = MACHINE) -> Json:
     return {"conditions": [{"type": "Ready", "status": str(ready)}], "nodeInfo": info}
 
 
-def report(server: StandaloneApi, **changes: Any) -> None:
-    def change() -> None:
-        node = server.store.get(NODES, NODE)
-        assert node is not None
-        server.store.put(NODES, {**node, **changes})
-
-    server.call(change)
+def mark_as(server: StandaloneApi, phase: str) -> None:
+    annotations = stored(server, NODES, NODE)["metadata"]["annotations"]
+    change(server, NODES, NODE, metadata={"annotations": {**annotations, marks.PHASE: phase}})
 
 
 def ended(act: Callable[[], object]) -> Outcome:
@@ -154,7 +150,7 @@ def test_only_the_machine_in_the_boot_from_before_is_asked_and_once(asking: Aski
     assert ended(lambda: ask_for_reboot(asking(host))) is Outcome.REBOOT_REFUSED
     assert host.rebooted == 0
     # with the connection open, the Node is looked at once more
-    host = Answers([said(OLD)], lambda: report(server, spec={}))
+    host = Answers([said(OLD)], lambda: change(server, NODES, NODE, spec={"unschedulable": False}))
     with pytest.raises(DrainError, match="was uncordoned outside this rollout"):
         ask_for_reboot(asking(host))
     assert host.rebooted == 0
@@ -177,20 +173,14 @@ def test_a_node_is_taken_up_where_its_boot_says(
     answer: CommandResult | None, phase: Phase, goes_on: Phase, asking: Asking, server: StandaloneApi
 ) -> None:
     context = asking(Answers([answer]))
-    node = server.call(lambda: server.store.get(NODES, NODE))
-    assert node is not None
-    annotations = {**node["metadata"]["annotations"], marks.PHASE: phase.value}
-    report(server, metadata={**node["metadata"], "annotations": annotations})
+    mark_as(server, phase.value)
     taken = take_up(context)
     assert (taken.phase, taken.in_doubt) == (goes_on, phase is Phase.REBOOTING)
 
 
 def test_marks_that_are_not_understood_by_its_turn_are_left_as_they_are(asking: Asking, server: StandaloneApi) -> None:
     context = asking(Answers([said(OLD)]))
-    node = server.call(lambda: server.store.get(NODES, NODE))
-    assert node is not None
-    unclear = {**node["metadata"]["annotations"], marks.PHASE: "levitating"}
-    report(server, metadata={**node["metadata"], "annotations": unclear})
+    mark_as(server, "levitating")
     assert ended(lambda: take_up(context)) is Outcome.STRANDED
 
 
@@ -209,11 +199,11 @@ def test_its_node_has_to_report_that_boot_of_that_machine_and_be_ready(
     told: Json, says: str, asking: Asking, server: StandaloneApi
 ) -> None:
     context = asking(Answers([None]))
-    report(server, status=told)
+    change(server, NODES, NODE, status=told)
     with pytest.raises(NodeFailure, match=says) as failed:
         await_ready(context.task, BOOT, Duration(30))
     assert failed.value.outcome is Outcome.NOT_READY
-    report(server, status=status(NEW, ready=True))
+    change(server, NODES, NODE, status=status(NEW, ready=True))
     await_ready(context.task, BOOT, Duration(30))
 
 
@@ -276,7 +266,7 @@ def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
     put(server, NODES, {**node, "status": status(OLD, ready=False)})
 
     def run(boot_id: str, ready: bool) -> Aborted:  # noqa: FBT001 - as it is reported
-        host = Answers([None], lambda: report(server, status=status(boot_id, ready=ready)))
+        host = Answers([None], lambda: change(server, NODES, NODE, status=status(boot_id, ready=ready)))
         ports = Ports(api, cast("Any", host), SystemClock(), recorder)
         return abort({NODE: Host(NODE, "127.0.0.1")}, ports, RunOptions(1, "ann"), wait=0)
 
@@ -292,7 +282,7 @@ def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo) -> No
 def test_one_that_is_away_is_left_with_how_it_stands_then(boot_id: str, state: str, undo: Undo, *, ready: bool) -> None:
     aborted = undo(boot_id, ready)
     assert aborted.reverted == ()
-    assert f"it may be rebooting right now and is {state};" in aborted.left_cordoned[NODE]
+    assert aborted.left_cordoned[NODE] == f"it may be rebooting right now and is {state}"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Taints are written as a whole: those that others write meanwhile stay, and a node is tried until it is done."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from typing_extensions import override
@@ -19,7 +18,7 @@ from rollout.model.progress import Notice
 from rollout.planning.eligibility.selector import is_label_value, node_labels
 from rollout.ports import Query
 from tests.execution.conftest import Recorder
-from tests.execution.drains import Unfenced, add_node
+from tests.execution.drains import Unfenced, add_node, change, stored
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.planning.builders import NEW, OLD, facts
 
@@ -47,22 +46,12 @@ class Contended(FakeCluster):
 
 
 def put_taint(server: FakeServer, name: str, key: str) -> None:
-    def change() -> None:
-        node = node_of(server, name)
-        more = [*(node.get("spec", {}).get("taints") or ()), {"key": key, "effect": "NoSchedule"}]
-        server.store.put(NODES, {**node, "spec": {**node.get("spec", {}), "taints": more}})
-
-    server.call(change)
-
-
-def node_of(server: FakeServer, name: str) -> dict[str, Any]:
-    node = server.store.get(NODES, name)
-    assert node is not None
-    return node
+    more = [*(stored(server, NODES, name).get("spec", {}).get("taints") or ()), {"key": key, "effect": "NoSchedule"}]
+    change(server, NODES, name, spec={"taints": more})
 
 
 def taints(server: FakeServer, name: str) -> list[dict[str, str]]:
-    written = node_of(server, name).get("spec", {}).get("taints") or ()
+    written = stored(server, NODES, name).get("spec", {}).get("taints") or ()
     cluster_own = "node.kubernetes.io/"
     return [
         {field: value for field, value in taint.items() if value}

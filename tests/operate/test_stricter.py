@@ -6,7 +6,7 @@ import pytest
 
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.continuation import is_regrouped, stricter
 
@@ -30,7 +30,7 @@ STRICT = Policy(
     control_plane=ControlPlaneOrder.EXCLUDE,
     control_plane_selector="role=leader",
     sharing=Sharing.EXCLUSIVE,
-    drain=DrainPolicy(delete_emptydir_data=False),
+    drain=DrainPolicy(delete_emptydir_data=False, critical=(Critical("shop", "app=db", 2),)),
     settle_timeout=Duration(900),
     max_failures=Count(1),
     own_reboot_command=True,
@@ -66,6 +66,13 @@ def test_windows_are_those_of_today_where_it_has_any() -> None:
     night, noon = (Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h"))
     assert stricter(night, noon, 3).gates.windows.windows == ("12:00 1h",)
     assert stricter(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
+
+
+def test_a_pools_windows_are_those_of_today_where_it_has_any() -> None:
+    night, noon = (Policy(pools=(Pool("web", "a=b", window=(text,)),)) for text in ("01:00 1h", "12:00 1h"))
+    without = Policy(pools=(Pool("web", "a=b"),))
+    held = [stricter(night, today, 3).pools[0].window for today in (noon, without, Policy())]
+    assert held == [("12:00 1h",), ("01:00 1h",), ("01:00 1h",)]
 
 
 def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() -> None:

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 
 import pytest
 
 from rollout.model.cluster import LabelSelector, Node, OwnerRef, Pod, PodPhase, Requirement, Resources, SelectorOperator
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
-from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.policy import Critical, DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
+from rollout.planning.drain.budgets import critical_budget
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import NOW, budget, inputs, node, pod
+from tests.planning.builders import NOW, budget, inputs, node, pod, random_cluster
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -237,3 +239,24 @@ def test_where_chance_decides_a_warning_names_the_budget_and_nothing_is_blocked(
     assert "lets 1 be away of the 3 pods" in first
     assert "lets 1 be away of the 6 pods" in then
     assert "make room on other nodes" in then
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_critical_is_played_as_a_budget_is(seed: int) -> None:
+    """Whatever is unready: the same waves, times and findings, but for who is named."""
+    random, made = Random(seed), random_cluster(seed, 9, 6, demanding=seed % 2 == 1)  # noqa: S311 - reproducible
+    pods = tuple(replace(one, ready=random.random() > 0.1) for one in made.snapshot.pods)
+    apps = sorted({one.labels["app"] for one in pods})
+    rules = tuple(Critical("shop", f"app={app}", random.randint(1, 4)) for app in apps)
+    budgets = [replace(critical_budget(rule, pods), name=f"{rule.selector}", critical=False) for rule in rules]
+    snapshot = replace(made.snapshot, pods=pods, budgets=())
+    by_budget = build_plan(replace(made, snapshot=replace(snapshot, budgets=tuple(budgets))))
+    policy = replace(made.policy, drain=replace(made.policy.drain, critical=rules))
+    by_rule = build_plan(replace(made, snapshot=snapshot, policy=policy))
+    assert [(wave.nodes, wave.estimate) for wave in by_rule.waves] == [
+        (wave.nodes, wave.estimate) for wave in by_budget.waves
+    ]
+    for of_rule, of_budget in ((by_rule.blockers, by_budget.blockers), (by_rule.warnings, by_budget.warnings)):
+        assert {(one.node, one.kind, one.object.replace("critical/", "pdb/")) for one in of_rule} == {
+            (one.node, one.kind, one.object) for one in of_budget
+        }

@@ -23,8 +23,7 @@ from rollout.model.quantity import Count
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.explanation import explain
-from tests.planning.builders import budget, inputs, node, pod
-from tests.planning.random_clusters import random_cluster
+from tests.planning.builders import budget, inputs, node, pod, random_cluster
 
 HOSTNAME = "kubernetes.io/hostname"
 

@@ -31,8 +31,7 @@ from rollout.model.progress import Phase
 from tests.apply.conftest import killed_at
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
-from tests.server.conftest import Client
-from tests.server.serving import serving
+from tests.server.conftest import Client, serving
 from tests.used_rights import single, used
 from tests.waiting import wait_until
 

@@ -8,8 +8,7 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started
-from tests.server.conftest import Client, Serve, slots_of, workers
-from tests.server.serving import left_on
+from tests.server.conftest import Client, Serve, left_on, slots_of, workers
 from tests.state import holder_of, is_cordoned, marks_of, node_of, replace_machine
 from tests.waiting import wait_until
 

@@ -5,8 +5,7 @@ import json
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from tests.apply.conftest import Rollout, Started
 from tests.security.hands import set_well
-from tests.server.conftest import Client, Serve, slots_of, victim, workers
-from tests.server.serving import left_on
+from tests.server.conftest import Client, Serve, left_on, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of, write_spec
 from tests.waiting import wait_until
 

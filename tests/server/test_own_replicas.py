@@ -20,8 +20,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from tests.conftest import StartLab
 from tests.ended import invoked, start
-from tests.server.conftest import Client, Serving
-from tests.server.serving import new_certificate, serving
+from tests.server.conftest import Client, Serving, new_certificate, serving
 from tests.waiting import wait_until
 
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")

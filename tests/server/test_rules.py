@@ -12,8 +12,7 @@ from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENT
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause
 from tests.apply.conftest import Started, is_ending
-from tests.server.conftest import Client, Serve, slots_of, victim, workers
-from tests.server.serving import left_on
+from tests.server.conftest import Client, Serve, left_on, slots_of, victim, workers
 from tests.server.test_replicas import end_stubborn
 from tests.state import holder_of, is_cordoned, lease_of, marks_of, node_of, write, write_spec
 from tests.waiting import wait_until

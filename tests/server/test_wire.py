@@ -11,8 +11,7 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
 from tests.apply.conftest import command
-from tests.server.conftest import Client, Serving, slots_of, workers
-from tests.server.serving import new_certificate
+from tests.server.conftest import Client, Serving, new_certificate, slots_of, workers
 from tests.waiting import wait_until
 
 FLAGS = ("--group", "workers=1")

@@ -12,7 +12,7 @@ from rollout.lab.hosts.zincati import ANCHORS, DROP_IN, PRE_REBOOT, STEADY_STATE
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.server.serving import new_certificate, serving
+from tests.server.conftest import new_certificate, serving
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.exhaustive

@@ -1,8 +1,7 @@
 """`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,14 +13,9 @@ from rollout.cli.settings.schema import Cluster, Reboot
 from rollout.cli.settings.values import node_name
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
-from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slots, is_fleetlock_run
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.text import printable
 from rollout.ports import ClusterApi
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _PAUSE = 0.5
 # A host that was granted a moment ago is given a minute to go down, which its server waits for.
@@ -82,14 +76,16 @@ def status(settings: Given) -> None:
       rollout fleetlock status
       rollout fleetlock status -o json
     """
+    from rollout.cli.stages.gather import with_patience
+    from rollout.gather.cluster.memory import read_slots
+    from rollout.gather.cluster.snapshot import read_nodes
     from rollout.report.fleetlock import slots_document, slots_text
 
-    output = settings.output
-    seen = _look(settings.cluster, settings.lock.namespace)
-    output.show(
-        slots_document(seen.slots, seen.nodes, seen.server),
-        lambda: slots_text(seen.slots, seen.nodes, seen.server, output.width),
-    )
+    output, namespace, api = settings.output, settings.lock.namespace, wiring.cluster_api(settings.cluster)
+    slots = with_patience(lambda: read_slots(api, namespace))
+    nodes = {node.name: node for node in with_patience(lambda: read_nodes(api))}
+    server = _server(api, namespace)
+    output.show(slots_document(slots, nodes, server), lambda: slots_text(slots, nodes, server, output.width))
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
@@ -114,27 +110,6 @@ def release(
     message = f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot."
     document = SlotReleaseReport(node=node, released=was_held)
     settings.output.show(document, lambda: message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The slots, the nodes by name, and which server works on them; empty where none does."""
-
-    slots: Slots
-    nodes: "Mapping[str, Node]"
-    server: str
-
-
-def _look(cluster: Cluster, namespace: str) -> _Seen:
-    """How they stand now."""
-    from rollout.cli.stages.gather import with_patience
-    from rollout.gather.cluster.memory import read_slots
-    from rollout.gather.cluster.snapshot import read_nodes
-
-    api = wiring.cluster_api(cluster)
-    slots = with_patience(lambda: read_slots(api, namespace))
-    nodes = with_patience(lambda: read_nodes(api))
-    return _Seen(slots, {node.name: node for node in nodes}, _server(api, namespace))
 
 
 def _server(api: ClusterApi, namespace: str) -> str:

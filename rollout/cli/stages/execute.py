@@ -26,7 +26,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
-from rollout.report.lines import Command
+from rollout.report.lines import Command, DryRunLine
 from rollout.report.live import LiveProgress
 from rollout.report.plain import EventLog, PlainLines
 from rollout.report.plan_parts import rehearsal_text
@@ -101,7 +101,8 @@ def _write_rehearsal(run: Run, rehearsed: Sequence[Rehearsal], result: RunResult
     lines.begin(now)
     _notify_conceded(run, lines, lines)
     lines.notify(PlanReady(now, run.plan))
-    lines.rehearsed(now, rehearsed)
+    for node in rehearsed:
+        lines.write(DryRunLine(now, node.node, node.evictions, node.objections))
     lines.notify(RunFinished(now, result))
 
 

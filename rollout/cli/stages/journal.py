@@ -85,7 +85,7 @@ def journalled(
     path = settings.output.journal or journal_of(plan.plan_id)
     first = _first_record(plan, command, settings.cluster.name, process)
     if lines is not None:
-        lines.record(first)
+        lines.write(first)
     try:
         journal = JournalFile(path)
     except OSError as error:

@@ -96,7 +96,7 @@ def request_removal(
             return Attempt(pod, Answer.GONE)
         kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical)
         if kept is not None:
-            why = f"needs {kept.desired_healthy} healthy pods and has {kept.current_healthy}"
+            why = f"{kept.key} needs {kept.desired_healthy} healthy pods and has {kept.current_healthy}"
             return Attempt(pod, Answer.BLOCKED, why, kept.key, LOOK_AGAIN)
         _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:

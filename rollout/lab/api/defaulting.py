@@ -3,6 +3,8 @@
 An object that a controller of the lab makes has them just as one that came over the wire.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from rollout.lab.api.resources import (
@@ -73,11 +75,10 @@ def with_defaults(resource: Resource, obj: Json, *, creating: bool = True) -> Js
     return defaulted
 
 
-def ensure_namespaces(store: ObjectStore) -> None:
-    """Create the namespaces that every cluster has."""
-    for name in SYSTEM_NAMESPACES:
-        if store.get(NAMESPACES, name) is None:
-            store.create(NAMESPACES, with_defaults(NAMESPACES, {"metadata": {"name": name}}))
+def ensure_namespace(store: ObjectStore, name: str, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Create the namespace where it is not there."""
+    if store.get(NAMESPACES, name) is None:
+        store.create(NAMESPACES, with_defaults(NAMESPACES, {"metadata": {"name": name, "labels": dict(labels)}}))
 
 
 def without_nulls(value: Any) -> Any:

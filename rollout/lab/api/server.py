@@ -18,7 +18,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from rollout.lab.api.access import Access, Denial
-from rollout.lab.api.defaulting import ensure_namespaces
+from rollout.lab.api.defaulting import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.misbehaviour import break_off, half_answer, is_half, stand_in
@@ -67,7 +67,8 @@ class ApiServer:
         self._kept: socket.socket | None = None
         self._stopped = False
         self._outage: asyncio.Task[None] | None = None
-        ensure_namespaces(store)
+        for name in SYSTEM_NAMESPACES:
+            ensure_namespace(store, name)
 
     @property
     def url(self) -> str:

@@ -53,25 +53,21 @@ async def _systemctl(session: Session, words: Words) -> Output:
 
 
 def _states(states: list[str], wanted: str, units: Mapping[str, Unit | None]) -> Output:
-    states_text = "".join(f"{state}\n" for state in states)
-    if wanted in states:
-        return Output(out=states_text)
-    absent = _UNKNOWN_UNIT
-    known = _INACTIVE if wanted == "active" else 1
-    return Output(known if any(units.values()) else absent, states_text)
+    """Status 0 where one of the units is as wanted."""
+    unlike = (_INACTIVE if wanted == "active" else 1) if any(units.values()) else _UNKNOWN_UNIT
+    return Output(0 if wanted in states else unlike, "".join(f"{state}\n" for state in states))
 
 
 def _show(properties: list[str], names: list[str], session: Session) -> Output:
     """`show -p PROPERTY … UNIT`, a unit by its full name."""
-    lines = []
+    said = ""
     for name in names:
         unit = session.machine.units.find(name)
-        states = ("not-found", "inactive", "")
+        known = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}
         if unit is not None:
-            states = (unit.load_state, unit.active_state, unit.file_state)
-        known = dict(zip(("LoadState", "ActiveState", "UnitFileState"), states, strict=True))
-        lines += [f"{key}={known[key]}" for key in properties if key in known]
-    return Output(out="".join(f"{line}\n" for line in lines))
+            known = {"LoadState": unit.load_state, "ActiveState": unit.active_state, "UnitFileState": unit.file_state}
+        said += "".join(f"{key}={known[key]}\n" for key in properties if key in known)
+    return Output(out=said)
 
 
 # What a verb sets, of which attribute of a unit.

@@ -224,15 +224,9 @@ def pinned_node(pod: Json) -> str | None:
     return None
 
 
-def anti_affinity_terms(pod: Json) -> list[Json]:
-    """Return the required terms of pod anti-affinity."""
-    affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
-    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
-
-
-def affinity_terms(pod: Json) -> list[Json]:
-    """Return the required terms of pod affinity."""
-    affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
+def affinity_terms(pod: Json, kind: str = "podAffinity") -> list[Json]:
+    """Return the required terms of pod affinity, or of `podAntiAffinity`."""
+    affinity = (pod["spec"].get("affinity") or {}).get(kind) or {}
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
@@ -281,7 +275,7 @@ class Repulsion:
 
     def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
         """Take in a pod that was placed; the namespaces are all that there are."""
-        terms = [(term_namespaces(term, pod, namespaces), term) for term in anti_affinity_terms(pod)]
+        terms = [(term_namespaces(term, pod, namespaces), term) for term in affinity_terms(pod, "podAntiAffinity")]
         if terms:
             self._terms[where] = terms
 

@@ -26,7 +26,6 @@ from rollout.lab.world.placement import (
     NodeRoom,
     Repulsion,
     affinity_terms,
-    anti_affinity_terms,
     crowded_values,
     pinned_node,
     refusal,
@@ -197,7 +196,8 @@ class Scheduler:
 
     def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
         """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
-        rooms = [(term["topologyKey"], room) for term in anti_affinity_terms(pod) for room in self._meant(term, pod)]
+        terms = affinity_terms(pod, "podAntiAffinity")
+        rooms = [(term["topologyKey"], room) for term in terms for room in self._meant(term, pod)]
         for where, topology in self._repulsion.against(pod):
             room = self._rooms.get(self._placed[where].node)
             if room is not None:

@@ -157,6 +157,7 @@ def _gentler(one: DrainPolicy, other: DrainPolicy) -> DrainPolicy:
         disable_eviction=one.disable_eviction and other.disable_eviction,
         pod_selector=one.pod_selector if one.pod_selector == other.pod_selector else "",
         skip_wait_for_delete_timeout=max(waits) if all(waits) else 0,
+        critical=_both(one.critical, other.critical),
     )
 
 
@@ -217,7 +218,7 @@ def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     )
 
 
-def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
