@@ -253,11 +253,12 @@ def test_each_printed_right_is_used_and_no_other(quiet_lab: Lab, run_there: Run,
     assert_used_is_printed(quiet_lab, grants)
 
 
-def test_pods_are_deleted_only_where_that_was_asked_for(quiet_lab: Lab, run_there: Run) -> None:
+def test_pods_are_deleted_only_where_that_was_asked_for(quiet_lab: Lab, run_there: Run, tmp_path: Path) -> None:
     """With --disable-eviction the right to evict is another one."""
+    (tmp_path / "deleting.toml").write_text("[drain]\ndisable-eviction = true\n")
     plain, deleting = (
         set(single(printed_grants(run_there))),
-        set(single(printed_grants(run_there, "roles", "--disable-eviction"))),
+        set(single(printed_grants(run_there, "roles", "--config", "deleting.toml"))),
     )
     assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
     assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
