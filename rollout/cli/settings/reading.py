@@ -40,6 +40,7 @@ PLANNED = tuple(
     name for name in settings() if name.partition(".")[0] in _TABLES and name not in (*_OWN, "detect.command")
 )
 """Settings that a saved plan has decided."""
+_BY_RULES = ("apply", "plan", "doctor", "status")
 _CONFIG = "ROLLOUT_CONFIG"
 # What is taken from the environment alone: by the adapters.
 _WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
@@ -66,11 +67,11 @@ class Given(Settings):
     def repeated(self, command: str) -> str:
         """This command, with what was typed of the tables and settings that it takes, to be pasted.
 
-        What `--set` and `--config` say any command takes, but for rules, which resume has from its record; a setting
-        that stands in the command is left as it is.
+        What `--set` and `--config` say any command takes, but for rules, which not all go by (and resume has from its
+        record); a setting that stands in the command is left as it is.
         """
         word = command.split()[1]
-        names, decided = (*CLUSTER, *_TAKEN.get(word, ())), PLANNED if word == "resume" else ()
+        names, decided = (*CLUSTER, *_TAKEN.get(word, ())), () if word in _BY_RULES else PLANNED
         taken = (
             word
             for name, words in self.words
