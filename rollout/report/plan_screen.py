@@ -1,10 +1,20 @@
 """The screen of `plan`: what differs from the ordinary, at a glance; and the few lines that `apply` shows of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
+from rollout.model.plan import (
+    BlockerKind,
+    Exclusion,
+    ExclusionKind,
+    ExclusionReason,
+    PlannedNode,
+    RolloutPlan,
+    Wave,
+    kind_of,
+)
 from rollout.model.text import counted, elapsed, natural_key, printable, shortened
 from rollout.planning.plan.rules import relaxed_rules
 from rollout.report.columns import Column, Row, table_text, wrapped
@@ -59,6 +69,8 @@ def plan_text(
     `next_step` is a command, which is never broken.
     """
     rules = rule_lines(plan.policy, now) if now else ()
+    if beside:
+        plan = _without_what_it_began(plan)
     notes = (*warning_lines(plan, is_wide=width is None), *_left_out(plan, is_wide=width is None), *rules)
     blockers = [f"✘ {line}" for line in finding_lines(plan.blockers)]
     parts = [
@@ -71,6 +83,13 @@ def plan_text(
         ["Next:", f"    {next_step}"] if next_step else [],
     ]
     return "\n\n".join("\n".join(part) for part in parts if any(part))
+
+
+def _without_what_it_began(plan: RolloutPlan) -> RolloutPlan:
+    """The plan without its findings about the nodes of a rollout that is not over, of which a sentence tells."""
+    excluded = tuple(left for left in plan.excluded if left.reason is not ExclusionReason.LEFT_CORDONED)
+    blockers = tuple(blocker for blocker in plan.blockers if blocker.kind is not BlockerKind.NODES_UNAVAILABLE)
+    return replace(plan, excluded=excluded, blockers=blockers)
 
 
 def brief_text(
@@ -111,7 +130,7 @@ def _cut(columns: Sequence[Column], rows: Sequence[Row], width: int, room: int) 
 
 def _first(columns: Sequence[Column], rows: Sequence[Row], width: int, shown: int) -> str:
     more = f"\n(… {counted(len(rows) - shown, 'more row')}: rollout plan)" if shown < len(rows) else ""
-    return table_text(columns, rows[:shown], width) + more
+    return table_text(*_filled(columns, rows[:shown]), width) + more
 
 
 def file_text(plan: RolloutPlan, file: str, width: int | None) -> str:
@@ -180,8 +199,13 @@ def wave_table(
             groups = [tuple(group) for _, group in groupby(plan.waves, key=_similar)]
         everywhere = {zones.get(node.name, "") for node in plan.nodes}
         rows = [_row(group, zones, everywhere, is_mixed=is_mixed) for group in groups]
-    kept = [place for place in range(len(_COLUMNS)) if any(row[place] for row in rows)]
-    return [_COLUMNS[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    return _filled(_COLUMNS, rows)
+
+
+def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Sequence[Column], Sequence[Row]]:
+    """Without the columns in which nothing stands."""
+    kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def _wide_row(wave: Wave, zones: Mapping[str, str]) -> Row:

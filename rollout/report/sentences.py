@@ -142,11 +142,8 @@ def why_held(event: PodBlocked) -> str:
 def _aborted(result: NodeFinished) -> str:
     """How an abort left a node, and what that took, not how long the rollout had been at it."""
     took, why = elapsed(result.seconds), printable(result.message)
-    return (
-        f"left as it is after {took}: {why or 'given back'}"
-        if result.left_cordoned
-        else f"{why or 'given back'}, in {took}"
-    )
+    undone = f"left as it is after {took}: {why}" if result.left_cordoned else f"{why or 'given back'}, in {took}"
+    return f"{printable(result.node)}: {undone}"
 
 
 def sign(result: NodeFinished) -> str:

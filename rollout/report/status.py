@@ -215,7 +215,7 @@ def _note(status: NodeStatus, memory: Memory) -> str:
     if status.is_rebooting:
         return printable(stage)
     sentence = status.error or _worth_telling(status)
-    again = f"{_trouble(status, memory)}: rollout operate tries it again after {status.retry_after}"
+    again = f"{_trouble(status, memory)}: `rollout operate` tries it again after {status.retry_after}"
     return printable("; ".join(filter(None, (stage, sentence, again if status.retry_after else ""))))
 
 

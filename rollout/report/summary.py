@@ -1,7 +1,7 @@
 """The end of a run: how many nodes are done, then each one that is not, with its cause and its fix, then what to do."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.plan import ExclusionReason
@@ -40,14 +40,23 @@ class _Row:
     fixes: Sequence[str] = ()
 
 
-def summary_text(result: RunResult, *, took: float = 0.0, width: int | None = None, operating: bool = False) -> str:
+def summary_text(
+    result: RunResult,
+    *,
+    took: float = 0.0,
+    width: int | None = None,
+    operating: bool = False,
+    repeated: Callable[[str], str] = str,
+) -> str:
     """The end of a run that `took` so many seconds; `operating`: a next pass goes on by itself.
 
-    `width` in columns; None: no limit, and every node. No command is ever wrapped.
+    `width` in columns; None: no limit, and every node. No command is ever wrapped. `repeated` makes of a command the
+    one about the same cluster.
     """
     rows = (*_failures(result, width), *_not_done(result.not_done, width), *_not_started(result, width))
     steps = _next_pass(result) if operating else _next_steps(result)
-    return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(steps, width)))
+    pasted = (replace(step, command=step.command and repeated(step.command)) for step in steps)
+    return "\n".join((wrapped(_headline(result, took), width), *_rows_text(rows, width), *_steps_text(pasted, width)))
 
 
 def _headline(result: RunResult, took: float) -> str:

@@ -102,7 +102,6 @@ def _counts(unfinished: Unfinished) -> str:
         ("not started", unfinished.untouched),
         ("with marks that are not understood", unfinished.unclear),
         ("no longer in the cluster", unfinished.gone),
-        ("with its soft taint", unfinished.tainted),
     )
     counts = [f"{len(group)} {word}" for word, group in groups if group] or ["nothing in progress"]
     problem = "" if is_of_fleetlock(unfinished) else unfinished.record.problem

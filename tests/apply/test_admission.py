@@ -179,7 +179,7 @@ def test_nodes_are_left_out_until_the_pause_ends_by_itself(started: Started, rol
     lab = started("default", 6)
     said = rollout(lab, "pause", "worker-1,worker-2", "--reason", "disk swap", "--until", "8h")
     assert said.code == 0, said.stderr
-    assert "End it: rollout unpause worker-1 worker-2" in said.stdout
+    assert "End it:\n    rollout unpause worker-1 worker-2\n" in said.stdout
     assert pauses_on(lab, "worker-1")[PAUSED] == "true"
     assert json.loads(pauses_on(lab, "worker-1")[PAUSED_DETAILS])["reason"] == "disk swap"
     messages = left_out(lab, rollout)

@@ -27,7 +27,7 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
-    "commands": "getting-started.md",
+    "commands": "configuration.md",
     "metrics": "metrics-and-notifications.md",
     "fleetlock answers": "json.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},

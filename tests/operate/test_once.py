@@ -1,5 +1,6 @@
 """One pass of `rollout operate --once`: the real program, judged by what the cluster saw."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started,
     window = ("--window", open_now(hours=6))
     old = rollout(lab, *APPLY, *window)
     assert old.code == 4
-    assert "Next:\n    rollout apply\n" in rollout(lab, "apply", "--yes", *window).stdout
+    # without the window it would start at once
+    again = shlex.join(("rollout", "apply", *window))
+    assert f"Next:\n    {again}\n" in rollout(lab, "apply", "--yes", *window).stdout
     assert record(lab) is None, "what has begun nothing leaves nothing"
     ended = rollout(lab, "operate", "--once", *window)
     assert ended.code == 0, ended.stderr
@@ -67,7 +70,7 @@ def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
     for _ in range(2):
         ended = rollout(lab, "operate", "--once")
         assert ended.code == 0, ended.stderr
-        assert ended.stdout.startswith("No node is started: rollout "), ended.stdout
+        assert ended.stdout.startswith("No node is started: the rollout "), ended.stdout
         assert "was aborted by" in ended.stdout
         assert "rollout unpause --all" in ended.stdout
     assert "No unattended pass begins anything" in rollout(lab, "status").stdout

@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from rollout.model.plan import (
+    BlockerKind,
     Estimate,
+    Exclusion,
+    ExclusionReason,
     PlanSummary,
     PlanWarning,
     RolloutPlan,
@@ -118,6 +121,18 @@ def test_a_blocked_plan_ends_with_what_blocks_it() -> None:
         "✘ node-2, node-3  budget shop/cart  never allows an eviction → mend its selector",
         "Blocked: apply will not start. --skip blocked leaves 2 nodes out.",
     ]
+
+
+def test_a_rollout_that_is_not_over_is_told_once() -> None:
+    begun = Exclusion("node-9", ExclusionReason.LEFT_CORDONED, "cordoned by the unfinished rollout r")
+    away = replace(blocker(), node="node-9", kind=BlockerKind.NODES_UNAVAILABLE, message="was started by r")
+    made = replace(plan(blockers=(blocker(), away)), excluded=(begun,))
+    alone = plan_text(made, zones={}, width=120)
+    beside = plan_text(made, zones={}, width=120, beside="The rollout r is interrupted.")
+    assert alone.count("node-9") == 2
+    assert "node-9" not in beside
+    assert beside.splitlines()[-1] == "The rollout r is interrupted."
+    assert "✘ node-2" in beside
 
 
 def test_equal_findings_are_told_once_with_a_count() -> None:

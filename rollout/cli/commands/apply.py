@@ -8,9 +8,8 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, YesOption, takes
-from rollout.cli.settings.reading import Given
+from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import (
-    PLANNED,
     policy_of,
     refuse_another_address,
     refuse_missing_commands,

@@ -144,7 +144,7 @@ def _show(names: Sequence[str], standing: Pause, output: Output, *, everything: 
         all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
     )
     which, flag = ("All nodes", "--all") if everything else (shortened(names), " ".join(names))
-    message = f"{which}: {printable(str(standing))}.\nEnd it: rollout unpause {flag}"
+    message = f"{which}: {printable(str(standing))}.\nEnd it:\n    rollout unpause {flag}"
     output.show(of_nodes, lambda: message, is_prose=True)
 
 

@@ -12,8 +12,8 @@ import typer
 from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.output import Output
-from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, policy_of, selection_of
+from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.settings.values import node_name, time_meant, written_time
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode, UsageError

@@ -8,8 +8,8 @@ import typer
 
 from rollout.cli import consent, wiring
 from rollout.cli.flags import CLUSTER, HOSTS, YesOption, takes
-from rollout.cli.settings.reading import Given
-from rollout.cli.settings.rules import PLANNED, refuse_another_address, refuse_missing_commands
+from rollout.cli.settings.reading import PLANNED, Given
+from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.values import duration
 from rollout.cli.terminal import say, show, show_lines

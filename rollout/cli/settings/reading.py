@@ -29,6 +29,17 @@ _TAKEN = {
     "status": (*SELECTION, *HOSTS),
     "resume": HOSTS,
 }
+# Of these tables a plan holds the rules, but for what is of each process alone.
+_OWN = (
+    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive"),
+    *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
+    *("reboot.command", "reboot.wall-message", "reboot.pre-playbook", "reboot.post-playbook"),
+)
+_TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
+PLANNED = tuple(
+    name for name in settings() if name.partition(".")[0] in _TABLES and name not in (*_OWN, "detect.command")
+)
+"""Settings that a saved plan has decided."""
 _CONFIG = "ROLLOUT_CONFIG"
 # What is taken from the environment alone: by the adapters.
 _WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *OWN_POD_VARIABLES)
@@ -55,14 +66,16 @@ class Given(Settings):
     def repeated(self, command: str) -> str:
         """This command, with what was typed of the tables and settings that it takes, to be pasted.
 
-        What `--set` and `--config` say any command takes; a setting that stands in the command is left as it is.
+        What `--set` and `--config` say any command takes, but for rules, which resume has from its record; a setting
+        that stands in the command is left as it is.
         """
-        names = (*CLUSTER, *_TAKEN.get(command.split()[1], ()))
+        word = command.split()[1]
+        names, decided = (*CLUSTER, *_TAKEN.get(word, ())), PLANNED if word == "resume" else ()
         taken = (
             word
             for name, words in self.words
             if words[0] in ("--set", "--config") or name in names or name.partition(".")[0] in names
-            if not name or name not in command
+            if not name or (name not in command and name not in decided)
             for word in words
         )
         return " ".join((command, *map(shell_word, taken)))

@@ -7,7 +7,6 @@ from typing import Any
 from rollout.cli.settings.keys import Table, settings_of
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Allow, PoolTable, Settings, Skip
-from rollout.cli.settings.schema import settings as settings_by_name
 from rollout.cli.settings.unattended import FleetLock
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
@@ -17,18 +16,6 @@ from rollout.model.fleetlock import GroupRules, Groups
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Selection
 from rollout.model.quantity import Count
-
-# Of these tables a plan holds the rules, but for what is of each process alone.
-_OWN = (
-    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive"),
-    *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
-    *("reboot.command", "reboot.wall-message", "reboot.pre-playbook", "reboot.post-playbook"),
-)
-_TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
-PLANNED = tuple(
-    name for name in settings_by_name() if name.partition(".")[0] in _TABLES and name not in (*_OWN, "detect.command")
-)
-"""Settings that a saved plan has decided."""
 
 
 def selection_of(settings: Settings) -> Selection:

@@ -76,7 +76,9 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
         let_go_of_lost_terminals()
     if not session.as_json and (run.plan.waves or result.not_done or result.left_over):
         took = wiring.system_clock().monotonic() - began
-        show(f"\n{summary_text(result, took=took, width=session.width, operating=session.operating)}")
+        repeated = session.settings.repeated
+        text = summary_text(result, took=took, width=session.width, operating=session.operating, repeated=repeated)
+        show(f"\n{text}")
     return result
 
 

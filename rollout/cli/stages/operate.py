@@ -256,7 +256,7 @@ class _Pass:
             if not session.as_json:
                 show(plan.shown(session, gathered, run.plan))
             return self._carried_out(run)
-        result = _nothing_to_do(run.plan)
+        result = _nothing_to_do(run.plan, run.session.settings.repeated)
         execute.notify_end(run, result, self.stop)
         return result
 
@@ -326,13 +326,13 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+def _nothing_to_do(planned: RolloutPlan, repeated: Callable[[str], str]) -> RunResult:
     """Say so in a line, or name the nodes that cannot be taken."""
     result = RunResult((), excluded=planned.excluded)
     held_back = {reason: number for reason, number in result.left_out.items() if reason != ExclusionReason.NO_UPDATE}
     left_out = f" (left out: {tallied(held_back)})" if held_back else ""
     if result.not_done:
-        show(summary_text(result, width=width(), operating=True))
+        show(summary_text(result, width=width(), operating=True, repeated=repeated))
     else:
         show_lines(f"Nothing to do: no node waits for a reboot{left_out}.")
     return result

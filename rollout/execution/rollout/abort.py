@@ -130,7 +130,7 @@ class _Undoing:
         try:
             change_memory(self.ports.api, self.options.lease_namespace, partial(with_abort, aborted=aborted))
         except ApiError as error:
-            self.report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
+            self.report.notice(f"warning: `rollout operate` may begin another by itself: {error.message}")
 
     def _undo_node(self, begun: Begun, events: EventWriter, courtesy: CourtesyPolicy) -> NodeResult:
         clock = self.ports.clock

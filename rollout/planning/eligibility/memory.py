@@ -109,7 +109,7 @@ def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules
             message = f"taken anyway, as asked for: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
         elif why := why_resting(memory, name, rules.now):
-            message = f"rollout operate would leave it out: {why}"
+            message = f"`rollout operate` would leave it out: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.FAILED_RECENTLY)
 
 
@@ -293,7 +293,7 @@ def why_aborted(memory: Memory) -> str:
     """Why no unattended pass begins anything; empty where one may."""
     if (aborted := memory.aborted) is None:
         return ""
-    what = excerpt(f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
+    what = excerpt(f"the rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
     return f"{what}: begin another with `rollout apply`, or let passes begin again with `rollout unpause --all`"
 
 
