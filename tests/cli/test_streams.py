@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rollout.cli.failures import report
+from rollout.cli.signals import whole
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
@@ -309,3 +310,12 @@ def test_an_interruption_that_python_drops_at_the_end_of_a_pass_is_an_end_as_any
 
 def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> None:
     assert ran(WHILE_WAITING) == ("interrupted True\n", "")
+
+
+def test_an_interruption_waits_for_a_screen_that_is_half_drawn() -> None:
+    drawn = list[str]()
+    with pytest.raises(KeyboardInterrupt), whole():
+        drawn.append("upper half")
+        signal.raise_signal(signal.SIGINT)
+        drawn.append("lower half")
+    assert drawn == ["upper half", "lower half"]
