@@ -159,7 +159,7 @@ def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_pat
     assert f"berlin ({server.removeprefix('https://')})" in run("report", "run.jsonl").stdout
     report = json.loads(run("report", "run.jsonl", "-o", "json").stdout)
     assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
-    assert "berlin" in run("history", "--set", "output.journal=run.jsonl").stdout
+    assert "berlin" in run("history", "-o", "wide", "--set", "output.journal=run.jsonl").stdout
     shown = run("history", "--set", "output.journal=run.jsonl", report["run"])
     assert f"berlin ({server.removeprefix('https://')})" in shown.stdout
 

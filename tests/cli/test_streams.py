@@ -314,8 +314,13 @@ def test_a_signal_beside_the_lock_of_the_wish_does_not_lock_the_process() -> Non
 
 def test_an_interruption_waits_for_a_screen_that_is_half_drawn() -> None:
     drawn = list[str]()
-    with pytest.raises(KeyboardInterrupt), whole():
-        drawn.append("upper half")
-        signal.raise_signal(signal.SIGINT)
-        drawn.append("lower half")
+
+    def draw() -> None:
+        with whole():
+            drawn.append("upper half")
+            signal.raise_signal(signal.SIGINT)
+            drawn.append("lower half")
+
+    with pytest.raises(KeyboardInterrupt):
+        draw()
     assert drawn == ["upper half", "lower half"]
