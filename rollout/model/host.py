@@ -178,15 +178,14 @@ class UnitState:
 class HostFacts:
     """Everything one probe learnt of a host that answered.
 
-    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
-    `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
-    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
-    strategy by which Zincati reboots the host, empty where it does not; `reboots_itself` what else on it does so.
-    `users` are those who are logged in, without the one who asked; None where the host does not tell. `group` is the
-    update group. `sources` are those
-    that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
-    `shows` are sources that were not asked, and that the host shows it has. `units` are update-engine and locksmithd,
-    where the probe asked for them.
+    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run `systemctl reboot`,
+    `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why, `shutdown_pending` which one somebody
+    else has scheduled; both are empty where there is none. `zincati` is the strategy by which Zincati reboots the host,
+    empty where it does not; `reboots_itself` what else on it does so. `users` are those who are logged in, without the
+    one who asked; None where the host does not tell. `group` is the update group. `sources` are those that were asked
+    whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`. `shows` are
+    sources that were not asked, and that the host shows it has. `units` are update-engine and locksmithd, where the
+    probe asked for them.
     """
 
     host: Host

@@ -50,8 +50,7 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
 
     Left out is a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon or a pause),
     one that failed, which was told then, and rests until a later pass, and one whose version another cluster is still
-    to prove. Whatever else keeps a node from its update
-    is trouble that nobody has decided on: not done.
+    to prove. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
     """
     match reason:
         case (

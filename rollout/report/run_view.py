@@ -32,9 +32,8 @@ class NodeView:
     """A node's way so far. `phase` is the one it is in, None where it is not under way.
 
     `since` is when that began; `begun`, with the node, and `entered` are the same by a monotonic clock. `wave` is its
-    place among the view's, from 1; `has_moved_pods`: some had to leave it.
-    `held` are evictions by pod, `heard` when they were last told of, by a monotonic clock. `end` is None again where
-    it was taken on anew.
+    place among the view's, from 1; `has_moved_pods`: some had to leave it. `held` are evictions by pod, `heard` when
+    they were last told of, by a monotonic clock. `end` is None again where it was taken on anew.
     """
 
     name: str

@@ -49,8 +49,8 @@ def claim(
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
     from now on; one that they left out before stays marked as not ours to give back to them. `detected` is the mark of
-    what asked for the reboot. Returned is the
-    Node as it was before the cordon. `RefusedError` where it is not admitted now: nothing is left on it.
+    what asked for the reboot. Returned is the Node as it was before the cordon. `RefusedError` where it is not admitted
+    now: nothing is left on it.
     """
     task = context.task
     if why := context.admission.refusal(context.planned):

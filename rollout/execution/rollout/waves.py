@@ -84,10 +84,9 @@ class Allowance:
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes count as away.
 
-    `notice` hears why nothing goes on.
-    `hold` says whether a node may begin now; asked again and again, it never waits itself.
-    Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One that is
-    not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
+    `notice` hears why nothing goes on. `hold` says whether a node may begin now; asked again and again, it never waits
+    itself. Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says. One
+    that is not admitted any more by the time it is to be cordoned waits again, as one that was not begun.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]

@@ -49,10 +49,10 @@ class HostState(Protocol):
 class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a kubelet registers its Node with, and how it misbehaves.
 
-    `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready,
-    Ready from then on), played after every boot but the first. `address` is what it reports as the host's InternalIP,
-    which a kubelet may set to anything; empty: the true one. `agent`: FLUO's
-    agent runs on the node, and takes its word that a reboot is needed back once the node is ready again.
+    `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready, Ready from then
+    on), played after every boot but the first. `address` is what it reports as the host's InternalIP, which a kubelet
+    may set to anything; empty: the true one. `agent`: FLUO's agent runs on the node, and takes its word that a reboot
+    is needed back once the node is ready again.
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)

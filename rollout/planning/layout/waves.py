@@ -49,10 +49,9 @@ _NOTHING = Reason("")
 class Placed:
     """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty.
 
-    `price` is what budgets make of its drains; `most` is how many nodes its part takes at once, and `rounds`
-    how often one after another they were packed to use a budget up; `refused` says of nodes of later waves why there
-    was no place for their pods while this one's were away.
-    `rolling` says how its nodes follow one another, None: side by side.
+    `price` is what budgets make of its drains; `most` is how many nodes its part takes at once, and `rounds` how often
+    one after another they were packed to use a budget up; `refused` says of nodes of later waves why there was no place
+    for their pods while this one's were away. `rolling` says how its nodes follow one another, None: side by side.
     """
 
     pieces: tuple[Piece, ...]

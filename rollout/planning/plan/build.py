@@ -53,11 +53,11 @@ _NAMED_USERS = 3
 class PlanInputs:
     """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
 
-    `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
-    `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
-    `retried` are nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin;
-    `returning` are those of them that are brought back before any other begins.
-    `proven` is what another cluster has proved of versions, None where it need not.
+    `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before `--exclude`;
+    `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan. `retried` are
+    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin; `returning` are
+    those of them that are brought back before any other begins. `proven` is what another cluster has proved of
+    versions, None where it need not.
     """
 
     snapshot: ClusterSnapshot
