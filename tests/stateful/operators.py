@@ -85,7 +85,10 @@ class Operators:
     def run_one(self, command: str, *flags: str) -> None:
         """Start a command, at once in possession of the lock."""
         held = held_by(self.lab)
-        unlock = ("--force-unlock", held) if held else ()
+        unlock = ("--force-unlock", held) if held and command in ("resume", "abort") else ()
+        if held and not unlock:
+            # the others have no such flag: as `kubectl delete lease`, for its holder is gone
+            self.lab.call(lambda: self.lab.store.remove(LEASES, "node-rollout", "kube-system"))
         self._number, self.command = self.machine.next_number(), command
         failed = (name for name, marks in marked(self.lab).items() if marks.get(PHASE) == "failed")
         self._failed_before = frozenset(failed)

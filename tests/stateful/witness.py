@@ -143,16 +143,17 @@ class Witness:
         if was == now:
             return
         if self._others:
-            self._cordoned_by_others(name, now=now)
+            self._cordoned_by_others(name, marks, now=now)
         elif now and RUN not in marks and change.previous is not None:
             self.broken.append(f"{name} was cordoned without a mark that says by whom")
         elif not now and name in self.cordons:
             self.broken.append(f"{name} was uncordoned, which somebody else had cordoned")
 
-    def _cordoned_by_others(self, name: str, *, now: bool) -> None:
-        if now:
+    def _cordoned_by_others(self, name: str, marks: Mapping[str, str], *, now: bool) -> None:
+        """Of a node whose mark says that its cordon is ours, one that comes after an uncordon looks like ours."""
+        if now and marks.get(CORDONED_BY_US) != "true":
             self.cordons.add(name)
-        else:
+        elif not now:
             self.cordons.discard(name)
         if name in self._marked:
             self.meddled.add(name)
