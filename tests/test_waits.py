@@ -15,7 +15,6 @@ OWN = {
     "execution/base/stop.py": "a wish to stop is one of the events",
     "execution/lock.py": "a process that ends at once waits for its end",
     "cli/signals.py": "a moment in which a second signal may come",
-    "cli/stages/metrics.py": "the end of the run is the event that it is woken by, between deliveries",
     "server/http.py": "the event loop's own",
 }
 

@@ -52,14 +52,12 @@ class NodeSilences:
         addresses: Mapping[str, str],
         clock: Clock,
         say: Callable[[str], None],
-        every: float = _RENEWAL_SECONDS,
     ) -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v2/silence"
         self._label = label
         self._addresses = addresses
         self._clock = clock
         self._say = say
-        self._every = every
         # by node, empty where none was had; a node that is refused at its cordon is in flight no more
         self._ids: dict[str, str] = {}
         self._in_flight: set[str] = set()
@@ -89,7 +87,7 @@ class NodeSilences:
             self._lease(event.node)
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._every):
+        while not self._clock.wait(self._ended, _RENEWAL_SECONDS):
             for node in list(self._in_flight):
                 self._lease(node, renewing=True)
 

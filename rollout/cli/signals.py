@@ -83,7 +83,7 @@ def interrupted_by_signals(ending: StopRequest) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def whole() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Have SIGINT wait until this context is left, which is soon: as for a screen half drawn. Main thread only."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))

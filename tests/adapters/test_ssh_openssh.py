@@ -75,7 +75,7 @@ def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: 
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """One that nobody can be asked by: it declines to sign where somebody would have to agree."""
+    """One without a person: it declines to sign where a key asks for consent."""
     path = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")

@@ -246,7 +246,7 @@ def test_the_proof_is_made_by_whoever_goes_on(
     assert not lab.scoreboard().cordons_left
 
 
-# Hosts that are left alone because somebody stands in the way.
+# Hosts that are left alone: what would keep the reboot off, or make it twice.
 
 
 WORKER_1 = ("--node", "worker-1")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rollout.cli.failures import report
-from rollout.cli.signals import whole
+from rollout.cli.signals import uninterrupted
 from rollout.errors import ExitCode
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
@@ -316,7 +316,7 @@ def test_an_interruption_waits_for_a_screen_that_is_half_drawn() -> None:
     drawn = list[str]()
 
     def draw() -> None:
-        with whole():
+        with uninterrupted():
             drawn.append("upper half")
             signal.raise_signal(signal.SIGINT)
             drawn.append("lower half")

@@ -108,7 +108,7 @@ def stored(server: StandaloneApi, resource: Resource, name: str, namespace: str 
 
 
 def change(server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json) -> None:
-    """Write these fields of its parts, as somebody else does."""
+    """Write these fields of its parts, as a controller does."""
 
     def write() -> None:
         found = server.store.get(resource, name, namespace)

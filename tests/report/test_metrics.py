@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from rollout.adapters.clock import SystemClock
 from rollout.cli.stages.metrics import Delivery
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
@@ -149,7 +150,9 @@ def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_it
 
 def test_what_is_new_is_delivered_and_nothing_twice() -> None:
     delivered, generation = list[int](), [0]
-    with Delivery("there", lambda: delivered.append(generation[0]), lambda: generation[0], pytest.fail, every=0.01):
+    with Delivery(
+        "there", lambda: delivered.append(generation[0]), lambda: generation[0], pytest.fail, SystemClock(hurried=200)
+    ):
         generation[0] = 4
         while not delivered:
             pass
@@ -162,7 +165,7 @@ def test_a_delivery_that_hangs_ends_with_the_patience_for_it() -> None:
     def hang() -> None:
         released.wait()
 
-    with Delivery("there", hang, lambda: 1, told.append, every=0.01, last=0.1):
+    with Delivery("there", hang, lambda: 1, told.append, SystemClock(hurried=200), last=0.1):
         pass
     released.set()
     assert told == ["the metrics do not reach there: no answer within 0.1s"]

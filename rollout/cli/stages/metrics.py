@@ -1,7 +1,6 @@
 """Metrics of a pass: made, told of its end however it comes, and on their way to where the operator wants them."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
 from rollout.model.memory import Memory
 from rollout.planning.eligibility.memory import why_held
-from rollout.ports import ClusterApi, Observer
+from rollout.ports import Clock, ClusterApi, Observer
 
 if TYPE_CHECKING:
     from rollout.report.metrics.instruments import Metrics
@@ -132,12 +131,14 @@ def metered(options: Places, cluster_name: str, server: str, listen: str = "") -
 
 
 def _deliver(metrics: "Metrics", options: Places, deliveries: ExitStack) -> None:
+    clock = wiring.system_clock()
+
     def generation() -> int:
         return metrics.generation
 
     if file := options.textfile:
         textfile = _Textfile(file, metrics)
-        deliveries.enter_context(Delivery(str(file), textfile.write, generation, _warn))
+        deliveries.enter_context(Delivery(str(file), textfile.write, generation, _warn, clock))
     if options.pushgateway:
         from rollout.adapters.metrics import Pushgateway
 
@@ -146,7 +147,7 @@ def _deliver(metrics: "Metrics", options: Places, deliveries: ExitStack) -> None
         def push() -> None:
             gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
 
-        deliveries.enter_context(Delivery(gateway.url, push, generation, _warn))
+        deliveries.enter_context(Delivery(gateway.url, push, generation, _warn, clock))
 
 
 @dataclass(slots=True)
@@ -199,15 +200,14 @@ class Delivery:
         deliver: Callable[[], None],
         generation: Callable[[], int],
         warn: Callable[[str], None],
-        *,
-        every: float = EVERY_SECONDS,
+        clock: Clock,
         last: float = LAST_SECONDS,
     ) -> None:
         self._place = place
         self._deliver_now = deliver
         self._generation = generation
         self._warn = warn
-        self._every = every
+        self._clock = clock
         self._last = last
         self._delivered = 0
         self._has_warned = False
@@ -229,10 +229,10 @@ class Delivery:
     def _run(self) -> None:
         is_last, took = False, 0.0
         while not is_last:
-            is_last = self._ended.wait(max(self._every, took * _REST))
-            began = time.monotonic()
+            is_last = self._clock.wait(self._ended, max(EVERY_SECONDS, took * _REST))
+            began = self._clock.monotonic()
             self._deliver()
-            took = time.monotonic() - began
+            took = self._clock.monotonic() - began
 
     def _deliver(self) -> None:
         generation = self._generation()

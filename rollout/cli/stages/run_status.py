@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli import wiring
 from rollout.cli.settings.output import Output
-from rollout.cli.signals import interrupted_by_signals, whole
+from rollout.cli.signals import interrupted_by_signals, uninterrupted
 from rollout.cli.stages.gather import find_unfinished, read_memory, with_patience
 from rollout.cli.stages.lock import glance_at_lock, has_ended_here, is_holder_alive
 from rollout.cli.stages.session import Session
@@ -227,7 +227,7 @@ def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
     def draw(shown: str, below: str) -> None:
         nonlocal text
         text = wrapped(shown, console.width)
-        with whole():
+        with uninterrupted():
             live.update(Group(painted(text), Text(below, style="dim")), refresh=True)
 
     with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:

@@ -51,8 +51,8 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready, Ready from then
     on), played after every boot but the first. `address` is what it reports as the host's InternalIP, which a kubelet
-    may set to anything; empty: the true one. `agent`: FLUO's agent runs on the node, and takes its word that a reboot
-    is needed back once the node is ready again.
+    may set to anything; empty: the true one. `agent`: FLUO's agent runs on the node, and takes back the annotation
+    that asks for a reboot once the node is ready again.
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
