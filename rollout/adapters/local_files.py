@@ -1,8 +1,7 @@
 """Files of this machine: whose word one is, which are written to, and folders for temporary ones.
 
-Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root, and nobody else may
-write the file or its folder. A sticky folder (/tmp) is one that others may write: the file in it may be theirs. A group
-counts as nobody else where it is the reader's own, as on systems that give each user one (umask 002).
+Whose word: owner is the reader or root, and not everybody may write the file or its folder. A sticky folder (/tmp) is
+one that others may write: the file in it may be theirs.
 
 To write: in a folder that all may write, nothing of others is followed or written, only of the user, of root and of the
 folder's owner. Against who is quicker than this look there are the kernel's own rules: `fs.protected_symlinks`,
@@ -10,14 +9,12 @@ folder's owner. Against who is quicker than this look there are the kernel's own
 """
 
 import errno
-import grp
 import os
 import pwd
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.errors import InputError
@@ -27,33 +24,10 @@ _MOST_LINKS = 40
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who goes by a file: the user, and the groups that nobody but them and root is in."""
+def distrust(path: Path, reader: int) -> str:
+    """Why a file is not the word of this user or root alone; empty where it is. Raises `OSError`.
 
-    uid: int
-    groups: frozenset[int]
-
-
-def current_reader() -> Reader:
-    """Return the user of this process."""
-    uid, gid = os.geteuid(), os.getegid()
-    return Reader(uid, frozenset({_ROOT, gid} if _is_private(uid, gid) else {_ROOT}))
-
-
-def _is_private(uid: int, gid: int) -> bool:
-    """Whether the group is the user's own by its name, and has no further member."""
-    try:
-        user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
-    except KeyError:
-        return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
-
-
-def distrust(path: Path, reader: Reader) -> str:
-    """Why a file is not the word of its reader or root alone; empty where it is.
-
-    Judged are the file, its folder, and where it is a link every link and folder on the way. Raises `OSError`.
+    Judged are the file, its folder, and where it is a link every link and folder on the way.
     """
     return next((reason for place in _places(path) if (reason := _objection(place, reader))), "")
 
@@ -78,15 +52,12 @@ def _in_real_folder(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def _objection(place: Path, reader: Reader) -> str:
+def _objection(place: Path, reader: int) -> str:
     state = place.lstat()
     noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
-    if state.st_uid not in (reader.uid, _ROOT):
+    if state.st_uid not in (reader, _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
-    if stat.S_ISLNK(state.st_mode):
-        return ""
-    by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
-    if by_group or state.st_mode & stat.S_IWOTH:
+    if state.st_mode & stat.S_IWOTH and not stat.S_ISLNK(state.st_mode):
         return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
     return ""
 

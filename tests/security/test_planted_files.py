@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.local_files import Reader, check_output, current_reader, distrust, open_output
+from rollout.adapters.local_files import check_output, distrust, open_output
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import ExitCode
@@ -148,19 +148,16 @@ def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
     return path
 
 
-def test_the_users_own_group_is_nobody_else(tmp_path: Path) -> None:
-    """As with umask 002 where each user has a group of their own."""
+def test_what_everybody_may_write_is_distrusted(tmp_path: Path) -> None:
     path = settings(tmp_path, mode=0o664)
-    owner = path.stat()
-    assert distrust(path, Reader(owner.st_uid, frozenset({owner.st_gid}))) == ""
-    assert "may be written by others (mode 0664)" in distrust(path, Reader(owner.st_uid, frozenset()))
-    path.chmod(0o644)
-    assert distrust(path, current_reader()) == ""
+    assert distrust(path, path.stat().st_uid) == ""
+    path.chmod(0o666)
+    assert "may be written by others (mode 0666)" in distrust(path, path.stat().st_uid)
 
 
 def test_what_belongs_to_neither_us_nor_root_is_distrusted(tmp_path: Path) -> None:
     path = settings(tmp_path)
-    stranger = Reader(path.stat().st_uid + 1, frozenset())
+    stranger = path.stat().st_uid + 1
     belongs_to_root = path.stat().st_uid == 0
     assert bool(distrust(path, stranger)) is not belongs_to_root
 
