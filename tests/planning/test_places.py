@@ -275,15 +275,6 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
     assert any("would fit nowhere" in reason and "shop/" in reason for reason in reasons)
 
 
-def test_pods_that_belong_together_move_together() -> None:
-    nodes = [hosted("w-1", "w"), hosted("w-2", "w")]
-    drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
-    pods = [pod("follower", "w-1", app="f", placement=drawn), pod("hub", "w-1", app="hub")]
-    plan = build_plan(inputs(nodes, pods=pods))
-    assert not [found for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE]
-    assert plan.waves[1].nodes[0].arrivals == 2
-
-
 def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     nodes = [hosted("w-1", "w"), hosted("w-2", "w")]
     drawn = Placement(attractions=(PodTerm(HOSTNAME, app("hub")),))
@@ -294,28 +285,3 @@ def test_a_budget_does_not_wait_in_vain_for_pods_that_follow_another() -> None:
     plan = build_plan(inputs(nodes, pods=pinned, budgets=[budget("f", allowed=1, expected=2)]))
     assert [found.kind for found in plan.blockers] == [BlockerKind.FITS_NOWHERE]
     assert "its pod affinity" in plan.blockers[0].message
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_large_waves_leave_no_pod_without_a_place_that_small_ones_do_not(seed: int) -> None:
-    made = crowded(Random(seed))  # noqa: S311 - reproducible, not secret
-    one_by_one = build_plan(replace(made, policy=Policy(max_unavailable=Count(1))))
-    together = decide(made)
-    assert any(wave.refused for wave in together.layout.waves)
-    assert not homeless(build_plan(made)) - homeless(one_by_one)
-
-
-def crowded(random: Random) -> PlanInputs:
-    """Pools of nodes that are nearly full of pods of odd sizes, beside much free room that they cannot use."""
-    nodes = [hosted(f"{pool}-{i}", pool, 8) for pool in "abc" for i in range(5)]
-    nodes += [hosted(f"free-{i}", "free", 64) for i in range(5)]
-    pods = [
-        pooled(f"{each.name}-{i}", each.name, each.labels["pool"], random.choice((1, 2, 3)))
-        for each in nodes[:15]
-        for i in range(2)
-    ]
-    return inputs(nodes, pods=pods, policy=Policy(max_unavailable=Count(20)))
-
-
-def homeless(plan: RolloutPlan) -> set[str]:
-    return {found.object for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE}

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, predecessors
 from rollout.planning.plan.build import PlanInputs, build_plan
-from rollout.planning.plan.document import _identity_as_written, decode_plan, encode_plan, sealed
+from rollout.planning.plan.document import decode_plan, encode_plan, sealed
 from rollout.planning.plan.staleness import changes
 from tests.planning.builders import control_plane, inputs, node
 
@@ -107,17 +106,6 @@ def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
     assert "max-unavailable 2 of the pool web" in plan.blockers[0].message
 
 
-def test_a_document_holds_the_pools_and_what_is_not_understood_of_them_is_refused() -> None:
-    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)], CANARY, WEB)
-    document = encode_plan(plan)
-    assert decode_plan(document, "it") == plan
-    written = msgspec.json.decode(document)
-    written["policy"]["pools"][1]["mood"] = "good"
-    written["plan_id"] = _identity_as_written(msgspec.json.encode(written))
-    with pytest.raises(PlanFileError, match=r"a rule that this program does not know: policy.pools\[1\].mood"):
-        decode_plan(msgspec.json.encode(written), "it")
-
-
 @pytest.mark.parametrize(
     ("pools", "says"),
     [
@@ -205,14 +193,3 @@ def assert_in_order(plan: RolloutPlan) -> None:
         for other in earlier & places.keys():
             assert pool not in places or max(places[other]) < min(places[pool])
     assert all(before.index < after.index for before, after in pairwise(plan.waves))
-
-
-def test_the_rollouts_limit_holds_above_a_pools() -> None:
-    wide = Pool("wide", "tier=web", max_unavailable=Count(5))
-    assert waves(planned(of_tier("web", 1, 2, 3, 4), wide, limit=2)) == [["web-1", "web-2"], ["web-3", "web-4"]]
-
-
-def test_a_pools_percentage_is_of_its_nodes() -> None:
-    half = Pool("half", "tier=web", max_unavailable=Count(50, percent=True))
-    nodes = [*of_tier("web", 1, 2, 3, 4), *of_tier("other", *range(8))]
-    assert waves(planned(nodes, half, limit=9))[:2] == [["web-1", "web-2"], ["web-3", "web-4"]]

@@ -19,32 +19,6 @@ from rollout.model.policy import Policy, Selection
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 89_000, tzinfo=UTC)
 
-# Of a node in `rollout status -o json`.
-STATUS_FIELDS = [
-    "node",
-    "host",
-    "ready",
-    "schedulable",
-    "needs_reboot",
-    "operation",
-    "running_version",
-    "staged_version",
-    "boot_id",
-    "reason",
-    "error",
-    "pool",
-    "failures",
-    "retry_after",
-    "deferred",
-    "group",
-    "users",
-    "detected_by",
-    "detail",
-    "under_way",
-    "judged",
-    "shows",
-]
-
 
 def planned(name: str) -> PlannedNode:
     return PlannedNode(name, "boot-1", f"uid-{name}", "3975.2.0", "4081.2.1", evict=5, leave=2)

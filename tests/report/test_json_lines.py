@@ -52,38 +52,6 @@ EVENTS: tuple[StepEvent, ...] = (
 )
 
 
-def written(*events: StepEvent) -> list[dict[str, object]]:
-    stream = io.StringIO()
-    lines = JsonLines(stream)
-    lines.begin(AT)
-    for event in events:
-        lines.notify(event)
-    return [json.loads(text) for text in stream.getvalue().splitlines()]
-
-
-def test_summary_has_every_node_once() -> None:
-    summary = written(EVENTS[-1])[-1]
-    assert summary["succeeded"] == ["node-1"]
-    assert summary["failed"] == [
-        {
-            "node": "node-2",
-            "phase": "ready",
-            "message": "it runs the old version",
-            "outcome": "rolled-back",
-            "hint": "look",
-            "left_cordoned": False,
-            "ssh_error": "the connection was refused",
-            "conditions": [
-                {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent", "since": ""}
-            ],
-            "console": "the console of lab://2",
-        }
-    ]
-    assert summary["skipped"] == ["node-3"]
-    assert summary["not_started"] == ["node-4"]
-    assert summary["reasons"] == {"node-3": "cordoned since", "node-4": "a failure"}
-
-
 def test_many_threads_never_mix_lines() -> None:
     stream = io.StringIO()
     lines = JsonLines(stream)

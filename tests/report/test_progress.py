@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from rollout.execution.base.reporting import Unfailing
-from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
     NodeFinished,
@@ -97,14 +96,6 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
         f"drained, {waiting}",
         "drained, waiting for ada (tty1) to log out, 1h at most",
     ]
-
-
-def test_a_pipe_that_closes_ends_nothing() -> None:
-    stream = io.StringIO()
-    with PlainLines(stream, quiet=0.05) as lines:
-        lines.notify(EVENTS[0])
-        stream.close()
-        time.sleep(0.3)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -199,19 +190,6 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
     observer.notify(EVENTS[1])
     assert broken.calls == 1
     assert isinstance(observer.failure, BrokenPipeError)
-
-
-@pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("stop", [StopRequest(), StopRequest(revert=True)], ids=["finish", "revert"])
-def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: StopRequest) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=width, height=12, color_system=None, highlight=False)
-    live = LiveProgress(console, stop=stop)
-    for event in EVENTS[:4]:
-        live.notify(event)
-    stop.request()
-    console.print(live._render())
-    assert "Ctrl-C again: quit now" in stream.getvalue().splitlines()[-1]
 
 
 def board(live: LiveProgress, width: int = 80) -> str:
