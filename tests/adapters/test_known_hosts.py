@@ -54,6 +54,10 @@ UPPER.example {line(KEYS[2])}
 """
 
 
+# What OpenSSH itself would hash.
+WELL_FORMED = "".join(f"{row}\n" for row in FILE.splitlines() if not row.startswith(("damaged", "short", "|1|")))
+
+
 ADDRESSES = ["192.0.2.1", "2001:db8::1", "a.pool.example", "bad.pool.example", "node-1.example", "unknown.example"]
 
 
@@ -65,6 +69,7 @@ def test_agrees_with_openssh(tmp_path: Path, address: str, port: int, *, hashed:
     file = tmp_path / "known_hosts"
     file.write_text(FILE)
     if hashed:
+        file.write_text(WELL_FORMED)
         subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     found = known(tmp_path, file.read_text()).keys(Host("h", address, port))
     name = address if port == 22 else f"[{address}]:{port}"

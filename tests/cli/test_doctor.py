@@ -210,15 +210,16 @@ def test_each_fix_of_the_cluster_mends_it(start_lab: StartLab, command: Command,
     for node, (_, annotations) in SPOILT.items():
         annotate(lab, node, **annotations)
     cordon(lab, "worker-6")
-    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
-    told = {subject: check for subject, (check, _) in SPOILT.items()} | {"worker-6": "node", "all nodes": "pause"}
+    told = {subject: check for subject, (check, _) in SPOILT.items()} | {"worker-6": "node"}
     found = checks(command, lab, *ANNOTATED)
-    for subject, check in told.items():
-        line = commands_in(fix_of(found, check, subject))[0]
+    lines = [commands_in(fix_of(found, check, subject))[0] for subject, check in told.items()]
+    for line in lines:
         ended = typed(home, lab, line)
         assert ended.code == 0, (line, ended.stderr)
+    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
+    assert typed(home, lab, commands_in(fix_of(checks(command, lab), "pause", "all nodes"))[0]).code == 0
     left = {check["subject"]: check["check"] for check in checks(command, lab, *ANNOTATED)}
-    assert not left.items() & told.items(), left
+    assert not left.items() & {**told, "all nodes": "pause"}.items(), left
 
 
 def spoil_unit(lab: Lab, node: str, unit: str, **state: bool) -> None:

@@ -10,8 +10,7 @@ from rollout.model.placement import Placement, Toleration
 from rollout.model.plan import RolloutPlan, WarningKind
 from rollout.model.policy import Selection
 from rollout.planning.plan.build import build_plan
-from tests.planning.builders import budget, inputs, node, pod
-from tests.planning.test_places import HOSTNAME
+from tests.planning.builders import HOSTNAME, budget, hosted, inputs, node, pod
 
 GPU, PORT = "nvidia.com/gpu", "host port 80/TCP"
 
@@ -59,10 +58,6 @@ ANYTHING = Toleration(operator="Exists")
 
 
 CORDONS = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoSchedule")
-
-
-def hosted(name: str, **changes: object) -> Node:
-    return node(name, labels={HOSTNAME: name}, **changes)  # type: ignore[arg-type]
 
 
 def pinned(*tolerations: Toleration, number: int = 2) -> list[Pod]:

@@ -17,15 +17,13 @@ from rollout.model.cluster import (
     SelectorOperator,
 )
 from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
-from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.plan import BlockerKind, WarningKind
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.explanation import explain
-from tests.planning.builders import budget, inputs, node, pod, random_cluster
-
-HOSTNAME = "kubernetes.io/hostname"
+from tests.planning.builders import HOSTNAME, budget, inputs, node, pod, random_cluster, waves
 
 
 def app(name: str) -> LabelSelector:
@@ -241,10 +239,6 @@ def pooled(name: str, on: str, pool: str, cores: int = 2) -> Pod:
     return pod(name, on, app=name, node_selector={"pool": pool}, requests=Resources(cores * 1000, 0, 1))
 
 
-def names(plan: RolloutPlan) -> list[list[str]]:
-    return [[each.name for each in wave.nodes] for wave in plan.waves]
-
-
 def small_pool() -> PlanInputs:
     """Three nodes for certain pods, with room for those of one node besides their own; ample room elsewhere."""
     nodes = [
@@ -257,11 +251,11 @@ def small_pool() -> PlanInputs:
 
 def test_a_pool_is_not_emptied_at_once_though_the_cluster_has_room() -> None:
     plan = build_plan(small_pool())
-    sizes = [sum(name.startswith("p-") for name in wave) for wave in names(plan)]
+    sizes = [sum(name.startswith("p-") for name in wave) for wave in waves(plan)]
     assert sum(sizes) == 3
     assert max(sizes) < 3
     assert not [found for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE]
-    assert sorted(name for wave in names(plan) for name in wave) == sorted(
+    assert sorted(name for wave in waves(plan) for name in wave) == sorted(
         each.name for each in small_pool().snapshot.nodes
     )
 

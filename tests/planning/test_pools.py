@@ -18,7 +18,7 @@ from rollout.planning.eligibility.pools import DEFAULT, ordered, pools_of, prede
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, sealed
 from rollout.planning.plan.staleness import changes
-from tests.planning.builders import control_plane, inputs, node
+from tests.planning.builders import control_plane, inputs, node, waves
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
 WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))
@@ -31,10 +31,6 @@ def of_tier(tier: str, *numbers: int) -> list[Node]:
 def planned(nodes: list[Node], *pools: Pool, limit: int = 3, **rules: object) -> RolloutPlan:
     policy = Policy(max_unavailable=Count(limit), pools=pools, **rules)  # type: ignore[arg-type]
     return build_plan(inputs(nodes, policy=policy))
-
-
-def waves(plan: RolloutPlan) -> list[list[str]]:
-    return [[member.name for member in wave.nodes] for wave in plan.waves]
 
 
 def test_the_first_pool_that_matches_has_the_node_and_default_the_others() -> None:

@@ -47,6 +47,19 @@ def is_open(beginnings: set[datetime], minutes: int, moment: datetime) -> bool:
     return any(begin <= moment < begin + minutes * MINUTE for begin in beginnings)
 
 
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("Thu - Thu, saturday 5:05 10m Asia/Kolkata", "thu,sat 05:05 600s Asia/Kolkata"),
+        ("fri-mon 23:00 2h", "fri,sat,sun,mon 23:00 120m UTC"),
+        ("mon 12:00 7d", "MONDAY 12:00 168h"),
+    ],
+)
+def test_a_window_may_be_written_in_other_words(written: str, same: str) -> None:
+    stretch = date(2026, 2, 25), date(2026, 3, 25)
+    assert list(Window.parse(written).openings(*stretch)) == list(Window.parse(same).openings(*stretch)) != []
+
+
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/St_Johns"]
 CHANGES = [
     "2026-03-08",

@@ -21,8 +21,7 @@ from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.report import report_of
-from tests.report.builders import AT
-from tests.report.test_json_lines import EVENTS, FAILED
+from tests.report.builders import AT, EVENTS, FAILED
 
 BEGUN = {
     "type": "run",

@@ -1,4 +1,5 @@
 import io
+import json
 import re
 import threading
 import time
@@ -7,6 +8,7 @@ from dataclasses import replace
 
 import pyte
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from rollout.execution.base.reporting import Unfailing
@@ -24,11 +26,11 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed
 from rollout.report import live
+from rollout.report.json_lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
-from tests.report.builders import AT
-from tests.report.test_json_lines import EVENTS, FAILED
+from tests.report.builders import AT, EVENTS, FAILED
 
 
 def screen(*events: StepEvent, width: int = 120) -> str:
@@ -259,3 +261,20 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     )
     live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}no SSH key is accepted"))
     assert "no SSH key is accepted" in " ".join(board(live, 120).split())
+
+
+def test_many_threads_never_mix_lines() -> None:
+    stream = io.StringIO()
+    lines = JsonLines(stream)
+    step = NodeStep(AT, "node", Phase.DRAINING, "x" * 500)
+
+    def many(number: int) -> None:
+        for _ in range(100):
+            lines.notify(structs.replace(step, node=f"node-{number}"))
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 800
