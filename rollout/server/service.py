@@ -69,7 +69,7 @@ class AskLog:
 
     def _is_new_to_all(self, ask: Ask, answer: Answer) -> bool:
         now = self._clock.monotonic()
-        self._told = {told: at for told, at in self._told.items() if now - at < _HOUR}
+        self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
         what = answer.value
         if answer.kind in _OF_STRANGERS:
             what = f"{answer.kind} {ask.id if len(self._told) < _MOST_TOLD else ''}"

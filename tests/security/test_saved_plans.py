@@ -248,8 +248,6 @@ WEAKER: dict[str, Any] = {
     "gates.ignored_rivals": ("kured",),
     "courtesy.drain_delay": None,
     "courtesy.reboot_delay": None,
-    "courtesy.wait_for_users": None,
-    "courtesy.wall": None,
     "courtesy.pre_reboot_node_labels": ("a=b",),
     "courtesy.post_reboot_node_labels": ("a=b",),
     "courtesy.fluo_labels": None,

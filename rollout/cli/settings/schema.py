@@ -257,15 +257,6 @@ class Reboot(Table):
         "COMMAND",
         read=values.one_line,
     )
-    wait_for_users: Duration = setting(
-        _POLICY.courtesy.wait_for_users,
-        "Wait at most this long until nobody is logged in on the host; then go on",
-        read=values.duration,
-    )
-    wall: bool = setting(False, "Tell logged-in users of the reboot (wall), before they are waited for")
-    wall_message: str = setting(
-        "", "What wall tells them, in place of the usual sentence", "TEXT", read=values.one_line
-    )
     pre_playbook: Path | None = setting(
         None, "Ansible playbook to run on each drained node; if it fails, the node is given back"
     )

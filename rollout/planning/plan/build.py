@@ -25,7 +25,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
-from rollout.model.quantity import LONGEST, Duration
+from rollout.model.quantity import LONGEST
 from rollout.model.text import counted, natural_key, shortened
 from rollout.planning.drain.budgets import BudgetIndex, critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
@@ -195,7 +195,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     ]
     planned = [node for wave in waves for node in wave.nodes]
     remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
-    logged_in = _login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
+    logged_in = _login_warnings(planned, inputs.observations)
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -361,18 +361,13 @@ def _rival_blockers(inputs: PlanInputs) -> Iterator[Blocker]:
 
 
 def _login_warnings(
-    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation], longest: Duration
+    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation]
 ) -> Iterator[PlanWarning]:
-    """One for each of these nodes that has any; `longest` is how long they are waited for, 0 where they are not."""
-    remedy = (
-        f"waited for up to {longest} (reboot.wait-for-users)"
-        if longest
-        else "not waited for without reboot.wait-for-users"
-    )
+    """One for each of these nodes that has any."""
     for node in (node.name for node in planned):
         facts = observations.get(node)
         users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
         if users:
             names = shortened([str(user) for user in users], _NAMED_USERS)
-            message = f"{counted(len(users), 'user')} logged in ({names}), {remedy}"
+            message = f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout pause {node}"
             yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)

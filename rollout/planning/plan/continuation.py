@@ -191,8 +191,6 @@ def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolic
         ),
         drain_delay=max(one.drain_delay, other.drain_delay),
         reboot_delay=max(one.reboot_delay, other.reboot_delay),
-        wait_for_users=max(one.wait_for_users, other.wait_for_users),
-        wall=one.wall or other.wall,
     )
 
 
