@@ -37,16 +37,6 @@ class Strategy(StrEnum):
     ROLLING = "rolling"
 
 
-class Sharing(StrEnum):
-    """How nodes whose pods share a disruption budget share a wave.
-
-    By rate: pods leave as the budget lets them go, one after another. Exclusive: all at once, or not together.
-    """
-
-    RATE = "rate"
-    EXCLUSIVE = "exclusive"
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which nodes are meant. `selector` is a label selector as the API takes it, empty for all."""
@@ -130,7 +120,6 @@ class Policy:
     include_cordoned: bool = False
     reboot_idle: bool = False
     skip_blocked: bool = False
-    sharing: Sharing = Sharing.RATE
     drain: DrainPolicy = DrainPolicy()
     reboot_timeout: Duration = Duration(900)
     ready_timeout: Duration = Duration(600)

@@ -79,7 +79,6 @@ _KEYS = {
     "include_held": "--allow held",
     "reboot_idle": "--allow idle",
     "skip_blocked": "--skip blocked",
-    "sharing": "waves.sharing",
     "ramp": "waves.ramp",
     "control_plane_selector": "waves.control-plane-selector",
     "prefer_no_schedule_taint": "drain.prefer-no-schedule-taint",

@@ -211,7 +211,6 @@ WEAKER: dict[str, Any] = {
     "include_held": True,
     "reboot_idle": True,
     "skip_blocked": None,
-    "sharing": None,
     "prefer_no_schedule_taint": None,
     "exclude_from_load_balancers": None,
     "drain.timeout": None,

@@ -21,7 +21,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
@@ -176,11 +176,6 @@ class Waves(Table):
         "for Typhoon",
         "SELECTOR",
         read=values.label_selector,
-    )
-    sharing: Sharing = setting(
-        _POLICY.sharing,
-        "How nodes whose pods share a disruption budget share a wave: by the rate at which it lets pods go, or "
-        "only where it lets all of them go at once",
     )
     ramp: tuple[Count, ...] = setting(
         (),

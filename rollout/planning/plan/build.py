@@ -38,6 +38,7 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
+from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
 from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, room_taken, sum_of
 from rollout.planning.layout.waves import Layout, Placed
@@ -148,7 +149,7 @@ def decide(inputs: PlanInputs) -> Decisions:
             *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
         ),
         limits,
-        replace(layout, waves=waves),
+        replace(layout, waves=explained(waves, limits)),
         owners,
         foresight,
         simulator,
@@ -309,10 +310,9 @@ def _limits(
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
-    if forecaster.by_rate:
-        allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
     allowed |= {**owners.allowed, **free_room(forecaster.scheduler)}
-    return Limits(size, allowed, rates.rounds() if forecaster.by_rate else {}, rates)
+    return Limits(size, allowed, rates, rates.rounds())
 
 
 def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
