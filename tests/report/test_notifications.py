@@ -64,7 +64,6 @@ def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: st
 
 FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
 GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
-NEXT_PASS = "The next pass takes up what is left."
 LEFT = NotStarted("node-3", "stopped on request")
 
 

@@ -167,11 +167,10 @@ def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object
     assert learnt(*STORY, gates=gates) == Past((10, 4), (60, 100), ())
 
 
-@pytest.mark.parametrize("name", ["reboot_delay", "wait_for_users"])
-def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> None:
+def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot() -> None:
     story = [step("w-1", "draining", 1), step("w-1", "drained", 11), step("w-1", "rebooting", 50)]
     story.append(finished("w-1", 110))
-    assert learnt(*story, courtesy={name: "5m"}).reboots == (60,)
+    assert learnt(*story, courtesy={"reboot_delay": "5m"}).reboots == (60,)
     assert learnt(*story).reboots == (99,)
 
 
