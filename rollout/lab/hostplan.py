@@ -62,7 +62,7 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
         chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
         if not chosen:
             raise ScenarioError(
-                f"{scenario.name}: {_described(override.select)} is not among the {len(drafts)} hosts",
+                f"{scenario.name}: an override selects none of the {len(drafts)} hosts: {_written(override.select)}",
                 hint="ask for more nodes",
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
@@ -90,10 +90,8 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
 
 
-def _described(selection: Selection) -> str:
-    fields = {name: getattr(selection, name) for name in Selection.__struct_fields__}
-    said = {name: ", ".join(value) if name == "names" else value for name, value in fields.items() if value}
-    return "; ".join(f"{name} {value}" for name, value in said.items()) or "any host"
+def _written(selection: Selection) -> str:
+    return msgspec.json.encode(selection).decode()
 
 
 def _matches(draft: HostPlan, selection: Selection) -> bool:
