@@ -80,7 +80,7 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
-            with logged(str(context.info_name), output.verbose, output.log_file):
+            with logged(str(context.info_name), output.verbose):
                 grouped = {
                     name: kind(**{item.name: received[item.name] for item in fields(kind)})
                     for name, kind in groups.items()

@@ -4,7 +4,6 @@ The standard streams are made fit for it, however the program was started and wh
 """
 
 import codecs
-import logging
 import os
 import re
 import resource
@@ -22,13 +21,10 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-SAID = "rollout.said"
-_LOG = logging.getLogger(SAID)
 
 
 def say(text: str) -> None:
     """Print a line for the operator, beside the data."""
-    _LOG.info("%s", text)
     write_beside(fitted(printable(text)))
 
 

@@ -222,7 +222,6 @@ def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
         (("plan", "--out", "{}"), "x.plan"),
         (("report", "--out", "{}"), "x.html"),
         (("plan", "--markdown", "{}"), "x.md"),
-        (("status", "--set", "output.log-file={}"), "x.log"),
         (("known-hosts", "--known-hosts", "{}"), "known_hosts"),
     ],
 )

@@ -203,15 +203,14 @@ def _undo(session: "Session", *, wait: float) -> "Aborted":
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
     from rollout.cli.stages.execute import run_options
-    from rollout.execution.base.reporting import Observers, Unfailing
+    from rollout.execution.base.reporting import Unfailing
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
-    from rollout.report.plain import EventLog, PlainLines
+    from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(session, gather.read_nodes(session), ())
-    observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
-    ports = Ports(session.api, session.shell, wiring.system_clock(), observer)
+    ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no further node is given back"):
         return undo(targets.hosts, ports, run_options(session, len(targets.selected)), wait=wait, stop=stop)

@@ -24,7 +24,6 @@ class Output(Table):
     verbose: int = setting(
         0, "Print more: stages, decisions; -vv: requests", read=verbosity, flag="verbose", short="-v"
     )
-    log_file: Path | None = setting(None, "Append all that -vv prints, with what was said and done, to this file")
     journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property
