@@ -1,6 +1,6 @@
 """What `-v` and `-vv` tell: the program's own log, by the standard library's loggers below `rollout`.
 
-`-v` tells stages, how long each took, and decisions; `-vv` also each request to the API server and each command on a
+`-v` tells stages and how long each took; `-vv` also each request to the API server and each command on a
 host. Whoever logs names things: no bodies, no headers, no commands of the operator's, no addresses that may hold a
 secret.
 """

@@ -6,12 +6,11 @@ The standard streams are made fit for it, however the program was started and wh
 import codecs
 import os
 import re
-import resource
 import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
@@ -132,7 +131,6 @@ _SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
 # of a terminal that says no size: 0 stands there in containers, and rich would print tables into no columns at all
 _SIZES = ("COLUMNS", "LINES")
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
-_OPEN_FILES = 4096
 # /dev/null, /dev/full and their like
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -167,15 +165,6 @@ def forget_impossible_sizes() -> None:
     for name in _SIZES:
         if not _SIZE.fullmatch(os.environ.get(name, "")):
             os.environ.pop(name, None)
-
-
-def raise_limit_of_files() -> None:
-    """As many open files as a fleet takes, where the limit that is in force is lower than the one that may be set."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def flush_or_discard() -> None:

@@ -21,9 +21,7 @@ class Output(Table):
     """How to print, and what is written down."""
 
     format: OutputFormat = setting(OutputFormat.TEXT, "text, json, wide: every column", flag="output", short="-o")
-    verbose: int = setting(
-        0, "Print more: stages, decisions; -vv: requests", read=verbosity, flag="verbose", short="-v"
-    )
+    verbose: int = setting(0, "Print more: stages; -vv: requests", read=verbosity, flag="verbose", short="-v")
     journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property

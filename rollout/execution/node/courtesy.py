@@ -13,7 +13,7 @@ from rollout.execution.node.host import SSH_SECONDS
 from rollout.execution.node.marking import is_excluded_by_us
 from rollout.execution.node.transitions import GivenUpError
 from rollout.gather.hosts.answer import complaint
-from rollout.gather.hosts.users import WHO_COMMAND, parse_users
+from rollout.gather.hosts.users import WALL_COMMAND, WHO_COMMAND, parse_users
 from rollout.model.cluster import Node
 from rollout.model.host import LoggedInUser
 from rollout.model.progress import Phase
@@ -111,7 +111,7 @@ def _look(context: NodeContext) -> tuple[_Users, str]:
 def _tell(context: NodeContext) -> None:
     """Have the users told; that they could not be is told, and changes nothing else."""
     try:
-        result = context.host.run(context.host.wall_command, timeout=SSH_SECONDS)
+        result = context.host.run(WALL_COMMAND, timeout=SSH_SECONDS)
     except SshError as error:
         _report(context, f"its users could not be told (wall): {error}")
         return

@@ -5,7 +5,6 @@ terminal; without one, `who` either does not list it, or (where it asks systemd)
 """
 
 import re
-import shlex
 from collections.abc import Iterator
 
 from rollout.gather.hosts.answer import assignments, sections
@@ -16,7 +15,9 @@ from rollout.ports import CommandResult
 
 WHO_COMMAND = f"echo; echo '{MARKER} users'\n{USERS_SECTION}"
 
-WALL_MESSAGE = "This host will be rebooted for an update of its operating system. Please save your work and log out."
+_SAY = "printf '%s\\n' 'This host will be rebooted for an update of its system. Please save your work and log out.'"
+# root reaches those who refuse messages
+WALL_COMMAND = f'if [ "$(id -u)" != 0 ] && {_SAY} | sudo -n wall 2>/dev/null; then exit 0; fi; {_SAY} | wall'
 
 # A `who` that asks systemd names the service before the terminal.
 _LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
@@ -25,15 +26,6 @@ _TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|conso
 _STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST = 100
-
-
-def wall_command(message: str) -> str:
-    """Return the constant command that shows one line to all who are logged in; root reaches those who refuse messages.
-
-    `message` is the operator's own, and quoted: it is never a part of the command.
-    """
-    say = f"printf '%s\\n' {shlex.quote(message)}"
-    return f'if [ "$(id -u)" != 0 ] && {say} | sudo -n wall 2>/dev/null; then exit 0; fi; {say} | wall'
 
 
 def parse_users(result: CommandResult) -> tuple[LoggedInUser, ...] | None:
