@@ -155,7 +155,7 @@ def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
     def begin(lab: Lab, ahead: float, *arguments: str) -> Machine:
         file = tmp_path / f"ahead-{len(running)}"
         file.write_text(str(ahead))
-        words = ("fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
+        words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", *CALM, *arguments)
         running.append(Machine(stepped(lab, tmp_path, file, *words)))
         running[-1].file = file
         return running[-1]
