@@ -156,6 +156,17 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
 
 
+@pytest.mark.sample
+def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
+    assert rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").code == 4
+    inflict(lab, HostFaults(ssh=SshFault.CLOSED))
+    ended = rollout(lab, "resume", "--yes")
+    assert (ended.code, ended.stdout.count("unreachable: ")) == (4, 1), ended.stdout
+    assert ended.stdout.endswith("\nNext:\n    rollout doctor\n")
+
+
 def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(
     start_lab: StartLab, rollout: Rollout
 ) -> None:

@@ -61,7 +61,9 @@ def resume(
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.session import connect
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.continuation import is_nothing_left
+    from rollout.model.progress import RunResult
 
     _refuse_other_allowances(settings)
     session = connect(settings, Selection())
@@ -79,8 +81,9 @@ def resume(
     with metering as meter, meter.measured_pass(session.api, session.namespace):
         run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
-        if not yes and not unfinished.begun and plan.next_without_waves(run.plan, settings):
-            # the next command is the last line
+        if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
+            # all of it has been shown, and the next command is the last line
+            execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
             consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
