@@ -91,8 +91,8 @@ def _in_time(read: Callable[[], Sequence[str]], incomplete: str) -> list[str]:
     thread = threading.Thread(target=reading, name="completion", daemon=True)
     thread.start()
     thread.join(_seconds())
-    found = [] if thread.is_alive() else names
-    return [name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name)]
+    in_time = [] if thread.is_alive() else names
+    return [name for name in in_time if name.startswith(incomplete) and _HARMLESS.fullmatch(name)]
 
 
 def _api(given: Mapping[str, object]) -> "ClusterApi":

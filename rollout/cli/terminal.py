@@ -3,13 +3,11 @@
 The standard streams are made fit for it, however the program was started and whatever their ends can take.
 """
 
-import codecs
 import os
-import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
@@ -124,13 +122,6 @@ def is_forced(stream: TextIO) -> bool | None:
     return None if stream.isatty() else False
 
 
-_IN_PLAIN = "rollout.in-plain"
-# each as wide as what it stands for, so that tables stay straight
-_SIGNS: Mapping[str, str] = {"✔": "+", "✘": "x", "→": ">", "·": "-", "…": ".", "━": "-", "╸": "-", "╺": "-"}
-_SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
-# of a terminal that says no size: 0 stands there in containers, and rich would print tables into no columns at all
-_SIZES = ("COLUMNS", "LINES")
-_SIZE = re.compile(r"[1-9][0-9]{0,3}")
 # /dev/null, /dev/full and their like
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -144,27 +135,8 @@ def prepare_streams() -> None:
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
-    codecs.register_error(_IN_PLAIN, _in_plain)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors=_IN_PLAIN)  # type: ignore[union-attr]
-
-
-def _in_plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """One character as an encoding can write it that lacks it: a sign of ours by another, any other by its number."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    begin, end = error.start, error.start + 1
-    character = error.object[begin]
-    if sign := _SIGNS.get(character) or ("*" if character in _SPINNER else ""):
-        return sign, end
-    return codecs.backslashreplace_errors(UnicodeEncodeError(error.encoding, error.object, begin, end, error.reason))
-
-
-def forget_impossible_sizes() -> None:
-    """Let only what can be the size of a terminal stand in the environment; else it is asked of the terminal."""
-    for name in _SIZES:
-        if not _SIZE.fullmatch(os.environ.get(name, "")):
-            os.environ.pop(name, None)
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def flush_or_discard() -> None:

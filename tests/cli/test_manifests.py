@@ -106,7 +106,6 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("[alerts]\nprometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:2 may hold a secret"),
         ("[notify]\nurl = 'slack://one/two/three'", "notify.url (it is secret: give a Secret the key ROLLOUT_NOTIFY"),
         ("[metrics]\npushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:2 may hold a secret"),
-        ("[notify]\nfile = 'urls'", "notify.file (it is secret: give a Secret the key ROLLOUT_NOTIFY"),
         ("[metrics]\ntextfile = '/var/lib/node.prom'", "metrics.textfile (the pod can write in /tmp alone)"),
         ("[gates]\ncommand = 'check --token abc'\n# token=abc", "cluster.toml:3 may hold a secret"),
         ("notify = {url = 'slack://a/b/c'}", "notify.url (it is secret"),

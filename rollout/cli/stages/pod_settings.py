@@ -19,10 +19,7 @@ _THIS_MACHINES = {
     "cluster.kubeconfig": "the pod has its own account",
     "cluster.context": "the pod has its own account",
     "gates.interactive": "no operator is there to be asked",
-    **dict.fromkeys(
-        ("notify.url", "notify.file"),
-        "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret",
-    ),
+    "notify.url": "it is secret: give a Secret the key ROLLOUT_NOTIFY, and name it with --env-secret",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _WRITTEN = frozenset({"output.journal", "metrics.textfile"})
