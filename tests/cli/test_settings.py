@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_read_is_told(command: Command) -> None:
     assert (ended.code, "cannot read missing.toml" in ended.stderr) == (ExitCode.USAGE, True)
 
 
-# A command for the hosts is one line, which no terminal obeys.
+# What runs on hosts is one line.
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "one\ntwo", "a\rb", "\x07", "a\u202eb", "a\u0085b"])

@@ -6,8 +6,8 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing
-from rollout.model.quantity import Count
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
+from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.plan.build import build_plan
 from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod
@@ -66,14 +66,19 @@ def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected
     assert {(wave.because, wave.note) for wave in alone} <= {("control plane: one at a time", "control plane")}
 
 
-def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
+def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> None:
     nodes = [node(f"w-{i}") for i in range(4)]
     pods = [pod(f"web-{i}", f"w-{i}") for i in range(4)]
     plan = build_plan(
-        inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4), sharing=Sharing.EXCLUSIVE))
+        inputs(
+            nodes,
+            pods=pods,
+            budgets=[budget("web", allowed=1)],
+            policy=Policy(Count(4), drain=DrainPolicy(timeout=Duration(60))),
+        )
     )
     assert names(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
-    assert "shop/web would lose more pods at once" in plan.waves[0].because
+    assert "drains would wait too long for shop/web, which lets one pod at a time go" in plan.waves[0].because
     assert plan.waves[0].note == "kept small by shop/web"
     assert plan.summary.waves_lower_bound == 4
 

@@ -105,7 +105,7 @@ WARNINGS = {
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
-        ("1 user logged in", "core (pts/0)", "reboot.wait-for-users"),
+        ("1 user logged in", "core (pts/0)", "rollout pause w-1"),
     ),
     WarningKind.NOTHING_CRITICAL: (
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),

@@ -195,9 +195,8 @@ def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object
     assert past_of([[run(gates=gates), *STORY]], "here") == Past((10, 4), (60, 100), ())
 
 
-@pytest.mark.parametrize("name", ["reboot_delay", "wait_for_users"])
-def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> None:
-    delayed = {**run(), "policy": {"courtesy": {name: "5m"}}}
+def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot() -> None:
+    delayed = {**run(), "policy": {"courtesy": {"reboot_delay": "5m"}}}
     story = [step("w-1", "draining", 1), step("w-1", "drained", 11), step("w-1", "rebooting", 50)]
     assert past_of([[delayed, *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (60,)
     assert past_of([[run(), *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (99,)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count
 
 _BECAUSE = "begun before the interruption"
@@ -78,7 +78,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
     """
     excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
-    exclusive = Sharing.EXCLUSIVE in (standing.sharing, today.sharing)
     return replace(
         standing,
         max_unavailable=_fewer(standing.max_unavailable, today.max_unavailable, nodes),
@@ -91,7 +90,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         include_held=standing.include_held and today.include_held,
         include_cordoned=standing.include_cordoned and today.include_cordoned,
         reboot_idle=standing.reboot_idle and today.reboot_idle,
-        sharing=Sharing.EXCLUSIVE if exclusive else standing.sharing,
         drain=_gentler(standing.drain, today.drain),
         settle_timeout=max(standing.settle_timeout, today.settle_timeout),
         exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
@@ -191,8 +189,6 @@ def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolic
         ),
         drain_delay=max(one.drain_delay, other.drain_delay),
         reboot_delay=max(one.reboot_delay, other.reboot_delay),
-        wait_for_users=max(one.wait_for_users, other.wait_for_users),
-        wall=one.wall or other.wall,
     )
 
 
