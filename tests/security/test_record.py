@@ -78,21 +78,26 @@ def test_a_record_that_is_not_understood_is_not_gone_on_with(
         assert "its record is gone" in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["deep", "no health"])
-def test_whoever_only_looks_is_told_why(started: Started, rollout: Rollout, tmp_path: Path, name: str) -> None:
-    damage, says = PLAIN[name]
+def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, node):
+        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
+            ended = rollout(lab, *words, "--set", "lock.namespace=default")
+            assert ended.code == code
+            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
         whole = record(lab)
         assert whole is not None
-        put_record(lab, damage(whole))
-        shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
-        assert says in shown["problem"]
-        assert node in shown["nodes"]
-        for words in (("status",), ("plan",), ("doctor",)):
-            ended = rollout(lab, *words)
-            assert "bug" not in ended.stderr, (words, ended.stderr)
-        refused = rollout(lab, "apply", "--yes")
-        assert (refused.code, "rollout abort" in refused.stderr) == (6, True)
+        for damage, says in (PLAIN["deep"], PLAIN["no health"]):
+            put_record(lab, damage(whole))
+            shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
+            assert says in shown["problem"]
+            assert node in shown["nodes"]
+            for word in ("status", "plan", "doctor"):
+                assert "bug" not in rollout(lab, word).stderr, word
+            refused = rollout(lab, "apply", "--yes")
+            assert (refused.code, "rollout abort" in refused.stderr) == (6, True)
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
@@ -139,14 +144,3 @@ def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, t
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks_of(lab, node)["run"] == "../../../../evil"
-
-
-def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Another operator's settings name another namespace for lock and record."""
-    with interrupted(started, tmp_path) as (lab, _node):
-        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
-            ended = rollout(lab, *words, "--set", "lock.namespace=default")
-            assert ended.code == code
-            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
