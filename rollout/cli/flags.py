@@ -64,8 +64,8 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        options = get_type_hints(command).get("options")
         own_parameters = list(_own_parameters(command))
-        groups = {name: kind for name, kind in get_type_hints(command).items() if _is_group(name, kind)}
         shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
 
         @functools.wraps(command)
@@ -79,13 +79,9 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
             with logged(str(context.info_name), output.verbose):
-                grouped = {
-                    name: kind(**{item.name: received[item.name] for item in fields(kind)})
-                    for name, kind in groups.items()
-                }
-                of_groups = {item.name for kind in groups.values() for item in fields(kind)}
-                own = {name: value for name, value in received.items() if name not in of_groups}
-                command(settings=settings_given, **own, **grouped)
+                if options is not None:
+                    received["options"] = options(**{item.name: received.pop(item.name) for item in fields(options)})
+                command(settings=settings_given, **received)
 
         flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
         further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
@@ -99,18 +95,13 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
 
 
 def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]:
-    """Those besides `settings`; of a dataclass its fields."""
+    """Those besides `settings`; of `options`, a table of this command alone, its fields."""
     hints = get_type_hints(command, include_extras=True)
     for name, item in inspect.signature(command).parameters.items():
-        if _is_group(name, hints[name]):
+        if name == "options":
             yield from _options_of(hints[name])
         elif name != "settings":
             yield _parameter(name, hints[name], item.default)
-
-
-def _is_group(name: str, kind: Any) -> bool:
-    """Tell whether a parameter is a table of options of this command alone."""
-    return name != "settings" and isinstance(kind, type) and issubclass(kind, Table)
 
 
 def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
