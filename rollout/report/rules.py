@@ -87,8 +87,6 @@ _KEYS = {
     "detect": "detect.sources",
     "courtesy.drain_delay": "drain.delay",
     "courtesy.reboot_delay": "reboot.delay",
-    "courtesy.wait_for_users": "reboot.wait-for-users",
-    "courtesy.wall": "reboot.wall",
     "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
     "courtesy.post_reboot_node_labels": "labels.post-reboot",
     "courtesy.fluo_labels": "labels.fluo",

@@ -15,13 +15,7 @@ from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
 _FEW = 5
-RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
 _ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
-_UNKNOWN_RULES = (
-    "its rules are unknown and not applied: checks, gates, windows, its reboot command, its drain options",
-    "started nodes are finished with the defaults and this command's flags; pods with local data are not evicted",
-    "no further node is started",
-)
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
@@ -85,7 +79,7 @@ def ways_out(unfinished: Unfinished) -> str:
             "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
         )
     if unfinished.record.problem:
-        return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
+        return "`rollout abort` gives back what was started"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
@@ -133,7 +127,6 @@ def resume_text(
     """
     stranded = inherited.stranded
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
-    lines += (f"  {line}" for line in unknown_rules(unfinished))
     lines += _alike((result.node, f"left as it is: {printable(result.message)}") for result in stranded)
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
@@ -168,14 +161,6 @@ def _planned_lines(
 def _title(unfinished: Unfinished, word: RunWord) -> str:
     text = heading(unfinished, word)
     return text[:1].upper() + text[1:]
-
-
-def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
-    """By what the nodes are finished where the rules of their rollout are not known; nothing where they are."""
-    if unfinished.record.problem:
-        yield from _UNKNOWN_RULES
-    if unfinished.is_garbled:
-        yield RECORD_STAYS
 
 
 def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
@@ -239,10 +224,10 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
     return f"No rollout is running or interrupted.{held}{ended}"
 
 
-def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str]) -> str:
-    """The run as one look at the cluster tells, and each of its nodes under way or failed; `down` as in `under_way`."""
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
-    lines += [] if lock.alive is not False else (f"  {line}" for line in _without_process(unfinished))
+def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None) -> str:
+    """The run, whether a process works on it, and each of its nodes under way or failed; `down` as in `under_way`."""
+    lines = [_title(unfinished, word_of(unfinished, alive=alive)), *_lock_lines(lock)]
+    lines += [] if alive is not False else (f"  {line}" for line in _without_process(unfinished))
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_phase(begun, down)}" for begun in nodes]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
@@ -269,19 +254,6 @@ def _terms(lock: Glance) -> str:
     return f"; it does so every {renewal}, or loses the lock after {duration}"
 
 
-def confirmed_text(unfinished: Unfinished | None, lock: Glance, *, alive: bool) -> str:
-    """What watching the lock has shown, empty where that is nothing new; `unfinished` is how the run stands then."""
-    if unfinished is None:
-        return "  it has ended meanwhile"
-    changed = alive is not lock.alive
-    surprise = " after all" if lock.alive is not None else ""
-    after_all = f"it is {word_of(unfinished, alive=alive)}{surprise}: " if changed else ""
-    if alive:
-        return f"  {after_all}its process is alive: it renews the lock"
-    lines = _without_process(unfinished) if changed else ()
-    return "\n".join(f"  {after_all}{line}" for line in lines)
-
-
 def _without_process(unfinished: Unfinished) -> Iterator[str]:
     """That nobody works on it, and what can be done about it."""
     if unfinished.blocks:
@@ -292,7 +264,7 @@ def _without_process(unfinished: Unfinished) -> Iterator[str]:
 
 
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
-    """The run as one object; `alive` is whether its process was seen to renew the lock."""
+    """The run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
         return None
     return {

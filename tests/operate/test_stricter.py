@@ -36,7 +36,7 @@ STRICT = Policy(
     detect=(Source.ANNOTATION,),
     ramp=(Count(1), Count(10, percent=True)),
     exclude_from_load_balancers=Duration(30),
-    courtesy=CourtesyPolicy(Duration(1), Duration(2), Duration(3), wall=True),
+    courtesy=CourtesyPolicy(Duration(1), Duration(2)),
     gates=GatePolicy(
         windows=WindowPolicy(("01:00 1h",)),
         hooks=HookPolicy(before=("a/b",), after=("c/d",), prefix="p/"),

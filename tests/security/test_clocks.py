@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hostplan import scale
@@ -61,14 +61,6 @@ def blockers(ended: Ended) -> list[str]:
     kinds = [found["kind"] for found in json.loads(ended.stdout)["blockers"]]
     assert ended.code == (ExitCode.BLOCKED if kinds else ExitCode.OK), ended.stderr
     return kinds
-
-
-def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(
-    start_lab: StartLab, rollout: Rollout
-) -> None:
-    lab = shifted(start_lab, -MINUTES, ends_after="never")
-    node = told_to_go(lab, grace=30)
-    assert blockers(rollout(lab, "plan", *QUICK, "--node", node, "-o", "json")) == []
 
 
 @pytest.mark.sample

@@ -108,7 +108,6 @@ class Nodes(Table):
         (), f"{', '.join(Allow)}, or a rival's name", words=(*Allow, *RIVALS), flag="allow"
     )
     skip: tuple[Skip, ...] | None = setting(None, "blocked: leave out nodes with blockers", flag="skip")
-    require_all: bool = setting(False, "Start nothing if a node cannot be rebooted (exit 4)", flag="require-all")
 
 
 class Detect(Table):
@@ -251,15 +250,6 @@ class Reboot(Table):
         "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n",
         "COMMAND",
         read=values.one_line,
-    )
-    wait_for_users: Duration = setting(
-        _POLICY.courtesy.wait_for_users,
-        "Wait at most this long until nobody is logged in on the host; then go on",
-        read=values.duration,
-    )
-    wall: bool = setting(False, "Tell logged-in users of the reboot (wall), before they are waited for")
-    wall_message: str = setting(
-        "", "What wall tells them, in place of the usual sentence", "TEXT", read=values.one_line
     )
     pre_playbook: Path | None = setting(
         None, "Ansible playbook to run on each drained node; if it fails, the node is given back"

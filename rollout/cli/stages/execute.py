@@ -21,14 +21,13 @@ from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command, DryRunLine
 from rollout.report.live import LiveProgress
-from rollout.report.plain import EventLog, PlainLines
+from rollout.report.plain import PlainLines
 from rollout.report.plan_parts import rehearsal_text
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
@@ -47,7 +46,6 @@ def run_options(
         probe_timeout=settings.ssh.probe_timeout,
         unlock=session.force_unlock,
         reboot_command=settings.reboot.command or REBOOT_COMMAND,
-        wall_command=wall_command(settings.reboot.wall_message or WALL_MESSAGE),
         pods=pods,
         own_node=own_node,
         operating=session.operating,
@@ -142,7 +140,7 @@ def _silencing(run: Run, observer: Observer) -> Iterator[Observer]:
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, (EventLog(), *run.session.observers)), shown))
+    return Observers((*map(Unfailing, run.session.observers), shown))
 
 
 def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
