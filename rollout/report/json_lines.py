@@ -70,9 +70,8 @@ def summary(at: datetime, result: RunResult) -> SummaryLine:
         reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
         not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
         left_out=dict(result.left_out),
-        pods_to_move=result.moves.pods_to_move,
-        evictions=result.moves.evictions,
-        moved_twice=result.moves.moved_twice,
+        pods_to_move=result.pods_to_move,
+        evictions=result.evictions,
     )
 
 

@@ -176,7 +176,6 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
     ] = {}
     pods_to_move: Annotated[int, Meta(description="that stood on the planned nodes and had to go, by the plan")] = 0
     evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")] = 0
-    moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")] = 0
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
