@@ -12,8 +12,7 @@ from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
-from rollout.report.json_lines import JsonLines, summary
-from rollout.report.lines import record_of
+from rollout.report.lines import JsonLines, record_of, summary
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_text, resume_text

@@ -23,7 +23,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.report.json_lines import JsonLines
+from rollout.report.lines import JsonLines
 from tests.report.builders import AT, plan
 
 SEEN = Findings(

@@ -24,8 +24,7 @@ from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
-from rollout.report.json_lines import JsonLines
-from rollout.report.lines import Command, DryRunLine
+from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import EventLog, PlainLines
 from rollout.report.plan_parts import rehearsal_text
