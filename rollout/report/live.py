@@ -6,6 +6,7 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,7 @@ _MOST_HELD = 5
 _OTHER_LINES = 3
 # Between columns, and what the last of them has at least where the others are left whole.
 _GAP, _LEAST_DETAIL = 2, 20
+_DETAIL_LINES = 2
 _HELD = "yellow"
 _WIDEST = 100
 _LEAST = 60
@@ -137,20 +139,24 @@ class LiveProgress:
         whole = left_over >= _LEAST_DETAIL
         table.add_column(style="dim", no_wrap=whole, overflow="ellipsis", max_width=left_over if whole else None)
         for row in shown:
-            self._add(table, row)
+            self._add(table, row, left_over if whole and self._has_room(rows, left_over) else 0)
         if left:
             table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
-    def _add(self, table: Table, row: NodeView) -> None:
-        """A node's row, and a line for each pod that holds it up."""
+    def _add(self, table: Table, row: NodeView, room: int) -> None:
+        """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
+        detail = printable(self._detail(row))
+        first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
         table.add_row(
             self._spinner,
             printable(row.name),
             _phase(row.phase),
             Text(elapsed(self._monotonic() - row.begun), style="dim"),
-            _in_a_line(printable(self._detail(row))),
+            _in_a_line(first),
         )
+        for further in more:
+            table.add_row("", "", "", "", _in_a_line(further))
         for line in self._held(row):
             table.add_row("", "", "", "", line)
 
@@ -163,9 +169,7 @@ class LiveProgress:
 
     def _fitting(self, rows: Sequence[NodeView]) -> list[NodeView]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
-        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
-        # its own line and those of the pods that hold it up
-        lines = {row.name: 1 + min(len(row.held), _MOST_HELD + 1) for row in rows}
+        room, lines = self._room, self._lines(rows)
         if sum(lines.values()) <= room:
             return list(rows)
         chosen = set[str]()
@@ -173,6 +177,19 @@ class LiveProgress:
             if sum(lines[node] for node in chosen) + lines[row.name] < room or not chosen:
                 chosen.add(row.name)
         return [row for row in rows if row.name in chosen]
+
+    @property
+    def _room(self) -> int:
+        """Lines for the nodes in flight."""
+        return max(1, self._console.height - _OTHER_LINES - self._stop.requested)
+
+    def _lines(self, rows: Sequence[NodeView]) -> dict[str, int]:
+        """By node, its own line and those of the pods that hold it up."""
+        return {row.name: 1 + min(len(row.held), _MOST_HELD + 1) for row in rows}
+
+    def _has_room(self, rows: Sequence[NodeView], columns: int) -> bool:
+        """Whether all fit with a second line for each detail that is longer than so many columns."""
+        return sum(self._lines(rows).values()) + sum(len(row.detail) > columns for row in rows) <= self._room
 
     def _held(self, node: NodeView) -> Iterator[RenderableType]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""

@@ -87,8 +87,6 @@ _KEYS = {
     "detect": "detect.sources",
     "courtesy.drain_delay": "drain.delay",
     "courtesy.reboot_delay": "reboot.delay",
-    "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
-    "courtesy.post_reboot_node_labels": "labels.post-reboot",
     "courtesy.fluo_labels": "labels.fluo",
 }
 # What a command has without flags: a document that does not speak of the taint is of a version that had none.

@@ -43,23 +43,6 @@ def labels(lab: Lab) -> set[str]:
     return {name for node in lab.call(lambda: list(lab.store.items(NODES))) for name in node["metadata"]["labels"]}
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("when", ["pre", "post"])
-def test_an_unattended_pass_sets_no_label_that_the_record_names(
-    started: Started, rollout: Rollout, tmp_path: Path, when: str
-) -> None:
-    lab = started("default", 4)
-    forged = {f"{when}_reboot_node_labels": ["evil.example/x=1"]}
-    node = killed_at(lab, tmp_path, "drained", *ONCE)
-    forge(lab, lambda plan: plan["policy"]["courtesy"].update(forged))
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
-    assert node in rebooted(lab)
-    assert len(rebooted(lab)) > 1
-    assert not [name for name in labels(lab) if "evil" in name]
-    assert lab.scoreboard().clean
-
-
 def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:

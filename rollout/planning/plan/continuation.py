@@ -127,12 +127,6 @@ def is_regrouped(standing: Policy, today: Policy) -> bool:
     return next(layouts) != next(layouts)
 
 
-def is_labelled_otherwise(standing: Policy, today: Policy) -> bool:
-    """Whether nodes had labels for their turn that today's rules do not name: no other node may get them."""
-    labels = (policy.courtesy.pre_reboot_node_labels for policy in (standing, today))
-    return not set(next(labels)) <= set(next(labels))
-
-
 def _fewer(one: Count, other: Count, nodes: int) -> Count:
     return min(one, other, key=lambda count: count.of(nodes))
 
@@ -178,15 +172,8 @@ def _gates(one: GatePolicy, other: GatePolicy) -> GatePolicy:
 
 
 def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolicy:
-    """What nodes have for their turn stays the first's, which may have written it on some and has to take it away.
-
-    What they keep after it is what both name.
-    """
     return replace(
         one,
-        post_reboot_node_labels=tuple(
-            label for label in one.post_reboot_node_labels if label in other.post_reboot_node_labels
-        ),
         drain_delay=max(one.drain_delay, other.drain_delay),
         reboot_delay=max(one.reboot_delay, other.reboot_delay),
     )
