@@ -43,11 +43,6 @@ def budgeted() -> PlanInputs:
     )
 
 
-def gradual() -> PlanInputs:
-    pods = [pod("web-0", "w-1"), pod("web-1", "w-1"), pod("web-2", "w-2")]
-    return inputs([node("w-1"), node("w-2")], pods=pods, budgets=[budget("web", allowed=1)], policy=IMPATIENT)
-
-
 def last_replicas() -> PlanInputs:
     pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
     return inputs([node("w-1"), node("w-2"), node("w-3")], pods=pods, policy=Policy(MANY))
@@ -65,7 +60,6 @@ def limited() -> PlanInputs:
 
 CAUSES = {
     "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
-    "budget that drains gradually": (gradual(), "w-2", 1, "drains would wait too long for shop/web"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
     "room": (full(), "w-1", 1, "their pods would not fit on the others"),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
@@ -207,16 +201,6 @@ def test_a_node_with_it_takes_a_pod_only_where_no_other_does() -> None:
     short = rooms(WAITING, FULL)
     short.taint(["w-1"])
     assert short.place(MOVING) == "w-1"
-
-
-def test_a_node_that_loses_it_takes_pods_like_any_other_again() -> None:
-    made = rooms(WAITING, DONE, pods=[pod("busy", "w-2", requests=ASKED)])
-    made.taint(["w-1", "w-2"])
-    assert made.place(MOVING) == "w-1"
-    made.untaint(["w-2"])
-    assert made.place(MOVING) == "w-2"
-    made.untaint(["w-1"])
-    assert made.place(MOVING) == "w-1"
 
 
 def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:

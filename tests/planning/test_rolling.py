@@ -15,8 +15,8 @@ from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, sealed
-from tests.planning.builders import budget, control_plane, facts, inputs, may_begin, node, pod
-from tests.planning.test_places import HOSTNAME, small_pool
+from tests.planning.builders import HOSTNAME, budget, control_plane, facts, inputs, may_begin, node, pod, waves
+from tests.planning.test_places import small_pool
 
 ROLLING = Policy(max_unavailable=Count(3), strategy=Strategy.ROLLING)
 # No drain waits for another's.
@@ -127,18 +127,14 @@ def hundred(limit: int) -> PlanInputs:
     return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit)))
 
 
-def sizes(plan: RolloutPlan) -> list[int]:
-    return [len(wave.nodes) for wave in plan.waves]
-
-
 def test_six_ordinary_nodes_share_waves() -> None:
-    assert sizes(build_plan(six(2))) == [2, 2, 2]
-    assert sizes(build_plan(six(6))) == [3, 3]
+    assert [len(wave) for wave in waves(build_plan(six(2)))] == [2, 2, 2]
+    assert [len(wave) for wave in waves(build_plan(six(6)))] == [3, 3]
 
 
 def test_a_hundred_nodes_with_chart_budgets_take_as_many_waves_as_the_limit_demands() -> None:
     plan = build_plan(hundred(10))
-    assert sizes(plan) == [10] * 10
+    assert [len(wave) for wave in waves(plan)] == [10] * 10
     assert plan.summary.waves_lower_bound == 10
 
 
@@ -190,14 +186,10 @@ def with_volumes(pinned: int, free: int, *, allowed: int) -> PlanInputs:
     return replace(given, snapshot=replace(given.snapshot, volumes=volumes))
 
 
-def together(plan: RolloutPlan) -> list[set[str]]:
-    return [{planned.name for planned in wave.nodes} for wave in plan.waves]
-
-
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_what_comes_back_only_with_its_node_never_exceeds_the_budget(allowed: int) -> None:
     plan = build_plan(with_volumes(4, 0, allowed=allowed))
-    away = [len(wave & {f"w-{i}" for i in range(4)}) for wave in together(plan)]
+    away = [len(wave & {f"w-{i}" for i in range(4)}) for wave in map(set, waves(plan))]
     assert max(away) == allowed
     assert plan.summary.waves_lower_bound == 4 // allowed
 
@@ -207,13 +199,8 @@ def test_what_nothing_replaces_never_gives_its_permit_back() -> None:
     pods = [pod(f"db-{i}", f"w-{i}", app="db", owner="") for i in range(3)]
     guard = budget("db", allowed=1, expected=3, max_unavailable="", min_available="2")
     policy = Policy(Count(3), drain=DrainPolicy(force=True))
-    assert (
-        max(
-            len(wave - {"w-3"})
-            for wave in together(build_plan(inputs(nodes, pods=pods, budgets=[guard], policy=policy)))
-        )
-        == 1
-    )
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[guard], policy=policy))
+    assert max(len({*wave} - {"w-3"}) for wave in waves(plan)) == 1
 
 
 @pytest.mark.parametrize(("timeout", "most"), [(100, 1), (201, 2), (331, 3)])
@@ -222,8 +209,8 @@ def test_no_drain_waits_longer_than_half_of_its_timeout(timeout: int, most: int)
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(6)]
     nodes = [node(f"w-{i}") for i in range(9)]
     policy = Policy(Count(6), drain=DrainPolicy(timeout=Duration(timeout)))
-    waves = together(build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy)))
-    assert max(len(wave & {f"w-{i}" for i in range(6)}) for wave in waves) == most
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy))
+    assert max(len({*wave} & {f"w-{i}" for i in range(6)}) for wave in waves(plan)) == most
 
 
 def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rollout.adapters.clock import SystemClock
 from rollout.model import marks
-from rollout.model.cluster import Node, ReadyState, Resources
+from rollout.model.cluster import Node
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, zincati_id
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
@@ -18,27 +18,15 @@ from rollout.server.protocol import Answer, Ask, Denied, Kind
 from rollout.server.service import AskLog
 from rollout.server.state import SlotBook
 from tests.execution.fake_cluster import FakeCluster, FakeServer
+from tests.planning import builders
 
 MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
 
 
 def node(name: str, *, ready: bool = True, machine: str = "", boot: str = "b1", **annotations: str) -> Node:
-    return Node(
-        name=name,
-        uid=f"uid-{name}",
-        resource_version="1",
-        labels={"zone": name[-1]},
-        annotations={f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()},
-        unschedulable=False,
-        ready=ReadyState.TRUE if ready else ReadyState.FALSE,
-        ready_message="",
-        taints=(),
-        addresses=(),
-        boot_id=boot,
-        machine_id=machine,
-        os_image="Fedora CoreOS 38.20230609.3.0",
-        kubelet_version="v1.30.0",
-        allocatable=Resources(),
+    marked = {f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return builders.node(
+        name, ready=ready, labels={"zone": name[-1]}, annotations=marked, boot_id=boot, machine_id=machine
     )
 
 

@@ -15,6 +15,7 @@ _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
 _SAME_BUDGET_SECONDS = 10.0
+_BEFORE_EVENT = 5.0
 # Where a budget holds back a hundred pods of a node, ten say it all.
 _MOST_EVENTS = 10
 
@@ -101,6 +102,7 @@ class HeldPods:
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
+        if hold is not None and uid in self._with_event:
             self._write(hold, f"is no longer held back by {hold.reason}")
 
     def keep_only(self, uids: frozenset[str]) -> None:
@@ -126,6 +128,9 @@ class HeldPods:
                 continue
             if now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
+            is_old = now - hold.began >= _BEFORE_EVENT
+            if is_old and hold.pod.uid not in self._with_event and len(self._with_event) < _MOST_EVENTS:
+                self._with_event.add(hold.pod.uid)
                 self._write(hold, f"is {self.why(hold.pod)}")
 
     def _tell(self, hold: _Hold, now: float) -> None:
@@ -150,10 +155,6 @@ class HeldPods:
     def _write(self, hold: _Hold, message: str) -> None:
         """Have the Event of this pod brought up to date, beside the drain, as of the run whose marks the node has."""
         task, pod = self._task, hold.pod
-        if len(self._with_event) < _MOST_EVENTS:
-            self._with_event.add(pod.uid)
-        if pod.uid not in self._with_event:
-            return
         about, text = f"{_EVENT}/{pod.uid}", f"Pod {pod.key} {message}"
         place = (task.node, task.node_uid, about, _EVENT)
         self._events.tell(NodeNote(*place, text, task.report.now, hold.since, warning=True, run=task.rollout))

@@ -25,6 +25,7 @@ from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
     is_regrouped,
     joined,
+    once_back,
     remaining_ramp,
     stricter,
     timed_as,
@@ -245,7 +246,7 @@ def _planned_anew(
     )
     return build_plan(
         PlanInputs(
-            snapshot=situation.snapshot,
+            snapshot=once_back(situation.snapshot, returning),
             observations=situation.observations,
             selected=tuple(sorted(pending)),
             selection=Selection(),
@@ -256,7 +257,6 @@ def _planned_anew(
             unattended=situation.unattended,
             retried=retried,
             begun=begun,
-            returning=returning,
             proven=situation.proven,
         )
     )

@@ -56,9 +56,8 @@ class PlanInputs:
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before `--exclude`;
     `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan. `retried` are
-    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin; `returning` are
-    those of them that are brought back before any other begins. `proven` is what another cluster has proved of
-    versions, None where it need not.
+    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin. `proven` is what
+    another cluster has proved of versions, None where it need not.
     """
 
     snapshot: ClusterSnapshot
@@ -72,7 +71,6 @@ class PlanInputs:
     unattended: bool = False
     retried: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
-    returning: frozenset[str] = frozenset()
     proven: Proven | None = None
 
     @property
@@ -284,7 +282,7 @@ def _forecasts(
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     )
-    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, inputs.returning)
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
     return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
 
 

@@ -8,7 +8,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
+from rollout.model import marks
+from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, ReadyState
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.placement import CORDON
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count
@@ -24,6 +27,24 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     if len(steps) > 1:
         steps[0] -= taken
     return tuple(map(Count, steps))
+
+
+def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
+    """The cluster once these nodes are given back, which are under way: that comes before any other is begun.
+
+    So they are well, and take pods again where the cordon is ours.
+    """
+    nodes = tuple(_given_back(node) if node.name in names else node for node in snapshot.nodes)
+    pods = tuple(replace(pod, ready=True) if pod.mirror and pod.node in names else pod for pod in snapshot.pods)
+    return replace(snapshot, nodes=nodes, pods=pods)
+
+
+def _given_back(node: Node) -> Node:
+    cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
+    kept = {CORDON.key} if cordoned else set()
+    taints = tuple(taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET))
+    annotations = {name: value for name, value in node.annotations.items() if name not in marks.TRANSIENT}
+    return replace(node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations)
 
 
 def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> RolloutPlan:
