@@ -223,7 +223,6 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
             ("plan", "--out", "{}"),
             ("report", "--out", "{}.html"),
             ("plan", "--markdown", "{}"),
-            ("status", "--set", "output.log-file={}"),
             ("known-hosts", "--known-hosts", "{}"),
         )
     ):

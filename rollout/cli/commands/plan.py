@@ -105,8 +105,6 @@ def plan(
     blockers = refusals.refused(session, planned)
     next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
     _show_new(planned, session, gathered, blocked=blocked_line(blockers), next_step=next_step)
-    if settings.nodes.require_all:
-        refusals.refuse_excluded(session, planned)
     _write(planned, gathered, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
 

@@ -26,7 +26,7 @@ from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, R
 from rollout.ports import Observer
 from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
-from rollout.report.plain import EventLog, PlainLines
+from rollout.report.plain import PlainLines
 from rollout.report.plan_parts import rehearsal_text
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
@@ -136,7 +136,7 @@ def _silencing(run: Run, observer: Observer) -> Iterator[Observer]:
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, (EventLog(), *run.session.observers)), shown))
+    return Observers((*map(Unfailing, run.session.observers), shown))
 
 
 def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:
