@@ -220,8 +220,6 @@ _GATES: Mapping[str, _Choice] = {
     "soak": max,
     "ignored_rivals": _common,
 }
-# What nodes have for their turn stays the first's, which may have written it on some and has to take it away. What they
-# keep after it is what both name.
 _COURTESY: Mapping[str, _Choice] = {
     "drain_delay": max,
     "reboot_delay": max,
