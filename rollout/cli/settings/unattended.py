@@ -121,9 +121,8 @@ class Evidence(Table):
 
     source: str = setting(
         "",
-        "Take only versions proven so: a file, folder or URL of rollout evidence, or configmap",
+        "Take only versions proven so: a file or folder of rollout evidence, or configmap",
         "SOURCE",
-        read=values.evidence_source,
         flag="require-evidence",
     )
     cluster: str = setting(

@@ -126,18 +126,6 @@ def principal(value: str) -> str:
     return value
 
 
-def evidence_source(value: str) -> str:
-    """A place where evidence may be, or none."""
-    if not value.startswith(("http://", "https://")):
-        return value
-    from rollout.adapters.prometheus import parsed_url
-
-    parts = parsed_url(value)
-    if parts is None or not parts.host or parts.auth or parts.query or parts.fragment:
-        raise ValueError("it is not a plain URL. Write it as https://example.com/4081.2.1.json")
-    return value
-
-
 def command_words(value: str) -> str:
     """Return a command that can be split into words as a shell does, as it was written; or none."""
     if value:

@@ -18,7 +18,6 @@ class CheckName(StrEnum):
     """What is looked at; fixed words, in the order in which they are reported."""
 
     KUBECONFIG = "kubeconfig"
-    SERVER_VERSION = "server-version"
     RIGHT = "right"
     LOCK = "lock"
     MEMORY = "memory"
