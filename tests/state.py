@@ -85,6 +85,12 @@ def rebooted(lab: Lab) -> set[str]:
     return {name for name, times in lab.scoreboard().reboots.items() if times}
 
 
+def untouched(lab: Lab) -> bool:
+    """Whether no host was rebooted and no pod evicted."""
+    score = lab.scoreboard()
+    return score.clean and not any(score.reboots.values()) and not score.evictions
+
+
 def record(lab: Lab) -> Json | None:
     return lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")
 

@@ -6,8 +6,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.ended import assert_well_said
@@ -23,6 +24,13 @@ def wait_until(happened: Callable[[], object], seconds: float = 60) -> None:
 
 
 PATIENCE = 90.0
+
+
+def is_running(number: int) -> bool:
+    """Whether there is such a process, other than one that nobody has waited for."""
+    with suppress(OSError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 @dataclass

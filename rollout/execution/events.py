@@ -1,30 +1,27 @@
 """A node's way through a rollout, or its undoing, as Kubernetes Events on the Node: what `kubectl describe node` shows.
 
-Of a rollout it is an observer like any other: it hears of each node's phases and of its end. An abort's words are those
-of a rollout: a node is `GivenBack` by whoever stopped it. Events are written beside the work: nothing waits for them,
-and nothing fails by them. One thread writes one after another. While the API server is away they wait, for a while; a
-server that refuses them is asked no further, and that is told once. An Event that is told again is brought up to date
-and counted.
+It is an observer like any other: it hears of each node's phases and of its end, and a node is `GivenBack` by whoever
+stopped it. Events are written beside the work: nothing waits for them, and nothing fails by them. One thread writes one
+after another. While the API server is away they wait, for a while; a server that refuses them is asked no further, and
+that is told once. An Event that is told again is brought up to date.
 """
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
-from rollout.execution.base.deadline import is_passing
+from rollout.errors import ApiConflictError, ApiNotFoundError, RolloutError
+from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.reporting import Reporter
-from rollout.gather.cluster.wire import decoder_of
-from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase, StepEvent
 from rollout.model.quantity import Duration
 from rollout.model.text import version_step
 from rollout.ports import Clock, ClusterApi
@@ -36,7 +33,7 @@ _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 253
 _MOST_WAITING = 2000
 _PATIENCE = 900.0
-_FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.5, 10.0, 0.2
+_LAST_PAUSE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +51,6 @@ class NodeNote:
     run: str = ""
 
 
-class _Written(msgspec.Struct):
-    count: int | None = None
-
-
 class EventWriter:
     """Writes the Events of one run. Enter it to begin; what is not written yet has `closing_seconds` at the end.
 
@@ -71,7 +64,7 @@ class EventWriter:
         clock: Clock,
         *,
         closing_seconds: float = 0.0,
-        refused: Callable[[RolloutError], None] | None = None,
+        refused: Callable[[RolloutError], None] = lambda _error: None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -79,7 +72,7 @@ class EventWriter:
         self._run = run
         self._refused = refused
         self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
-        self._counts: dict[str, int] = {}
+        self._written: set[str] = set()
         self._leaving = threading.Event()
         self._last_moment = float("inf")
         # a thread that no exit waits for: it may be in a request that nobody answers
@@ -106,46 +99,35 @@ class EventWriter:
     def _write_all(self) -> None:
         while (note := self._waiting.get()) is not None:
             try:
-                self._write_patiently(note)
+                patiently(partial(self._write, note), Deadline(self._clock, _PATIENCE), sleep=self._pause)
+            except _TooLateError:
+                return
             except RolloutError as error:
-                if self._refused is not None:
-                    self._refused(error)
-                return
-
-    def _write_patiently(self, note: NodeNote) -> None:
-        """Try until the server takes it; given up after a while, or at the last moment. `ApiError` where refused."""
-        end, pause = self._clock.monotonic() + _PATIENCE, _FIRST_PAUSE
-        while True:
-            try:
-                self._write(note)
-            except ApiError as error:
                 if not is_passing(error):
-                    raise
-            else:
-                return
-            if self._clock.wait(self._leaving, pause):
-                self._clock.sleep(_LAST_PAUSE)
-            if self._clock.monotonic() > min(end, self._last_moment):
-                return
-            pause = min(_LONGEST_PAUSE, pause * 2)
+                    self._refused(error)
+                    return
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before another attempt, for a moment where the run is at its end; `_TooLateError` after that."""
+        if self._clock.wait(self._leaving, seconds):
+            self._clock.sleep(_LAST_PAUSE)
+        if self._clock.monotonic() > self._last_moment:
+            raise _TooLateError
 
     def _write(self, note: NodeNote) -> None:
         name = self._name(note)
-        if name not in self._counts:
-            with suppress(ApiConflictError):
-                self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
-                self._counts[name] = 1
+        news = {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": _written(note.at)}
+        if name in self._written:
+            # where the server has let it expire it is made anew
+            with suppress(ApiNotFoundError):
+                self._api.patch(f"{EVENTS}/{name}", news)
                 return
-            # An earlier process of this run has told it, or a lost answer of this one. An empty patch reads it: to get
-            # Events would take one right more.
-            self._counts[name] = _count(self._api.patch(f"{EVENTS}/{name}", {}))
         try:
-            self._api.patch(f"{EVENTS}/{name}", {**_news(note), "count": self._counts[name] + 1})
-            self._counts[name] += 1
-        except ApiNotFoundError:
-            # the server has let it expire
-            del self._counts[name]
-            self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
+            self._api.create(EVENTS, {**self._identity(name, note), **news, "firstTimestamp": _written(note.since)})
+        except ApiConflictError:
+            # an earlier process of this run has told it, or a lost answer of this one
+            self._api.patch(f"{EVENTS}/{name}", news)
+        self._written.add(name)
 
     def _name(self, note: NodeNote) -> str:
         """Return a name that is unique by its digest alone; a name that is too long for it to fit behind is cut."""
@@ -163,22 +145,12 @@ class EventWriter:
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": note.run or self._run,
+            "count": 1,
         }
 
 
-def _first(note: NodeNote) -> dict[str, Any]:
-    return {**_news(note), "firstTimestamp": _written(note.since), "count": 1}
-
-
-def _news(note: NodeNote) -> dict[str, Any]:
-    return {"message": note.message[:_LONGEST_MESSAGE], "lastTimestamp": _written(note.at)}
-
-
-def _count(body: bytes) -> int:
-    try:
-        return decoder_of(_Written).decode(body).count or 1
-    except msgspec.MsgspecError:
-        return 1
+class _TooLateError(Exception):
+    """The run is over, and so is the time that its last Events had."""
 
 
 def _written(moment: datetime) -> str:
@@ -200,14 +172,14 @@ FAILED = "RolloutFailed"
 
 
 class PhaseEvents:
-    """Tells the Nodes of one plan what happens to them. Enter it to begin, leave it to end.
+    """Tells the Nodes of one run what happens to them. Enter it to begin, leave it to end.
 
     Drains have the same `writer`: what they told last has a moment to be written at the end of the run.
     """
 
-    def __init__(self, api: ClusterApi, plan: RolloutPlan, report: Reporter) -> None:
-        self._run = plan.plan_id
-        self._planned = {node.name: node for node in plan.nodes}
+    def __init__(self, api: ClusterApi, run: str, nodes: Sequence[PlannedNode], report: Reporter) -> None:
+        self._run = run
+        self._planned = {node.name: node for node in nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
         self.writer = EventWriter(api, self._run, report.clock, closing_seconds=CLOSING_SECONDS, refused=self._refused)
@@ -231,8 +203,8 @@ class PhaseEvents:
                 if event.phase in REASONS:
                     self._tell(event.node, REASONS[event.phase], self._step(event), event.at)
             case NodeFinished():
-                reason, warning = _end(event)
-                self._tell(event.node, reason, self._ended(event), event.at, warning=warning)
+                reason = FAILED if event.left_cordoned else ENDS.get(event.outcome, FAILED)
+                self._tell(event.node, reason, self._ended(event), event.at, warning=reason == FAILED)
             case _:
                 return
 
@@ -255,13 +227,11 @@ class PhaseEvents:
             return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
         if result.outcome is Outcome.SKIPPED:
             return f"Not touched: {result.message}"
+        if result.outcome is Outcome.ABORTED and not result.left_cordoned:
+            why = f": {result.message}" if result.message else ""
+            return f"Given back in phase {result.phase} {took}{why}{_kept(node) or '; it is uncordoned'}"
         remark = "; it is left cordoned" if result.left_cordoned else ""
         return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
-
-
-def _end(result: NodeFinished) -> tuple[str, bool]:
-    """Return the reason, and whether it is a warning."""
-    return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
 
 
 def _sentence(phase: Phase, node: PlannedNode) -> str:
@@ -288,29 +258,3 @@ def _versions(node: PlannedNode) -> str:
 
 def _kept(node: PlannedNode) -> str:
     return "; it was cordoned before and stays cordoned" if node.cordoned else ""
-
-
-def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
-    """Return their writer, for the nodes of one run; that it cannot write is told once, and stops nothing."""
-
-    def refused(error: RolloutError) -> None:
-        report.notice(f"Events about this abort cannot be written: {error.message}")
-
-    return EventWriter(api, run, report.clock, closing_seconds=CLOSING_SECONDS, refused=refused)
-
-
-def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:
-    """Return the Event of one node: of a node that is left as it is, a warning."""
-    is_left = result.left_cordoned
-    reason = FAILED if is_left else ENDS[Outcome.ABORTED]
-    message = f"{_left(result) if is_left else _given_back(node, result)} (rollout {run})"
-    return NodeNote(node.name, node.node_uid, f"{node.name}/{reason}", reason, message, at, at, warning=is_left)
-
-
-def _left(result: NodeResult) -> str:
-    return f"Not undone by rollout abort in phase {result.phase}: {result.message}; it was left as it is"
-
-
-def _given_back(node: PlannedNode, result: NodeResult) -> str:
-    cordon = "it was cordoned before, and stays so" if node.cordoned else "it is uncordoned"
-    return f"Undone by rollout abort in phase {result.phase}; {cordon}"

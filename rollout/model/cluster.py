@@ -48,7 +48,8 @@ CONTROL_PLANE_LABELS = (
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 CRITICAL = "critical/"
-_OWN_TAINTS = "node.kubernetes.io/"
+# Taints that Kubernetes sets by itself.
+SELF_SET = "node.kubernetes.io/"
 
 
 class ReadyState(StrEnum):
@@ -241,7 +242,7 @@ class DaemonSet:
 
     def wants(self, node: Node) -> bool:
         """Whether it is to have a pod on the node; taints that Kubernetes sets by itself are tolerated by its pods."""
-        taints = (taint for taint in node.taints if not taint.key.startswith(_OWN_TAINTS))
+        taints = (taint for taint in node.taints if not taint.key.startswith(SELF_SET))
         is_chosen = self.node_selector.items() <= node.labels.items()
         return is_chosen and self.placement.admits(node.name, node.labels) and self.placement.tolerates(taints)
 

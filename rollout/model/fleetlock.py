@@ -6,7 +6,7 @@ https://coreos.github.io/zincati/development/fleetlock/protocol/
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -14,8 +14,6 @@ from functools import lru_cache
 from rollout.model.quantity import Count
 
 RUN_PREFIX = "fleetlock-"
-# Reboots that nobody had asked for: as many are kept as anybody reads.
-MOST_UNASKED = 20
 _GROUP = re.compile(r"[a-zA-Z0-9.-]{1,128}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 # Zincati's application id: what a host tells of its machine id is made with it, as systemd's app-specific ids are.
@@ -118,20 +116,10 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class UnaskedReboot:
-    """A node whose boot id moved without a grant; `at` is when that was seen, RFC 3339."""
-
-    node: str
-    at: str
-    boot_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Slots:
-    """All slots that are held, of all groups, and reboots that nobody had asked for, the latest last."""
+    """All slots that are held, of all groups."""
 
     held: tuple[Slot, ...] = ()
-    unasked: tuple[UnaskedReboot, ...] = ()
 
     def of_node(self, node: str) -> Slot | None:
         """Return the slot that is held for this node."""
@@ -177,12 +165,6 @@ class Slots:
     def freed(self) -> "Slots":
         """All slots free."""
         return replace(self, held=())
-
-    def with_unasked(self, reboots: Iterable[UnaskedReboot]) -> "Slots":
-        """With reboots that were not asked for, each once."""
-        known = {(reboot.node, reboot.boot_id) for reboot in self.unasked}
-        new = tuple(reboot for reboot in reboots if (reboot.node, reboot.boot_id) not in known)
-        return replace(self, unasked=(*self.unasked, *new)[-MOST_UNASKED:])
 
 
 NO_SLOTS = Slots()

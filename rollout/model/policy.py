@@ -10,17 +10,13 @@ from rollout.model.quantity import Count, Duration
 
 @dataclass(frozen=True, slots=True)
 class CourtesyPolicy:
-    """All of it. Labels are as written, `name=value`; `wait_for_users` is the longest that users are waited for.
+    """All of it. Labels are as written, `name=value`.
 
     `fluo_labels`: FLUO's labels of a host (id, group, version) are kept up to date as its agent would.
-
-    The text that `wall` tells them stands in no plan and no cluster: what runs on hosts is never read from there.
     """
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)
-    wait_for_users: Duration = Duration(0)
-    wall: bool = False
     pre_reboot_node_labels: tuple[str, ...] = ()
     post_reboot_node_labels: tuple[str, ...] = ()
     fluo_labels: bool = False
@@ -39,16 +35,6 @@ class Strategy(StrEnum):
 
     WAVES = "waves"
     ROLLING = "rolling"
-
-
-class Sharing(StrEnum):
-    """How nodes whose pods share a disruption budget share a wave.
-
-    By rate: pods leave as the budget lets them go, one after another. Exclusive: all at once, or not together.
-    """
-
-    RATE = "rate"
-    EXCLUSIVE = "exclusive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +120,6 @@ class Policy:
     include_cordoned: bool = False
     reboot_idle: bool = False
     skip_blocked: bool = False
-    sharing: Sharing = Sharing.RATE
     drain: DrainPolicy = DrainPolicy()
     reboot_timeout: Duration = Duration(900)
     ready_timeout: Duration = Duration(600)

@@ -129,6 +129,5 @@ def _waits_between_waves(policy: Record) -> bool:
 
 
 def _waits_before_reboots(policy: Record) -> bool:
-    """Whether drained nodes waited, for a while or for users: what is reckoned by flags, or cannot be foreseen."""
-    courtesy = policy.get("courtesy") or {}
-    return any(courtesy.get(name, "0s") != "0s" for name in ("reboot_delay", "wait_for_users"))
+    """Whether drained nodes waited for a while, which is reckoned by the flag."""
+    return str((policy.get("courtesy") or {}).get("reboot_delay", "0s")) != "0s"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState, UnaskedReboot
+from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
 from rollout.model.node_marks import last_result, unmoved_reboots
 from rollout.model.text import or_nothing, printable
 from rollout.report.columns import Column, table_text
@@ -38,7 +38,7 @@ _AWAITED: Mapping[Awaited, str] = MappingProxyType(
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """The slots as a table, who works on them, and reboots that nobody had asked for."""
+    """The slots as a table, who works on them, and reboots that changed nothing."""
     return "\n".join(_lines(slots, nodes, server, width))
 
 
@@ -51,8 +51,6 @@ def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | No
         yield f"Working on them: {printable(server)}"
     elif any(slot.state is SlotState.HELD for slot in slots.held):
         yield "No server holds the lock: the first that runs goes on with them; rollout abort gives them back."
-    for reboot in slots.unasked:
-        yield f"Rebooted without having asked: {printable(reboot.node)}, seen at {reboot.at}"
     for node in _unmoved(nodes):
         reboots = f", {node['reboots']} times in a row" if node["reboots"] > 1 else ""
         yield f"On {printable(node['version'])} as before its reboot{reboots}: {printable(node['node'])}, {node['at']}"
@@ -112,7 +110,6 @@ class SlotsReport(TypedDict):
     server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
     held: Annotated[Sequence[Slot], Meta(description="the slots that are held, of all groups")]
     phases: Annotated[Mapping[str, str], Meta(description="of these by node, how far it has come; empty: it is gone")]
-    unasked: Annotated[Sequence[UnaskedReboot], Meta(description="reboots that nobody had asked for, the latest last")]
     unmoved: Annotated[Sequence[UnmovedFields], Meta(description="nodes that their last reboot has left as they were")]
 
 
@@ -130,7 +127,6 @@ def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Slot
         "server": server,
         "held": slots.held,
         "phases": phases,
-        "unasked": slots.unasked,
         "unmoved": _unmoved(nodes),
     }
 

@@ -239,10 +239,10 @@ def no_run_text(lock: Glance, last: LastRun | None) -> str:
     return f"No rollout is running or interrupted.{held}{ended}"
 
 
-def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str]) -> str:
-    """The run as one look at the cluster tells, and each of its nodes under way or failed; `down` as in `under_way`."""
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
-    lines += [] if lock.alive is not False else (f"  {line}" for line in _without_process(unfinished))
+def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, alive: bool | None) -> str:
+    """The run, whether a process works on it, and each of its nodes under way or failed; `down` as in `under_way`."""
+    lines = [_title(unfinished, word_of(unfinished, alive=alive)), *_lock_lines(lock)]
+    lines += [] if alive is not False else (f"  {line}" for line in _without_process(unfinished))
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_phase(begun, down)}" for begun in nodes]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
@@ -269,19 +269,6 @@ def _terms(lock: Glance) -> str:
     return f"; it does so every {renewal}, or loses the lock after {duration}"
 
 
-def confirmed_text(unfinished: Unfinished | None, lock: Glance, *, alive: bool) -> str:
-    """What watching the lock has shown, empty where that is nothing new; `unfinished` is how the run stands then."""
-    if unfinished is None:
-        return "  it has ended meanwhile"
-    changed = alive is not lock.alive
-    surprise = " after all" if lock.alive is not None else ""
-    after_all = f"it is {word_of(unfinished, alive=alive)}{surprise}: " if changed else ""
-    if alive:
-        return f"  {after_all}its process is alive: it renews the lock"
-    lines = _without_process(unfinished) if changed else ()
-    return "\n".join(f"  {after_all}{line}" for line in lines)
-
-
 def _without_process(unfinished: Unfinished) -> Iterator[str]:
     """That nobody works on it, and what can be done about it."""
     if unfinished.blocks:
@@ -292,7 +279,7 @@ def _without_process(unfinished: Unfinished) -> Iterator[str]:
 
 
 def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
-    """The run as one object; `alive` is whether its process was seen to renew the lock."""
+    """The run as one object; `alive` is whether its process renews the lock."""
     if unfinished is None:
         return None
     return {

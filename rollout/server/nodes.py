@@ -7,7 +7,7 @@ import re
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 
@@ -19,9 +19,8 @@ from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.fleetlock import RUN_PREFIX, Slot, is_fleetlock_run, zincati_id
+from rollout.model.fleetlock import RUN_PREFIX, Slot, zincati_id
 from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
-from rollout.model.node_marks import last_result
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.progress import Phase
@@ -152,36 +151,11 @@ def the_one(names: Iterable[str]) -> str:
             raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(several)}")
 
 
-def unasked(before: Mapping[str, Node], now: Mapping[str, Node]) -> tuple[str, ...]:
-    """Return the nodes that were rebooted between two looks, by no rollout and without a grant."""
-    return tuple(
-        name
-        for name, node in now.items()
-        if (earlier := before.get(name)) is not None
-        and earlier.uid == node.uid
-        and node.boot_id
-        and earlier.boot_id not in ("", node.boot_id)
-        and not _was_meant(earlier, node)
-    )
-
-
-def _was_meant(earlier: Node, node: Node) -> bool:
-    """Whether a rollout was at work on it, which leaves its marks, or the result that it ended with."""
-    run = node.annotations.get(marks.RUN) or earlier.annotations.get(marks.RUN, "")
-    if is_fleetlock_run(run):
-        return node.annotations.get(marks.PHASE, "") not in UNGRANTED or last_result(node).get("run") == run
-    return bool(run) or last_result(node) != last_result(earlier)
-
-
 class Machines:
-    """The nodes as a watch tells of them. `follow` keeps it going; before the first list nobody is known.
+    """The nodes as a watch tells of them. `follow` keeps it going; before the first list nobody is known."""
 
-    `rebooted` hears of nodes that were rebooted without having asked.
-    """
-
-    def __init__(self, cluster: PatientApi, rebooted: Callable[[Sequence[Node]], None]) -> None:
+    def __init__(self, cluster: PatientApi) -> None:
         self._cluster = cluster
-        self._rebooted = rebooted
         self._view: LiveView[Node] | None = None
         self._lock = threading.Lock()
         self._news = -1
@@ -199,12 +173,7 @@ class Machines:
                     if not is_passing(error):
                         self._cluster.notice(error)
                     self._cluster.clock.wait(stop, _AGAIN)
-            before = self.nodes if self._view is not None else {}
-            while not self._cluster.clock.wait(stop, _AGAIN):
-                now = self.nodes
-                if moved := unasked(before, now):
-                    self._rebooted([now[name] for name in moved])
-                before = now
+            self._cluster.clock.wait(stop, _FOREVER)
 
     @property
     def nodes(self) -> Mapping[str, Node]:

@@ -1,20 +1,17 @@
 """A whole server: the two requests of the protocol answered, what works beside them, and what ends both."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
-from rollout.model.cluster import Node
-from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState, UnaskedReboot
+from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState
 from rollout.model.node_marks import unmoved_reboots
-from rollout.model.text import shortened, timestamp
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
@@ -25,27 +22,15 @@ from rollout.server.state import Leadership, ServerSettings, SlotBook, World
 from rollout.server.worker import Troubles, Worker
 
 _FRESH = 1.0
-_Entry = TypeVar("_Entry")
-# What is the same for every host: told of the first that hears it, and again after an hour.
-_FOR_ALL: Final = frozenset(
-    {
-        *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW),
-        *(
-            Kind.LOCKED_BY_ROLLOUT,
-            Kind.RIVAL,
-            Kind.LOCK_LOST,
-            Kind.API_UNAVAILABLE,
-            Kind.API_ERROR,
-            Kind.INTERNAL_ERROR,
-        ),
-    }
-)
-_HOUR: Final = 3600.0
-# Anybody can ask by any id and for any group: so many of these are told in an hour.
+# What is the same for every host, and what anybody can cause by any id or group: told once an hour. Beyond so many
+# such answers no further stranger is named.
 _OF_STRANGERS: Final = frozenset({Kind.UNKNOWN_ID, Kind.UNKNOWN_GROUP})
-_MOST_STRANGERS: Final = 50
-# Whose last answers are kept.
-_MOST_HOSTS: Final = 10_000
+_FOR_ALL: Final = _OF_STRANGERS | {
+    *(Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE, Kind.PAUSED, Kind.OUTSIDE_WINDOW, Kind.LOCKED_BY_ROLLOUT),
+    *(Kind.RIVAL, Kind.LOCK_LOST, Kind.API_UNAVAILABLE, Kind.API_ERROR, Kind.INTERNAL_ERROR),
+}
+_HOUR: Final = 3600.0
+_MOST_TOLD: Final = 50
 
 _PATIENCE = 10.0
 # For how long what was read of the slots says that the API server is reached: they are read every few seconds.
@@ -64,12 +49,11 @@ class AskLog:
         self._turn = threading.Lock()
         self._kinds: dict[str, Kind] = {}
         self._told: dict[str, float] = {}
-        self._strangers: dict[tuple[str, Kind], float] = {}
 
     def note(self, ask: Ask, answer: Answer) -> None:
         """Tell of one answer, if it is news."""
         with self._turn:
-            is_news = self._is_news(ask, answer)
+            is_news = self._is_new_to_all(ask, answer) if answer.kind in _FOR_ALL else self._is_new(ask, answer)
         if is_news:
             self._notice(f"{self._shown(ask)} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
@@ -79,33 +63,19 @@ class AskLog:
         except Denied:
             return ask.id
 
-    def _is_news(self, ask: Ask, answer: Answer) -> bool:
+    def _is_new(self, ask: Ask, answer: Answer) -> bool:
+        before, self._kinds[ask.id] = self._kinds.get(ask.id), answer.kind
+        return before is not answer.kind
+
+    def _is_new_to_all(self, ask: Ask, answer: Answer) -> bool:
+        now = self._clock.monotonic()
+        self._told = {text: at for text, at in self._told.items() if now - at < _HOUR}
+        what = answer.value
         if answer.kind in _OF_STRANGERS:
-            return self._is_news_of_stranger(ask, answer.kind)
-        before = self._kinds.get(ask.id)
-        if len(self._kinds) >= _MOST_HOSTS:
-            self._kinds.clear()
-        self._kinds[ask.id] = answer.kind
-        if answer.kind not in _FOR_ALL:
-            return before is not answer.kind
-        self._told = self._of_last_hour(self._told)
-        is_news = answer.value not in self._told
-        self._told.setdefault(answer.value, self._clock.monotonic())
-        return is_news
-
-    def _is_news_of_stranger(self, ask: Ask, kind: Kind) -> bool:
-        self._strangers = self._of_last_hour(self._strangers)
-        if (ask.id, kind) in self._strangers or len(self._strangers) > _MOST_STRANGERS:
-            return False
-        self._strangers[ask.id, kind] = self._clock.monotonic()
-        if len(self._strangers) > _MOST_STRANGERS:
-            self._notice(f"more than {_MOST_STRANGERS} unknown hosts or groups in an hour: the others are not told")
-            return False
-        return True
-
-    def _of_last_hour(self, entries: dict[_Entry, float]) -> dict[_Entry, float]:
-        since = self._clock.monotonic() - _HOUR
-        return {entry: at for entry, at in entries.items() if at > since}
+            what = f"{answer.kind} {ask.id if len(self._told) < _MOST_TOLD else ''}"
+        is_new = what not in self._told
+        self._told.setdefault(what, now)
+        return is_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +189,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
         lambda error: troubles.tell("waiting for the API server", str(error)),
         settings.api_patience,
     )
-    machines = Machines(cluster, partial(_note_unasked, world, book))
+    machines = Machines(cluster)
     worker = Worker(settings, world, book, leadership, stop)
     service = Service(
         settings,
@@ -246,12 +216,3 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Service]:
         leaving = Deadline(world.clock, _LEAVING)
         for thread in threads:
             thread.join(leaving.remaining)
-
-
-def _note_unasked(world: World, book: SlotBook, nodes: Sequence[Node]) -> None:
-    """Have it known that hosts have rebooted without asking: beside the slots, where every replica finds it written."""
-    at = timestamp(world.api.server_time() or world.clock.now())
-    reboots = [UnaskedReboot(node.name, at, node.boot_id) for node in nodes]
-    world.notice(f"rebooted without having asked: {shortened([node.name for node in nodes])}")
-    with suppress(ApiError):
-        book.change(lambda slots: slots.with_unasked(reboots))

@@ -116,7 +116,7 @@ class SlotRunner:
         plan = plan_of(entry, slot, self._cluster, settings.selection, settings.policy, now)
         with self._world.watched(plan) as observer:
             report = Reporter(Observers((observer, self._details)), self._world.clock)
-            with PhaseEvents(self._world.api, plan, report) as events:
+            with PhaseEvents(self._world.api, plan.plan_id, plan.nodes, report) as events:
                 report = Reporter(Observers((observer, self._details, events)), self._world.clock)
                 cluster = self._patient(report)
                 return self._told(_Stage(slot, node, plan, guard, stop, cluster, report))

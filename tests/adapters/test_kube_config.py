@@ -2,10 +2,8 @@ import json
 import os
 import stat
 import sys
-import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 from rollout.execution.base.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
+from tests.waiting import is_running, wait_until
 
 Json = dict[str, Any]
 
@@ -170,16 +169,6 @@ def the_first_has_expired(exchange: Exchange) -> None:
     exchange.json({"kind": "Status", "message": "Unauthorized", "code": 401}, 401 if expired else 200)
 
 
-def test_a_login_program_runs_again_when_its_token_is_refused(tmp_path: Path) -> None:
-    user, _, _ = failing_later(tmp_path)
-    with scripted(the_first_has_expired) as server:
-        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
-        api.get("/x")
-        api.get("/x")
-        said = [exchange.headers["Authorization"] for exchange in server.exchanges]
-    assert said == ["Bearer t1", "Bearer t2", "Bearer t2"]
-
-
 def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an outage that the program's own server shared, or until somebody has logged in anew."""
     monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 0)
@@ -277,49 +266,20 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rollout.adapters.kube.client_parts.LOGIN_LIMIT", 2.0)
 
 
-def hanging(tmp_path: Path, after: int) -> tuple[Json, Path]:
-    """A program whose tokens have run out as soon as they are given, and which hangs after so many; and its runs."""
+def hanging(tmp_path: Path) -> tuple[Json, Path]:
+    """A program that waits for one of its own for ever; and the file of that one's number."""
     runs = tmp_path / "runs"
-    body = f"""
-import json, os, pathlib, subprocess
-runs = pathlib.Path({str(runs)!r})
-before = runs.read_text().split() if runs.exists() else []
-child = subprocess.Popen(["sleep", "600"]) if len(before) >= {after} else None
-runs.write_text(" ".join([*before, str(child.pid if child else 0)]))
-child and child.wait()
-status = {{"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}}
-print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}}))
-"""
+    body = (
+        "import pathlib, subprocess; child = subprocess.Popen(['sleep', '600']); "
+        f"pathlib.Path({str(runs)!r}).write_text(str(child.pid)); child.wait()"
+    )
     return program(tmp_path, body), runs
-
-
-def is_running(number: int) -> bool:
-    with suppress(ProcessLookupError, FileNotFoundError):
-        os.kill(number, 0)
-        return Path(f"/proc/{number}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 @pytest.mark.usefixtures("_short")
 def test_a_login_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
-    user, runs = hanging(tmp_path, after=0)
+    user, runs = hanging(tmp_path)
     with scripted(authorization) as server, pytest.raises(KubeconfigError, match="no answer within 2s"):
         connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
-    until = time.monotonic() + 60
-    while is_running(int(runs.read_text())) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not is_running(int(runs.read_text())), "what it has started goes on"
-
-
-@pytest.mark.exhaustive
-@pytest.mark.usefixtures("_short")
-def test_one_that_hangs_in_the_middle_of_a_run_delays_a_request_and_no_more(tmp_path: Path) -> None:
-    """The credentials may well be good for longer than their time; where they are not, the server says so."""
-    user, runs = hanging(tmp_path, after=1)
-    with scripted(authorization) as server:
-        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
-        begun = time.monotonic()
-        for _ in range(5):
-            assert json.loads(api.get("/x")) == {"authorization": "Bearer t"}
-        assert time.monotonic() - begun < 60
-    assert len(runs.read_text().split()) == 2, "it is waited for again by every request"
+    # what it has started is ended with it
+    wait_until(lambda: not is_running(int(runs.read_text())))

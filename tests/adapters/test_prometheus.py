@@ -18,7 +18,7 @@ from rollout.errors import GateError, UsageError
 from rollout.model.gates import is_matcher
 from rollout.model.notification import Note
 from rollout.report.metrics.instruments import Metrics
-from tests.adapters.openssh import Say, Stranger
+from tests.adapters.openssh import MakeStranger, Say, Stranger
 from tests.apply.test_metrics import gateway
 from tests.scripted_api import Exchange, scripted
 
@@ -241,22 +241,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n"
 BUFFERED = 12_000_000
 
 
-ServeSlowly = Callable[[Say], Stranger]
-
-
-@pytest.fixture
-def serve_slowly() -> Iterator[ServeSlowly]:
-    strangers: list[Stranger] = []
-
-    def start(say: Say) -> Stranger:
-        strangers.append(Stranger(say))
-        return strangers[-1]
-
-    yield start
-    for stranger in strangers:
-        stranger.close()
-
-
 def keep_silent(_stranger: Stranger, connection: socket.socket) -> None:
     while connection.recv(4096):
         pass
@@ -296,13 +280,13 @@ def notify(url: str) -> None:
     ],
 )
 def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
-    ask: Callable[[str], None], say: Say, scheme: str, serve_slowly: ServeSlowly
+    ask: Callable[[str], None], say: Say, scheme: str, stranger: MakeStranger
 ) -> None:
-    stranger, ended = serve_slowly(say), threading.Event()
+    slow, ended = stranger(say), threading.Event()
 
     def run() -> None:
         with pytest.raises((GateError, PushgatewayError, DeliveryError)):
-            ask(f"{scheme}://127.0.0.1:{stranger.host.port}")
+            ask(f"{scheme}://127.0.0.1:{slow.host.port}")
         ended.set()
 
     before = threading.active_count()
@@ -314,8 +298,8 @@ def test_who_drips_is_waited_for_no_longer_than_who_is_silent(
     assert threading.active_count() <= before
 
 
-def test_an_answer_without_an_end_is_read_to_a_bound_and_no_further(serve_slowly: ServeSlowly) -> None:
-    stranger = serve_slowly(pour)
+def test_an_answer_without_an_end_is_read_to_a_bound_and_no_further(stranger: MakeStranger) -> None:
+    slow = stranger(pour)
     with pytest.raises(GateError, match="answers with more than 16 MB"):
-        ask_prometheus(f"http://127.0.0.1:{stranger.host.port}")
-    assert stranger.sent < 16_000_000 + BUFFERED
+        ask_prometheus(f"http://127.0.0.1:{slow.host.port}")
+    assert slow.sent < 16_000_000 + BUFFERED

@@ -1,10 +1,7 @@
 """The shell over real connections to another library's SSH servers."""
 
 import asyncio
-import shutil
 import socket
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from rollout.errors import (
     SshError,
 )
 from tests.adapters.conftest import Process, shell
-from tests.adapters.openssh import add_to_agent, ssh_agent
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_behind")
 
@@ -80,26 +76,6 @@ def test_default_keys_are_tried_in_turn(
     client_key.write_private_key(folder / "id_ecdsa")
     (folder / "id_ecdsa").chmod(0o600)
     assert ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=60).exit_status == 3
-
-
-@pytest.fixture
-def agent(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A real ssh-agent that holds two keys, the second of them the right one."""
-    if shutil.which("ssh-agent") is None:
-        pytest.skip("ssh-agent is not installed")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-    with ssh_agent(tmp_path / "agent"):
-        for file in (write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "other"), key_file):
-            add_to_agent(file)
-        yield
-
-
-def test_agents_keys_are_tried_in_turn(server: Any, agent: None, tmp_path: Path) -> None:
-    one = ParamikoShell(known_hosts=server.known_hosts(tmp_path))
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: one.run(server.host(), "x", timeout=60), range(8)))
-    assert {result.exit_status for result in results} == {3}
 
 
 def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

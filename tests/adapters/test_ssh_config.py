@@ -1,6 +1,4 @@
 import getpass
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.config_client import ConfigFiles, config_files
 from rollout.errors import InputError
 from rollout.model.host import Host, HostKeyFiles, Identities
+from tests.waiting import is_running, wait_until
 
 CONFIG = """
 Host 10.0.0.*
@@ -126,17 +125,7 @@ def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.
     text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
     with pytest.raises(InputError, match=r"ssh -G \S+ has no answer after 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
-    deadline = time.monotonic() + 60
-    while is_running(int((tmp_path / "pid").read_text())) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(int((tmp_path / "pid").read_text()))
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process, other than one that nobody has waited for."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    wait_until(lambda: not is_running(int((tmp_path / "pid").read_text())))
 
 
 def test_commands_of_a_configuration_are_not_given_our_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,14 +133,6 @@ def test_commands_of_a_configuration_are_not_given_our_secrets(tmp_path: Path, m
     monkeypatch.setenv("ROLLOUT_PROMETHEUS_TOKEN", "a secret")
     configured(untold("a", "10.0.0.1"), tmp_path, f'Match exec "env > {tmp_path}/seen"\n  User admin\n')
     assert "a secret" not in (tmp_path / "seen").read_text()
-
-
-def test_the_operators_own_file_is_the_usual(home: Path) -> None:
-    asked = {"a": untold("a", "10.0.0.1")}
-    assert with_ssh_config(asked, None)["a"] == Host("a", "10.0.0.1")
-    (home / ".ssh" / "config").write_text("User admin\n")
-    assert with_ssh_config(asked, None)["a"] == Host("a", "10.0.0.1", user="admin")
-    assert with_ssh_config(asked, Path("none"))["a"] == Host("a", "10.0.0.1")
 
 
 def test_a_block_of_the_nodes_name_goes_before_its_address(tmp_path: Path) -> None:

@@ -7,30 +7,12 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.host_keys import KeyState, ScannedHost, scan, written
+from rollout.adapters.ssh.host_keys import KeyState, scan, written
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
-from tests.adapters.conftest import shell, trusting
+from tests.adapters.conftest import shell
 from tests.adapters.openssh import MISSING, MakeStranger, certify, fingerprint, is_here, new_key, pass_on, public, sshd
-
-
-@pytest.mark.usefixtures("nothing_is_left_behind")
-def test_changed_key_is_never_logged_in_to(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
-    server = servers.serve(authorized=[client_key])
-    one = shell(server, key_file)
-    other = servers.serve(authorized=[client_key])
-    known = key_file.parent / "known_hosts"
-    known.write_text(known.read_text().replace(str(server.port), str(other.port)))
-    for checking in (HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW):
-        one = ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key_file)
-        with pytest.raises(HostKeyError) as caught:
-            one.run(other.host(), "x", timeout=60)
-        for key in (*server.host_keys, *other.host_keys):
-            assert key.get_fingerprint() in caught.value.message
-        assert "has changed" in caught.value.message
-        assert f"({known}:1)" in caught.value.message
-    assert other.logins == []
 
 
 @pytest.mark.usefixtures("nothing_is_left_behind")
@@ -60,6 +42,7 @@ def test_same_key_after_a_reboot(
         one.run(host, "x", timeout=60)
     assert key.get_fingerprint() in caught.value.message
     assert other_key.get_fingerprint() in caught.value.message
+    assert not strict or f"({known}:1)" in caught.value.message
     assert after.logins == []
 
 
@@ -85,12 +68,6 @@ def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key
             assert one.run(server.host(), "x", timeout=60).exit_status == 3
     assert known.read_text() == server.known_hosts(key_file.parent).read_text()
     assert known.parent.stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.usefixtures("nothing_is_left_behind")
-def test_checking_can_be_switched_off(server: Any, key_file: Path) -> None:
-    one = trusting(key_file)
-    assert one.run(server.host(), "x", timeout=60).exit_status == 3
 
 
 @pytest.mark.usefixtures("nothing_is_left_behind")
@@ -122,15 +99,6 @@ def test_a_host_of_an_authority_is_new_by_its_own_key(tmp_path: Path) -> None:
     assert scanned.key is not None
     assert scanned.key.fingerprint == fingerprint(key)
     assert written("", [scanned]) == f"[127.0.0.1]:{server.port} {public(key)}\n"
-
-
-@pytest.mark.skipif(not is_here(), reason=MISSING)
-def test_what_does_not_answer_has_no_key(tmp_path: Path) -> None:
-    with sshd(tmp_path / "server") as server:
-        host = server.host()
-    (scanned,) = scan({"worker-1": host}, tmp_path / "none", {}, timeout=5, concurrency=1)
-    assert scanned == ScannedHost("worker-1", host, KeyState.UNREACHABLE, error=scanned.error)
-    assert "the connection was refused" in scanned.error
 
 
 @pytest.mark.skipif(not is_here(), reason=MISSING)

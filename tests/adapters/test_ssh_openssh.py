@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -112,12 +111,6 @@ def test_encrypted_key_that_the_agent_holds(agent: Path, tmp_path: Path) -> None
         assert greeted(shell, elsewhere)
         with pytest.raises(SshAuthError, match="it is encrypted"):
             ParamikoShell(known_hosts=known).run(without, "true", timeout=30)
-
-
-def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
-    with trusting(tmp_path, key, "MaxStartups 3") as server, ThreadPoolExecutor(8) as pool:
-        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=30)
-        assert all(pool.map(lambda _: greeted(shell, server.host()), range(8)))
 
 
 @pytest.mark.parametrize("silent", ["before an answer", "after the last byte"])

@@ -124,7 +124,7 @@ def test_each_node_that_is_given_back_says_so(started: Started, rollout: Rollout
     (event,) = node_events(lab, node, "GivenBack")
     assert event["type"] == "Normal"
     assert event["involvedObject"]["uid"]
-    assert event["message"].startswith("Undone by rollout abort in phase ")
+    assert event["message"].startswith("Given back in phase ")
     assert event["message"].endswith(f"; it is uncordoned (rollout {run})")
-    assert "Undone by rollout abort" in described(lab, tmp_path, node)
+    assert "Given back in phase" in described(lab, tmp_path, node)
     assert not node_events(lab, node, "RolloutFailed")

@@ -1,4 +1,4 @@
-"""What a reboot waits for because people asked for it: delays, and users who are logged in; and what users are told."""
+"""What a reboot waits for because people asked for it, and whom the plan names as logged in."""
 
 import json
 import re
@@ -66,37 +66,12 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
     assert [rows[name]["users"] for name in rows if name != NODE] == [[]] * (NUMBER - 1)
     wide = rollout(lab, "status", "-o", "wide").stdout
     assert re.search(rf"{NODE} .* stable +core \(pts/0\), ada \(tty1\)", wide)
-    planned = rollout(lab, "plan", "-o", "json", "--set", "reboot.wait-for-users=5m")
+    planned = rollout(lab, "plan", "-o", "json")
     (warning,) = [found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"]
     assert warning["node"] == NODE
-    assert warning["message"] == (
-        "2 users logged in (core (pts/0), ada (tty1)), waited for up to 5m (reboot.wait-for-users)"
+    assert (
+        warning["message"] == "2 users logged in (core (pts/0), ada (tty1)); leave the node out: rollout pause worker-1"
     )
-
-
-def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) -> None:
-    log_in(lab, "core pts/0")
-    process = command(lab, tmp_path, "apply", *ALONE, "--set", "reboot.wait-for-users=1h", "--set", "reboot.wall=true")
-    lines, since = heard(process, "waiting for core (pts/0) to log out, 1h at most")
-    assert "its users have been told (wall)" in [line.get("detail") for line in lines]
-    assert [text for text in lab.machines[NODE].told if "will be rebooted" in text and text.startswith("root: ")]
-    time.sleep(1)
-    assert rebooted(lab) == 0
-    log_in(lab)
-    ended = end_of(process)
-    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
-    assert time.monotonic() - since < 60
-    assert lab.scoreboard().clean
-
-
-def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:
-    log_in(lab, "core pts/0")
-    began = time.monotonic()
-    ended = rollout(lab, "apply", *ALONE, "--set", "reboot.wait-for-users=2s")
-    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
-    assert time.monotonic() - began > 2
-    assert details(ended, "drained")[-1] == "going on after reboot.wait-for-users 2s: core (pts/0) still logged in"
-    assert lab.machines[NODE].told == []
 
 
 def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
@@ -124,13 +99,11 @@ def _seconds(begin: str, end: str) -> float:
     [
         (("--set", "drain.delay=1h"), "before its drain"),
         (("--set", "reboot.delay=1h"), "before its reboot"),
-        (("--set", "reboot.wait-for-users=1h"), "to log out"),
     ],
 )
 def test_whoever_stops_such_a_wait_gets_the_node_back(
     lab: Lab, tmp_path: Path, flags: tuple[str, ...], waiting: str, stop: str
 ) -> None:
-    log_in(lab, "core pts/0")
     process = command(lab, tmp_path, "apply", *ALONE, *flags, "--set", f"waves.stop={stop}")
     heard(process, waiting)
     process.terminate()
@@ -157,7 +130,7 @@ def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
     assert lab.scoreboard().clean
 
 
-# A maintenance window that closes while a node waits, for a delay or for users: it is given back, not rebooted.
+# A maintenance window that closes while a node waits: it is given back, not rebooted.
 
 
 HALF_A_DAY = 43_200
@@ -169,7 +142,6 @@ HALF_A_DAY = 43_200
     [
         (("--set", "drain.delay=4s"), "before its drain", "while its drain was delayed"),
         (("--set", "reboot.delay=4s"), "before its reboot", "while its reboot was delayed"),
-        (("--set", "reboot.wait-for-users=20m"), "to log out", "while users were waited for"),
     ],
 )
 def test_a_window_that_closes_meanwhile_gives_the_node_back(
@@ -177,11 +149,9 @@ def test_a_window_that_closes_meanwhile_gives_the_node_back(
 ) -> None:
     lab, ahead = started(str(ORDINARY), NUMBER), tmp_path / "ahead"
     ahead.write_text("0")
-    log_in(lab, *(("core pts/0",) if "users" in when else ()))
     process = stepped(lab, tmp_path, ahead, "apply", *ALONE, *flags, "--window", open_now())
     lines, _ = heard(process, waiting)
     ahead.write_text(str(HALF_A_DAY))
-    lab.call(lambda: lab.machines[NODE].inflict(HostFaults()))
     ended = end_of(process)
     (end,) = [line for line in (*lines, *ended.lines) if line["type"] == "node_finished"]
     assert (end["outcome"], end["message"]) == ("aborted", f"given back: the window closed {when}"), json.dumps(end)

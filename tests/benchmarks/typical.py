@@ -1,7 +1,7 @@
 """The ordinary clusters, rolled by the real program and by hand: what each way takes, and what it does to the pods.
 
 By hand: node after node kubectl drain, ssh reboot, wait until it is Ready on another boot, kubectl uncordon. The
-program runs at each limit and with every strategy and sharing that it knows. Each way has a fresh lab, in a process
+program runs at each limit and with every strategy that it knows. Each way has a fresh lab, in a process
 of its own, and the journal of one run on such a lab, so that estimates have a past.
 
 `s` are simulated seconds of the whole command, `x` how many times faster than by hand, `est` the plan's estimate to
@@ -42,7 +42,6 @@ BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Rea
 # What has been built, of what may be asked for: each with the values to try.
 FLAGS: Mapping[str, Sequence[Sequence[str]]] = {
     "--strategy": (("--strategy", "waves"), ("--strategy", "rolling")),
-    "waves.sharing": (("--set", "waves.sharing=rate"), ("--set", "waves.sharing=exclusive")),
     "prefer-no-schedule-taint": (
         (),
         (

@@ -7,18 +7,13 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import NAMESPACES
-from rollout.lab.lab import Lab
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.scripted_api import Kubeconfig
+from tests.state import untouched
 
 USAGE = [
-    (("plan", "--drain-timeout", "10x"), "--drain-timeout", "not a duration"),
     (("apply", "--yes", "--set", "lock.duration=999999999h"), "lock.duration", "is too long"),
-    (("plan", "--grace-period", "99999999999999999999"), "--grace-period", ""),
-    (("plan", "--max-unavailable", "300%"), "--max-unavailable", "not a count"),
-    (("plan", "--ssh-port", "65536"), "--ssh-port", ""),
-    (("plan", "-l", "a=b=c"), "not a label selector", ""),
     (("plan", "--max-unavailble", "3"), "No such option", "--max-unavailable"),
     (("plan", "--soak", "3m"), "waves.soak has no flag: write --set waves.soak=VALUE.", "rollout plan --help"),
     (("paln",), "No such command", "plan"),
@@ -45,16 +40,6 @@ def assert_one_error(stderr: str, *told: str) -> None:
     assert all(word in stderr for word in told), stderr
 
 
-@pytest.mark.parametrize(("text", "told"), [(None, "there is no kubeconfig"), ("{", "kubeconfig")])
-def test_kubeconfig(text: str | None, told: str, command: Command, home: Path) -> None:
-    path = home / "config"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    ended = command("status", "--kubeconfig", str(path))
-    assert ended.code == ExitCode.ERROR
-    assert_one_error(ended.stderr, told)
-
-
 def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     Kubeconfig("http://127.0.0.1:9").write(home / "config")
     ended = command("plan", "--kubeconfig", "config")
@@ -64,51 +49,35 @@ def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     assert "caused by: " in verbose.stderr
 
 
-@pytest.mark.parametrize(("text", "told"), [(None, "cannot read the journal"), ("all: [", "no run is recorded in")])
-def test_a_file_that_is_no_journal(text: str | None, told: str, command: Command, home: Path) -> None:
-    if text is not None:
-        (home / "run.jsonl").write_text(text, encoding="utf-8")
-    ended = command("history", "--set", "output.journal=run.jsonl")
-    assert ended.code == ExitCode.ERROR
-    assert_one_error(ended.stderr, told, "run.jsonl")
-
-
-ON_A_CLUSTER: list[tuple[tuple[str, ...], ExitCode, tuple[str, ...]]] = [
-    (("status", "--context", "nowhere"), ExitCode.ERROR, ("nowhere",)),
-    (("status", "-l", "pool=none"), ExitCode.ERROR, ("no node matches",)),
-    (("plan", "-l", "node-role.kubernetes.io/workr"), ExitCode.ERROR, ("no node matches", "node-role.kubernetes.io/")),
-    (("plan", "--node", "worker-l"), ExitCode.ERROR, ("there is no node worker-l", "worker-1")),
-    (("plan", "-i", "nowhere.ini"), ExitCode.ERROR, ("nowhere.ini",)),
-    (("plan", "-i", "broken.yaml"), ExitCode.ERROR, ("broken.yaml",)),
-    (("plan", "--ssh-key", "nowhere.key"), ExitCode.ERROR, ("nowhere.key",)),
-    (("plan", "--ssh-key", "broken.yaml"), ExitCode.ERROR, ("broken.yaml",)),
-    (("plan", "--ssh-config", "nowhere"), ExitCode.ERROR, ("nowhere", "--ssh-config")),
-    (("plan", "--out", "."), ExitCode.ERROR, ("is a directory",)),
-    (("plan", "--out", "no/such/place"), ExitCode.ERROR, ("there is no directory",)),
-    (("apply", "nowhere.plan"), ExitCode.ERROR, ("nowhere.plan",)),
-    (("apply", "broken.yaml"), ExitCode.ERROR, ("not a rollout plan",)),
-    (("apply", "."), ExitCode.ERROR, ("cannot read the plan",)),
+ON_A_CLUSTER: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+    (("status", "--context", "nowhere"), ("nowhere",)),
+    (("status", "--kubeconfig", "nowhere"), ("there is no kubeconfig",)),
+    (("status", "--kubeconfig", "broken.yaml"), ("kubeconfig",)),
+    (("history", "--set", "output.journal=broken.yaml"), ("no run is recorded in broken.yaml",)),
+    (("status", "-l", "pool=none"), ("no node matches",)),
+    (("plan", "-l", "node-role.kubernetes.io/workr"), ("no node matches", "node-role.kubernetes.io/")),
+    (("plan", "--node", "worker-l"), ("there is no node worker-l", "worker-1")),
+    (("plan", "-i", "nowhere.ini"), ("nowhere.ini",)),
+    (("plan", "-i", "broken.yaml"), ("broken.yaml",)),
+    (("plan", "--ssh-key", "nowhere.key"), ("nowhere.key",)),
+    (("plan", "--ssh-key", "broken.yaml"), ("broken.yaml",)),
+    (("plan", "--ssh-config", "nowhere"), ("nowhere", "--ssh-config")),
+    (("plan", "--out", "."), ("is a directory",)),
+    (("plan", "--out", "no/such/place"), ("there is no directory",)),
+    (("apply", "nowhere.plan"), ("nowhere.plan",)),
+    (("apply", "broken.yaml"), ("not a rollout plan",)),
+    (("apply", "."), ("cannot read the plan",)),
 ]
 
 
 def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None:
     lab = start_lab(nodes=2)
     (home / "broken.yaml").write_text("all: [", encoding="utf-8")
-    for arguments, code, told in ON_A_CLUSTER:
+    for arguments, told in ON_A_CLUSTER:
         ended = command(*arguments, lab=lab)
-        assert ended.code == code, (arguments, ended)
+        assert ended.code == ExitCode.ERROR, (arguments, ended)
         assert_one_error(ended.stderr, *told)
-    assert nothing_changed(lab)
-
-
-def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab(nodes=4)
-    for asked in ("--yes", "--dry-run"):
-        ended = command("apply", asked, "--ssh-port", "1", lab=lab)
-        assert ended.code == ExitCode.PARTIAL
-        assert "  unreachable: " in ended.stdout
-        assert "Next:\n    rollout doctor --ssh-port 1\n" in ended.stdout
-    assert nothing_changed(lab)
+    assert untouched(lab)
 
 
 def test_a_plan_of_another_cluster(start_lab: StartLab, command: Command) -> None:
@@ -117,12 +86,7 @@ def test_a_plan_of_another_cluster(start_lab: StartLab, command: Command) -> Non
     ended = command("apply", "one.plan", lab=other)
     assert ended.code == ExitCode.STALE
     assert_one_error(ended.stderr, "another cluster")
-    assert nothing_changed(other)
-
-
-def nothing_changed(lab: Lab) -> bool:
-    scores = lab.scoreboard()
-    return scores.clean and not any(scores.reboots.values()) and not scores.evictions
+    assert untouched(other)
 
 
 @pytest.mark.parametrize(("terminating", "fix"), [(False, "Create that namespace,"), (True, "once it is gone")])

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,54 +194,32 @@ def cordon(lab: Lab, node: str) -> None:
     connect(lab.kubeconfig, None).patch(node_path(node), {"spec": {"unschedulable": True}})
 
 
-def pause_all(lab: Lab, home: Path) -> None:
-    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
-
-
-Spoil = Callable[[Lab, Path], object]
 ANNOTATED = ("--set", "detect.sources=update-engine,annotation")
-
-# What is spoiled, where it is told, by which flags of doctor, and which of the fix's commands is run.
-FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {
-    "cordon": (lambda lab, _: cordon(lab, "worker-1"), "node", "worker-1", (), 0),
-    "pause": (
-        lambda lab, _: annotate(lab, "worker-1", **{"node-rollout.dev/paused": "true"}),
-        "node",
-        "worker-1",
-        (),
-        0,
-    ),
-    "pause of all": (pause_all, "pause", "all nodes", (), 0),
-    "pause of fluo": (
-        lambda lab, _: annotate(lab, "worker-1", **{FLUO_PREFIX + "reboot-paused": "true"}),
-        *("node", "worker-1", (), 0),
-    ),
-    "pause of cluo": (
-        lambda lab, _: annotate(lab, "worker-1", **{CLUO_PREFIX + "reboot-paused": "true"}),
-        *("node", "worker-1", (), 0),
-    ),
-    "mark of fluo": (
-        lambda lab, _: annotate(lab, "worker-1", **{FLUO_PREFIX + "reboot-in-progress": "true"}),
-        *("rival", "worker-1", (), 0),
-    ),
-    "no word of a request": (
-        lambda lab, _: annotate(lab, "worker-1", **{REBOOT_NEEDED: "soon"}),
-        *("detect", "worker-1", ANNOTATED, 0),
-    ),
+# By node: the check that tells of it, and what is written there.
+SPOILT = {
+    "worker-1": ("node", {"node-rollout.dev/paused": "true"}),
+    "worker-2": ("node", {FLUO_PREFIX + "reboot-paused": "true"}),
+    "worker-3": ("node", {CLUO_PREFIX + "reboot-paused": "true"}),
+    "worker-4": ("rival", {FLUO_PREFIX + "reboot-in-progress": "true"}),
+    "worker-5": ("detect", {REBOOT_NEEDED: "soon"}),
 }
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("name", FIXES)
-def test_a_fix_of_the_cluster_mends_it(name: str, start_lab: StartLab, command: Command, home: Path) -> None:
-    spoil, check, subject, flags, number = FIXES[name]
-    lab = start_lab("idle", nodes=4, speed=30)
-    spoil(lab, home)
-    line = commands_in(fix_of(checks(command, lab, *flags), check, subject))[number]
-    ended = typed(home, lab, line)
-    assert ended.code == 0, (line, ended.stderr)
-    left = checks(command, lab, *flags)
-    assert not [found for found in left if (found["check"], found["subject"]) == (check, subject)], line
+def test_each_fix_of_the_cluster_mends_it(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab = start_lab("idle", nodes=9, speed=30)
+    for node, (_, annotations) in SPOILT.items():
+        annotate(lab, node, **annotations)
+    cordon(lab, "worker-6")
+    told = {subject: check for subject, (check, _) in SPOILT.items()} | {"worker-6": "node"}
+    found = checks(command, lab, *ANNOTATED)
+    lines = [commands_in(fix_of(found, check, subject))[0] for subject, check in told.items()]
+    for line in lines:
+        ended = typed(home, lab, line)
+        assert ended.code == 0, (line, ended.stderr)
+    assert invoked(home, lab.environment, ("pause", "--all", "--reason", "fair")).code == 0
+    assert typed(home, lab, commands_in(fix_of(checks(command, lab), "pause", "all nodes"))[0]).code == 0
+    left = {check["subject"]: check["check"] for check in checks(command, lab, *ANNOTATED)}
+    assert not left.items() & {**told, "all nodes": "pause"}.items(), left
 
 
 def spoil_unit(lab: Lab, node: str, unit: str, **state: bool) -> None:

@@ -37,15 +37,6 @@ def consoles(lab: Lab, command: Command, folder: Path) -> Path:
     return folder
 
 
-def test_a_scan_alone_writes_nothing(lab: Lab, command: Command, tmp_path: Path) -> None:
-    file = tmp_path / "known_hosts"
-    ended = command("known-hosts", "--out", str(file), lab=lab)
-    assert ended.code == 3
-    assert "3 keys unconfirmed" in ended.stderr
-    assert all(key.fingerprint in ended.stdout for key in keys(lab).values())
-    assert not file.exists()
-
-
 def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Command, tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     before = os.umask(0o077)

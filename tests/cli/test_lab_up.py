@@ -1,10 +1,7 @@
 """What hosts with Zincati are given, and that they ask then; and the demo."""
 
 import json
-import re
-import tomllib
 from pathlib import Path
-from urllib.parse import urljoin
 
 import pytest
 
@@ -13,18 +10,6 @@ from tests.cli.conftest import Command
 from tests.ended import end_of, start
 from tests.scripted_api import Exchange, ScriptedServer, scripted
 from tests.waiting import wait_until
-
-
-def test_the_documented_drop_in_says_what_zincati_reads() -> None:
-    """The last part of its base URL is not lost: Zincati joins as RFC 3986 has it."""
-    page = (Path(__file__).parents[2] / "docs" / "fleetlock.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml\n(# /etc/zincati/config\.d/.*?)```", page, flags=re.DOTALL)
-    written = tomllib.loads(text)
-    assert written.keys() == {"updates", "identity"}
-    base = written["updates"].pop("fleet_lock")["base_url"]
-    assert written == {"updates": {"enabled": True, "strategy": "fleet_lock"}, "identity": {"group": "workers"}}
-    assert urljoin(base, "v1/pre-reboot") == f"{base}v1/pre-reboot"
-
 
 # `rollout lab up --fleetlock`: every host asks there, as Zincati does.
 

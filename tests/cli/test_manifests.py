@@ -82,19 +82,6 @@ def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Pa
     assert any("pods" in rule["resources"] and "delete" in rule["verbs"] for rule in rules)
 
 
-def test_a_deployment_is_probed_where_its_settings_have_it_listen(
-    command: Command, known_hosts: Path, home: Path
-) -> None:
-    gateway = 'pushgateway = "http://pushgateway.monitoring:9091"'
-    (home / "cluster.toml").write_text(f'[metrics]\n{gateway}\nlisten = ":9732"\n[operate]\nevery = "20m"\n')
-    arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
-    deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["args"][:3] == ["operate", "--every", "1200s"]
-    assert container["ports"][0]["containerPort"] == 9732
-    assert "ports" not in pod(printed(command("manifests", *arguments))["CronJob"])["containers"][0]
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -222,11 +209,13 @@ def test_the_servers_settings_are_judged_as_the_server_will(
 @pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_takes_it_as_a_resource(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
     """The real one, in kubectl, which reads YAML as Go does."""
-    (home / "rollout.toml").write_text("[waves]\ncanary = 1\n")
+    listens = "[metrics]\nlisten = ':9732'\n" if kind == "deployment" else ""
+    (home / "rollout.toml").write_text(f"[waves]\ncanary = 1\n{listens}")
     reached = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls")
     arguments = (*IMAGE, *(reached if kind == "fleetlock" else ("--known-hosts", "known_hosts")))
     ended = command("manifests", kind, *arguments, "--config", "rollout.toml")
     assert ended.code == ExitCode.OK, ended.stderr
+    assert ("containerPort: 9732" in ended.stdout) is bool(listens)
     documents = kustomized(home, ended.stdout)
     assert sorted(map(_written, documents)) == sorted(map(_written, yaml.safe_load_all(ended.stdout)))
     for document in documents:

@@ -133,7 +133,3 @@ def test_kubectl_has_it_as_a_plugin_that_goes_by_that_name(
     )
     assert ended.returncode == code
     assert line in (ended.stdout + ended.stderr).splitlines()
-
-
-def names(requirements: list[str]) -> set[str]:
-    return {canonicalize_name(Requirement(line).name) for line in requirements}

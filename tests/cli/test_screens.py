@@ -153,29 +153,6 @@ def test_a_command_to_copy_is_one_line_on_any_terminal(mixed: Lab, tmp_path: Pat
     assert told.endswith(f"Next:\n    {command}\n")
 
 
-@pytest.mark.parametrize("name", ["status", "plan"])
-def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path: Path) -> None:
-    """Lines that the terminal breaks are one line of the program."""
-    screen = shown(tmp_path, mixed.environment, (*COMMANDS[name], "-o", "wide"), 60)
-    heading = screen.octets.replace(b"\r", b"").decode()
-    words = re.sub(r"\x1b\[[\d;]*m", "", heading)
-    for column in {
-        "status": ("STATE", "SCHEDULABLE", "OPERATION", "REBOOT", "NOTE"),
-        "plan": ("NODES", "ZONES", "PODS", "TIME", "VERSION", "NOTE"),
-    }[name]:
-        assert re.search(rf"^.*\b{column}\b", words, re.MULTILINE)
-    assert max(map(len, words.splitlines())) > 80
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_the_next_command_stands_alone_on_its_line(width: int, start_lab: StartLab, tmp_path: Path) -> None:
-    """However long it is: it is there to be copied."""
-    screen = shown(tmp_path, start_lab("sources").environment, ("status",), width)
-    sent = re.sub(r"\x1b\[[\d;]*m", "", screen.octets.replace(b"\r", b"").decode())
-    sources = "update-engine,annotation,reboot-required,rpm-ostree"
-    assert sent.endswith(f"\nNext:\n    rollout status --set detect.sources={sources}\n")
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:

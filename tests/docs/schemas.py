@@ -305,7 +305,6 @@ _WORDS: Mapping[str, str] = {
     "Outcome": "[outcome](#outcomes)",
     "Phase": "[phase](#phases)",
     "ControlPlaneOrder": "`last`, `first` or `exclude`",
-    "Sharing": "`rate` or `exclusive`",
     "Level": "`info`, `success`, `warning` or `failure`",
     "RolloutState": "`completed`, `failed` or `interrupted`",
     "System": "`fluo`, `cluo`, `kured`, `krm`, `cro`, `fleetlock` or `rollout`",

@@ -8,7 +8,7 @@ from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
 from rollout.model import marks
-from rollout.model.cluster import ReadyState
+from rollout.model.cluster import ReadyState, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.host import Host
 from rollout.model.plan import BlockerKind, PlannedNode
@@ -18,7 +18,7 @@ from rollout.model.quantity import Count
 from rollout.planning.plan.build import build_plan
 from rollout.planning.plan.continuation import remaining_ramp
 from rollout.planning.play.pace import NO_PAST
-from tests.planning.builders import NOW, facts, inputs, node
+from tests.planning.builders import NOW, budget, facts, inputs, node, pod
 from tests.planning.test_remedies import control_plane
 
 
@@ -116,6 +116,26 @@ def test_a_member_of_the_control_plane_that_is_brought_back_first_blocks_no_othe
     ).plan
     blocked = {entry.node for entry in rest.blockers if entry.kind is BlockerKind.CONTROL_PLANE_UNHEALTHY}
     assert blocked == stopped
+
+
+@pytest.mark.parametrize(("cordoned_by_us", "blocked"), [(True, set()), (False, {"w-2"})])
+def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back(
+    *, cordoned_by_us: bool, blocked: set[str]
+) -> None:
+    nodes = [node("w-1"), node("w-2")]
+    pods, budgets = [pod("a", "w-2"), pod("b", "w-2")], [budget("web", allowed=1, expected=2)]
+    plan = build_plan(inputs(nodes, pods=pods, budgets=budgets))
+    marked = {marks.RUN: "this", marks.PHASE: "rebooting", **({marks.CORDONED_BY_US: "true"} if cordoned_by_us else {})}
+    taints = (Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),)
+    down = replace(nodes[0], ready=ReadyState.UNKNOWN, unschedulable=True, annotations=marked, taints=taints)
+    begun = Begun(next(each for each in plan.nodes if each.name == "w-1"), Phase.REBOOTING, "this", cordoned=True)
+    pending = tuple(each for each in plan.nodes if each.name == "w-2")
+    unfinished = Unfinished(StoredRecord("this", "", "", ended=False, plan=plan), begun=(begun,), untouched=pending)
+    given = inputs([down, nodes[1]], pods=pods, budgets=budgets)
+    hosts = {each.name: Host(each.name, "127.0.0.1") for each in nodes}
+    situation = Situation(given.snapshot, hosts, given.observations, NOW, NO_PAST)
+    rest = continuation(unfinished, situation, retry_failed=False, skip_blocked=False).plan
+    assert {entry.node for entry in rest.blockers} == blocked
 
 
 def recorded(policy: Policy, *, ended: bool, begun: bool = False, failed_nodes: int = 0) -> Unfinished:

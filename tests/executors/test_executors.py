@@ -23,7 +23,6 @@ pytestmark = pytest.mark.sample
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
 TWO = (*APPLY, "--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force")
 EVERYTHING = (*APPLY, "--max-unavailable", "100%", "--max-failures", "100%", "--disable-eviction", "--force")
-NODE = "node-rollout.dev/"
 
 
 def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: StartLab) -> None:

@@ -12,7 +12,6 @@ from rollout.gather.cluster.rights import (
     status_rights,
 )
 from rollout.gather.doctor.checks import Check, CheckName, Verdict
-from rollout.gather.doctor.cluster import LockState, lock_check
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
@@ -103,27 +102,6 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
 )
 def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
     assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
-
-
-LEFT = ("the rollout 3f9a was interrupted", "`rollout resume` goes on with it")
-
-
-@pytest.mark.parametrize(
-    ("state", "verdict", "message"),
-    [
-        (LockState("", is_alive=False), Verdict.PASS, "the lock is free"),
-        (LockState("ann", is_alive=True), Verdict.WARN, "held by ann: a rollout is under way"),
-        (LockState("ann", is_alive=False), Verdict.WARN, "held by ann, which does not renew it"),
-        (LockState("ann", True, *LEFT, blocks=True), Verdict.WARN, "held by ann: a rollout is under way"),
-        (LockState("ann", False, *LEFT, blocks=True), Verdict.FAIL, "the rollout 3f9a was interrupted"),
-        (LockState("", False, *LEFT), Verdict.WARN, "the rollout 3f9a was interrupted"),
-    ],
-)
-def test_a_living_holder_goes_before_what_is_unfinished(state: LockState, verdict: Verdict, message: str) -> None:
-    check = lock_check("kube-system/node-rollout", state)
-    assert check.verdict is verdict
-    assert check.message.startswith(message)
-    assert bool(check.fix) is (verdict is not Verdict.PASS)
 
 
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:

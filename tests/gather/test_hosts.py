@@ -1,36 +1,25 @@
-"""Which host stands behind which Node."""
+"""Which host stands behind which Node, and that each is asked for itself."""
+
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.errors import InventoryError
+from rollout.errors import InventoryError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.matching import HOSTNAME_LABEL, HostMap, match_hosts
+from rollout.gather.hosts.polling import side_by_side
 from rollout.gather.inventory.reading import Inventory, SshDefaults
-from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
+from rollout.model.cluster import Node, NodeAddress
 from rollout.model.host import Host
+from tests.planning import builders
 
 DEFAULTS = SshDefaults("admin", 2200, "/id")
 
 
 def node(name: str, *addresses: tuple[str, str], hostname: str = "") -> Node:
-    return Node(
-        name=name,
-        uid=f"uid-{name}",
-        resource_version="1",
-        labels={HOSTNAME_LABEL: hostname or name},
-        annotations={},
-        unschedulable=False,
-        ready=ReadyState.TRUE,
-        ready_message="",
-        taints=(),
-        addresses=tuple(NodeAddress(kind, address) for kind, address in addresses),
-        boot_id="",
-        machine_id="",
-        os_image="",
-        kubelet_version="",
-        allocatable=Resources(),
-    )
+    named = tuple(NodeAddress(kind, address) for kind, address in addresses)
+    return builders.node(name, labels={HOSTNAME_LABEL: hostname or name}, addresses=named)
 
 
 def match(nodes: list[Node], *hosts: Host) -> HostMap:
@@ -111,3 +100,22 @@ def test_a_sign_that_nodes_share_tells_nothing() -> None:
 def test_short_names_are_no_match() -> None:
     found = match([node("n1.example", hostname="n1.example")], Host("n1", "203.0.113.1"))
     assert found.nodes_without_host == ("n1.example",)
+
+
+def test_a_host_that_fails_or_surprises_costs_its_own_answer_and_so_many_are_asked_at_once() -> None:
+    failures, room = {"h3": SshTimeoutError("slow"), "h4": RuntimeError("a bug")}, threading.Semaphore(4)
+
+    def ask(host: Host) -> str:
+        assert room.acquire(blocking=False), "more are asked than was meant"
+        try:
+            if host.name in failures:
+                raise failures[host.name]
+            return host.name
+        finally:
+            room.release()
+
+    hosts = {f"node-{number}": Host(f"h{number}", "192.0.2.1") for number in range(20)}
+    found = dict(side_by_side(hosts, ask, concurrency=4))
+    assert found.keys() == hosts.keys()
+    failed = {name: type(answer) for name, answer in found.items() if isinstance(answer, SshError)}
+    assert failed == {"node-3": SshTimeoutError, "node-4": SshUnreachableError}

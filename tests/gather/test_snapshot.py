@@ -10,8 +10,7 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError
-from rollout.gather.cluster import decode, snapshot, wire
-from rollout.gather.cluster.listing import WatchEventType, decode_watch_line
+from rollout.gather.cluster import snapshot
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
@@ -241,21 +240,3 @@ def test_the_snapshot_says_what_kubectl_says(lab: Lab, api: KubeApi) -> None:
     assert read.pods
     assert read.budgets
     assert read.daemon_sets
-
-
-@pytest.mark.slow
-def test_a_watch_sees_a_cordon_and_ends_when_left(api: KubeApi) -> None:
-    name = snapshot.read_nodes(api)[0].name
-    query = {
-        "fieldSelector": f"metadata.name={name}",
-        "resourceVersion": snapshot.read_node(api, name).resource_version,
-    }
-    with api.watch(snapshot.NODES, query, seconds=30) as lines:
-        api.patch(snapshot.node_path(name), {"spec": {"unschedulable": True}})
-        for line in lines:
-            event = decode_watch_line(line, wire.WireNode, decode.node, snapshot.NODES)
-            assert event.type in (WatchEventType.MODIFIED, WatchEventType.BOOKMARK)
-            if event.object is not None and event.object.unschedulable:
-                break
-    api.patch(snapshot.node_path(name), {"spec": {"unschedulable": None}})
-    assert not snapshot.read_node(api, name).unschedulable

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, Critical, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, Critical, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.continuation import is_regrouped, stricter
 
@@ -29,7 +29,6 @@ STRICT = Policy(
     spread_by="zone",
     control_plane=ControlPlaneOrder.EXCLUDE,
     control_plane_selector="role=leader",
-    sharing=Sharing.EXCLUSIVE,
     drain=DrainPolicy(delete_emptydir_data=False, critical=(Critical("shop", "app=db", 2),)),
     settle_timeout=Duration(900),
     max_failures=Count(1),
@@ -37,7 +36,7 @@ STRICT = Policy(
     detect=(Source.ANNOTATION,),
     ramp=(Count(1), Count(10, percent=True)),
     exclude_from_load_balancers=Duration(30),
-    courtesy=CourtesyPolicy(Duration(1), Duration(2), Duration(3), wall=True),
+    courtesy=CourtesyPolicy(Duration(1), Duration(2)),
     gates=GatePolicy(
         windows=WindowPolicy(("01:00 1h",)),
         hooks=HookPolicy(before=("a/b",), after=("c/d",), prefix="p/"),

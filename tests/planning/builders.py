@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 from rollout.model.cluster import (
@@ -23,7 +23,7 @@ from rollout.model.cluster import (
 )
 from rollout.model.host import Host, HostFacts, HostObservation, UpdateOperation, UpdateStatus
 from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread
-from rollout.model.plan import Rolling
+from rollout.model.plan import Rolling, RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Count
 from rollout.planning.layout.rolling import Following
@@ -32,6 +32,7 @@ from rollout.planning.plan.build import PlanInputs
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 IDENTITY = ClusterIdentity("cluster-uid", "https://127.0.0.1:6443", "v1.36.2")
 NEW, OLD = "4152.2.0", "4081.2.0"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def node(name: str, *, ready: bool = True, **changes: object) -> Node:
@@ -53,6 +54,11 @@ def node(name: str, *, ready: bool = True, **changes: object) -> Node:
         allocatable=Resources(4000, 8 << 30, 110),
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def hosted(name: str, **changes: object) -> Node:
+    """One that pods can be tied to, or kept apart by."""
+    return node(name, labels={HOSTNAME: name}, **changes)  # type: ignore[arg-type]
 
 
 def control_plane(name: str) -> Node:
@@ -131,6 +137,16 @@ def inputs(
     )
 
 
+def waves(plan: RolloutPlan) -> list[list[str]]:
+    """The names of its nodes, wave by wave."""
+    return [[planned.name for planned in wave.nodes] for wave in plan.waves]
+
+
+def ago(seconds: int) -> str:
+    """So long before the plan is made, as the API writes it."""
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
 def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
     """Whether a node may be away beside those in flight."""
     return name in Following(rules, [name], in_flight=in_flight).candidates()
@@ -140,9 +156,6 @@ def may_begin(rules: Rolling, in_flight: Collection[str], name: str) -> bool:
 
 
 ZONES = ("a", "b", "c")
-
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def random_cluster(

@@ -157,8 +157,8 @@ POLICY = Policy(drain=DrainPolicy(timeout=Duration(100)), reboot_timeout=Duratio
 def test_each_step_may_take_all_its_time() -> None:
     assert slowest_node_seconds(POLICY) == 330
     assert slowest_node_seconds(replace(POLICY, exclude_from_load_balancers=Duration(60))) == 390
-    waits = CourtesyPolicy(drain_delay=Duration(5), reboot_delay=Duration(7), wait_for_users=Duration(9))
-    assert slowest_node_seconds(replace(POLICY, courtesy=waits)) == 351
+    waits = CourtesyPolicy(drain_delay=Duration(5), reboot_delay=Duration(7))
+    assert slowest_node_seconds(replace(POLICY, courtesy=waits)) == 342
 
 
 def test_the_slowest_pool_counts() -> None:

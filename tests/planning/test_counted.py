@@ -7,11 +7,10 @@ import pytest
 
 from rollout.model.cluster import Node, Pod, Resources
 from rollout.model.placement import Placement, Toleration
-from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.plan import RolloutPlan, WarningKind
 from rollout.model.policy import Selection
 from rollout.planning.plan.build import build_plan
-from tests.planning.builders import budget, inputs, node, pod
-from tests.planning.test_places import HOSTNAME
+from tests.planning.builders import HOSTNAME, budget, hosted, inputs, node, pod
 
 GPU, PORT = "nvidia.com/gpu", "host port 80/TCP"
 
@@ -41,15 +40,6 @@ def test_no_other_node_has_a_device_free(free: int, taken: int) -> None:
     assert "1 nvidia.com/gpu" in homeless(build_plan(given))["pod/shop/train"]
 
 
-def test_a_budget_that_waits_for_a_device_blocks() -> None:
-    pods = [asking(f"train-{i}", "w-1", (GPU, 1), app="train") for i in range(2)]
-    guard = budget("train", allowed=1, expected=2)
-    full = inputs([offering("w-1", gpu=2), offering("w-2")], pods=pods, budgets=[guard])
-    assert [found.kind for found in build_plan(full).blockers] == [BlockerKind.FITS_NOWHERE]
-    roomy = inputs([offering("w-1", gpu=2), offering("w-2", gpu=2)], pods=pods, budgets=[guard])
-    assert not build_plan(roomy).blockers
-
-
 def test_two_pods_with_one_port_of_the_host_do_not_share_a_node() -> None:
     nodes = [offering("w-1"), offering("w-2")]
     pods = [asking("ingress-0", "w-1", (PORT, 1), app="ingress"), asking("ingress-1", "w-2", (PORT, 1), app="ingress")]
@@ -68,10 +58,6 @@ ANYTHING = Toleration(operator="Exists")
 
 
 CORDONS = Toleration("node.kubernetes.io/unschedulable", "Exists", effect="NoSchedule")
-
-
-def hosted(name: str, **changes: object) -> Node:
-    return node(name, labels={HOSTNAME: name}, **changes)  # type: ignore[arg-type]
 
 
 def pinned(*tolerations: Toleration, number: int = 2) -> list[Pod]:

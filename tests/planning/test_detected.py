@@ -48,15 +48,6 @@ def planned(observation: HostFacts, policy: Policy | None = None, *, is_marked: 
     return build_plan(inputs([w_1], observations={"w-1": observation}, policy=policy))
 
 
-def test_a_planned_node_says_by_whom_and_why() -> None:
-    (w_1,) = planned(seen(MARKER, OSTREE)).nodes
-    assert w_1.detected_by == (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
-    assert w_1.detail == "/run/reboot-required for libc6; deployment 41 is staged"
-    assert (w_1.staged, w_1.staged_version) == (True, "41")
-    (w_1,) = planned(facts("w-1")).nodes
-    assert (w_1.detected_by, w_1.detail) == ((Source.UPDATE_ENGINE,), f"{w_1.staged_version} is staged")
-
-
 IDLE, BUSY = UpdateStatus(UpdateOperation.IDLE), UpdateStatus(UpdateOperation.DOWNLOADING, progress=0.42)
 
 
@@ -189,13 +180,3 @@ def test_what_the_pod_demands_and_tolerates_counts() -> None:
     assert not is_only_place(labelled, placement=choosy)
     assert is_only_place(B, node_selector={"disk": "ssd"})
     assert not is_only_place(replace(B, labels={"disk": "ssd"}), node_selector={"disk": "ssd"})
-
-
-@pytest.mark.parametrize(
-    ("is_only_place", "reason"), [(False, ExclusionReason.DEFERRED), (True, ExclusionReason.OWN_NODE)]
-)
-def test_a_plan_leaves_it_out(reason: ExclusionReason, *, is_only_place: bool) -> None:
-    plan = build_plan(replace(inputs([A, B, C]), own_node=OwnNode("b", is_only_place=is_only_place)))
-    assert [entry.name for entry in plan.nodes] == ["a", "c"]
-    (left,) = plan.excluded
-    assert (left.node, left.reason) == ("b", reason)

@@ -12,8 +12,8 @@ from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.plan.build import build_plan
 from rollout.planning.play.pace import Past
-from tests.planning.builders import budget, inputs, node, pod
-from tests.planning.test_places import HOSTNAME, app
+from tests.planning.builders import HOSTNAME, budget, inputs, node, pod
+from tests.planning.test_places import app
 
 NODES = [node("w-1"), node("w-2")]
 

@@ -16,8 +16,8 @@ from rollout.model.plan import (
     RolloutPlan,
     Wave,
 )
-from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing, Strategy
-from rollout.model.quantity import Count
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Strategy
+from rollout.model.quantity import Count, Duration
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.plan.build import PlanInputs, build_plan, decide
 from rollout.planning.plan.continuation import joined, with_earlier_exclusions, without_accepted_blockers
@@ -28,7 +28,8 @@ from tests.planning.builders import IDENTITY, budget, control_plane, facts, inpu
 MANY = Count(4)
 
 
-EXCLUSIVE = Policy(MANY, sharing=Sharing.EXCLUSIVE)
+# No drain waits for another's.
+IMPATIENT = Policy(MANY, drain=DrainPolicy(timeout=Duration(60)))
 
 
 def zoned(name: str, zone: str) -> Node:
@@ -38,13 +39,8 @@ def zoned(name: str, zone: str) -> Node:
 def budgeted() -> PlanInputs:
     pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
     return inputs(
-        [node("w-1"), node("w-2"), node("w-3")], pods=pods, budgets=[budget("web", allowed=1)], policy=EXCLUSIVE
+        [node("w-1"), node("w-2"), node("w-3")], pods=pods, budgets=[budget("web", allowed=1)], policy=IMPATIENT
     )
-
-
-def gradual() -> PlanInputs:
-    pods = [pod("web-0", "w-1"), pod("web-1", "w-1"), pod("web-2", "w-2")]
-    return inputs([node("w-1"), node("w-2")], pods=pods, budgets=[budget("web", allowed=1)], policy=EXCLUSIVE)
 
 
 def last_replicas() -> PlanInputs:
@@ -63,8 +59,7 @@ def limited() -> PlanInputs:
 
 
 CAUSES = {
-    "budget": (budgeted(), "w-2", 1, "shop/web would lose more pods at once than its budget allows (1)"),
-    "budget that drains gradually": (gradual(), "w-2", 1, "than its budget allows (1)"),
+    "budget": (budgeted(), "w-2", 1, "drains would wait too long for shop/web, which lets one pod at a time go"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
     "room": (full(), "w-1", 1, "their pods would not fit on the others"),
     "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
@@ -206,16 +201,6 @@ def test_a_node_with_it_takes_a_pod_only_where_no_other_does() -> None:
     short = rooms(WAITING, FULL)
     short.taint(["w-1"])
     assert short.place(MOVING) == "w-1"
-
-
-def test_a_node_that_loses_it_takes_pods_like_any_other_again() -> None:
-    made = rooms(WAITING, DONE, pods=[pod("busy", "w-2", requests=ASKED)])
-    made.taint(["w-1", "w-2"])
-    assert made.place(MOVING) == "w-1"
-    made.untaint(["w-2"])
-    assert made.place(MOVING) == "w-2"
-    made.untaint(["w-1"])
-    assert made.place(MOVING) == "w-1"
 
 
 def tainted_plan(*, spared: bool, strategy: Strategy = Strategy.WAVES) -> RolloutPlan:

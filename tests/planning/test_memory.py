@@ -48,11 +48,6 @@ def after(*ends: Ended, memory: Memory = NO_MEMORY) -> Memory:
     return memory
 
 
-@pytest.mark.parametrize(("failures", "hours"), [(0, 0), (1, 1), (2, 4), (3, 24), (4, 24), (50, 24)])
-def test_rests_grow(failures: int, hours: int) -> None:
-    assert pause_after(failures) == timedelta(hours=hours)
-
-
 @given(st.lists(st.sampled_from((Outcome.DRAIN_FAILED, Outcome.SUCCEEDED)), max_size=8), st.integers(0, 100_000))
 def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcome], seconds: int) -> None:
     memory, failures, last = NO_MEMORY, 0, NOW

@@ -6,15 +6,11 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, Policy, Selection, Sharing
-from rollout.model.quantity import Count
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
+from rollout.model.quantity import Count, Duration
 from rollout.planning.eligibility.away import AwayLimit, is_away
 from rollout.planning.plan.build import build_plan
-from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod
-
-
-def names(plan: RolloutPlan) -> list[list[str]]:
-    return [[planned.name for planned in wave.nodes] for wave in plan.waves]
+from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod, waves
 
 
 def reasons(plan: RolloutPlan) -> dict[str, str]:
@@ -23,7 +19,7 @@ def reasons(plan: RolloutPlan) -> dict[str, str]:
 
 def test_waves_are_as_large_as_the_limit_allows() -> None:
     plan = build_plan(inputs([node(f"w-{i}") for i in range(1, 8)], policy=Policy(max_unavailable=Count(3))))
-    assert names(plan) == [["w-1", "w-2", "w-3"], ["w-4", "w-5", "w-6"], ["w-7"]]
+    assert waves(plan) == [["w-1", "w-2", "w-3"], ["w-4", "w-5", "w-6"], ["w-7"]]
     assert plan.summary.waves_lower_bound == 3
     assert "3" in plan.waves[0].because
     assert {wave.note for wave in plan.waves} == {""}
@@ -32,21 +28,21 @@ def test_waves_are_as_large_as_the_limit_allows() -> None:
 def test_percentages_are_of_the_nodes_that_remain_after_exclusion() -> None:
     nodes = [node(f"w-{i}") for i in range(10)]
     policy = Policy(max_unavailable=Count(25, percent=True))
-    assert [len(wave) for wave in names(build_plan(inputs(nodes, policy=policy)))] == [2] * 5
+    assert [len(wave) for wave in waves(build_plan(inputs(nodes, policy=policy)))] == [2] * 5
     selection = Selection(exclude=("w-[0-5]",))
-    assert [len(wave) for wave in names(build_plan(inputs(nodes, policy=policy, selection=selection)))] == [1] * 4
+    assert [len(wave) for wave in waves(build_plan(inputs(nodes, policy=policy, selection=selection)))] == [1] * 4
 
 
 def test_the_canary_goes_first_and_alone() -> None:
     plan = build_plan(inputs([node(f"w-{i}") for i in range(5)], policy=Policy(max_unavailable=Count(4), canary=1)))
-    assert names(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
+    assert waves(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
     assert (plan.waves[0].because, plan.waves[0].note) == ("canary: one at a time", "canary")
 
 
 def test_a_wave_stays_within_one_zone() -> None:
     nodes = [node(f"w-{i}", labels={"zone": "ab"[i % 2]}) for i in range(4)]
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(3), spread_by="zone")))
-    assert names(plan) == [["w-0", "w-2"], ["w-1", "w-3"]]
+    assert waves(plan) == [["w-0", "w-2"], ["w-1", "w-3"]]
     assert "zone=a" in plan.waves[0].because
 
 
@@ -61,19 +57,24 @@ def test_a_wave_stays_within_one_zone() -> None:
 def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected: list[list[str]]) -> None:
     nodes = [node("w-1"), node("w-2"), control_plane("cp-1"), control_plane("cp-2")]
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(4), control_plane=order)))
-    assert names(plan) == expected
+    assert waves(plan) == expected
     alone = [wave for wave in plan.waves if wave.nodes[0].name.startswith("cp-")]
     assert {(wave.because, wave.note) for wave in alone} <= {("control plane: one at a time", "control plane")}
 
 
-def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
+def test_nodes_that_would_wait_too_long_for_a_budget_never_share_a_wave() -> None:
     nodes = [node(f"w-{i}") for i in range(4)]
     pods = [pod(f"web-{i}", f"w-{i}") for i in range(4)]
     plan = build_plan(
-        inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4), sharing=Sharing.EXCLUSIVE))
+        inputs(
+            nodes,
+            pods=pods,
+            budgets=[budget("web", allowed=1)],
+            policy=Policy(Count(4), drain=DrainPolicy(timeout=Duration(60))),
+        )
     )
-    assert names(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
-    assert "shop/web would lose more pods at once" in plan.waves[0].because
+    assert waves(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
+    assert "drains would wait too long for shop/web, which lets one pod at a time go" in plan.waves[0].because
     assert plan.waves[0].note == "kept small by shop/web"
     assert plan.summary.waves_lower_bound == 4
 
@@ -124,7 +125,7 @@ def test_each_exclusion_has_its_word_and_a_sentence(
     found = plan.excluded[0]
     assert (found.node, found.reason.value) == ("w-1", reason)
     assert says in found.message
-    assert names(plan) == [["w-2"]]
+    assert waves(plan) == [["w-2"]]
 
 
 def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
@@ -142,7 +143,7 @@ def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
 def test_nodes_that_are_away_use_up_the_limit() -> None:
     nodes = [node(f"w-{i}") for i in range(6)] + [node("broken", ready=False)]
     plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(3))))
-    assert [len(wave) for wave in names(plan)] == [2, 2, 2]
+    assert [len(wave) for wave in waves(plan)] == [2, 2, 2]
     assert not plan.blockers
 
 
@@ -155,7 +156,7 @@ def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
         ("w-1", BlockerKind.BUDGET_NEVER, "pdb/shop/web")
     ]
     skipped = build_plan(inputs([node("w-1"), node("w-2")], policy=Policy(skip_blocked=True), **given))  # type: ignore[arg-type]
-    assert names(skipped) == [["w-2"]]
+    assert waves(skipped) == [["w-2"]]
     assert reasons(skipped) == {"w-1": "blocked"}
     assert not skipped.blockers
 

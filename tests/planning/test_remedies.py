@@ -15,14 +15,9 @@ from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
 from rollout.planning.eligibility.memory import Ended, noted
 from rollout.planning.plan.build import PlanInputs, build_plan
-from tests.planning.builders import NOW, budget, facts, inputs, node, pod
+from tests.planning.builders import HOSTNAME, NOW, ago, budget, facts, hosted, inputs, node, pod
 
-HOSTNAME = "kubernetes.io/hostname"
-NODES = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
-
-
-def ago(seconds: int) -> str:
-    return (NOW - timedelta(seconds=seconds)).isoformat()
+NODES = [hosted("w-1"), hosted("w-2")]
 
 
 def with_pods(
@@ -105,7 +100,7 @@ WARNINGS = {
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.LOGGED_IN: (
         inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
-        ("1 user logged in", "core (pts/0)", "reboot.wait-for-users"),
+        ("1 user logged in", "core (pts/0)", "rollout pause w-1"),
     ),
     WarningKind.NOTHING_CRITICAL: (
         inputs(NODES, policy=Policy(drain=DrainPolicy(critical=(Critical("shop", "app=wbe", 1),)))),

@@ -9,16 +9,18 @@ import pytest
 from rollout.errors import PlanFileError
 from rollout.model.cluster import PersistentVolume, Pod, Resources
 from rollout.model.placement import NodeTerm
-from rollout.model.plan import Rolling, RolloutPlan
-from rollout.model.policy import Critical, DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.plan import BlockerKind, Rolling, RolloutPlan
+from rollout.model.policy import Critical, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.model.selectors import Requirement, SelectorOperator
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.document import decode_plan, encode_plan, sealed
-from tests.planning.builders import budget, control_plane, facts, inputs, may_begin, node, pod
-from tests.planning.test_places import HOSTNAME, small_pool
+from tests.planning.builders import HOSTNAME, budget, control_plane, facts, inputs, may_begin, node, pod, waves
+from tests.planning.test_places import small_pool
 
 ROLLING = Policy(max_unavailable=Count(3), strategy=Strategy.ROLLING)
+# No drain waits for another's.
+IMPATIENT = DrainPolicy(timeout=Duration(60))
 
 
 def planned(given: PlanInputs, policy: Policy = ROLLING) -> RolloutPlan:
@@ -80,7 +82,7 @@ def test_whichever_may_be_away_together_the_pods_of_a_small_pool_find_places(lim
 
 
 def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> None:
-    plan = planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE))
+    plan = planned(shared(), replace(ROLLING, drain=IMPATIENT))
     assert decode_plan(encode_plan(plan), "it") == plan
     given = rules(plan)
     for wrong in (
@@ -103,16 +105,16 @@ SMALL = Resources(100, 64 << 20, 1)
 LIMITS = (1, 2, 3, 6, 10)
 
 
-def six(limit: int, sharing: Sharing = Sharing.RATE) -> PlanInputs:
+def six(limit: int) -> PlanInputs:
     """An ordinary cluster: a Deployment with two pods a node, and a StatefulSet with one."""
     pods = [pod(f"web-{i}", f"w-{i % 6}", requests=SMALL) for i in range(12)]
     pods += [pod(f"db-{i}", f"w-{i}", app="db", owner="StatefulSet", requests=SMALL) for i in range(6)]
     budgets = [budget("web", allowed=2, expected=12), budget("db", allowed=1, expected=6)]
     nodes = [node(f"w-{i}") for i in range(6)]
-    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit), sharing=sharing))
+    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit)))
 
 
-def hundred(limit: int, sharing: Sharing = Sharing.RATE) -> PlanInputs:
+def hundred(limit: int) -> PlanInputs:
     """Another: thirty Deployments with the budgets that charts bring, of which each allows one pod at a time."""
     random = Random(3)  # noqa: S311 - reproducible, not secret
     nodes = [node(f"w-{i}", allocatable=Resources(4000, 8 << 30, 30)) for i in range(100)]
@@ -122,34 +124,24 @@ def hundred(limit: int, sharing: Sharing = Sharing.RATE) -> PlanInputs:
         asked = Resources(500, 64 << 20, 1)
         pods += [pod(f"a{number}-{i}", at.name, app=f"a{number}", requests=asked) for i, at in enumerate(places)]
     budgets = [budget(f"a{number}", allowed=1, expected=12 if number < 25 else 11) for number in range(30)]
-    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit), sharing=sharing))
-
-
-def sizes(plan: RolloutPlan) -> list[int]:
-    return [len(wave.nodes) for wave in plan.waves]
+    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit)))
 
 
 def test_six_ordinary_nodes_share_waves() -> None:
-    assert sizes(build_plan(six(6, Sharing.EXCLUSIVE))) == [1] * 6
-    assert sizes(build_plan(six(2))) == [2, 2, 2]
-    assert sizes(build_plan(six(6))) == [3, 3]
+    assert [len(wave) for wave in waves(build_plan(six(2)))] == [2, 2, 2]
+    assert [len(wave) for wave in waves(build_plan(six(6)))] == [3, 3]
 
 
 def test_a_hundred_nodes_with_chart_budgets_take_as_many_waves_as_the_limit_demands() -> None:
     plan = build_plan(hundred(10))
-    assert sizes(plan) == [10] * 10
+    assert [len(wave) for wave in waves(plan)] == [10] * 10
     assert plan.summary.waves_lower_bound == 10
-    assert len(build_plan(hundred(10, Sharing.EXCLUSIVE)).waves) > 10
 
 
 @pytest.mark.parametrize("cluster", [six, hundred])
-def test_a_higher_limit_is_never_slower_and_sharing_never_slower_than_not(cluster: object) -> None:
-    seconds = {
-        sharing: [build_plan(cluster(limit, sharing)).estimate.seconds for limit in LIMITS]  # type: ignore[operator]
-        for sharing in Sharing
-    }
-    assert seconds[Sharing.RATE] == sorted(seconds[Sharing.RATE], reverse=True)
-    assert seconds[Sharing.RATE][-1] < seconds[Sharing.EXCLUSIVE][-1]
+def test_a_higher_limit_is_never_slower(cluster: object) -> None:
+    seconds = [build_plan(cluster(limit)).estimate.seconds for limit in LIMITS]  # type: ignore[operator]
+    assert seconds == sorted(seconds, reverse=True)
 
 
 def test_the_price_is_told() -> None:
@@ -165,6 +157,14 @@ def test_the_price_is_told() -> None:
     own = replace(policy, drain=rule)
     (shared,) = build_plan(inputs(nodes, pods=pods, observations=idle, policy=own)).waves
     assert "; shares critical/shop/app=web, one pod at a time: +30s" in shared.because
+
+
+@pytest.mark.parametrize("least", [(1, 2), (2, 1)])
+def test_of_two_rules_for_the_same_critical_pods_the_stricter_holds(least: tuple[int, int]) -> None:
+    pods = [pod(f"web-{i}", "w-1", requests=SMALL) for i in range(2)]
+    rules = tuple(Critical("shop", "app=web", number) for number in least)
+    plan = build_plan(inputs([node("w-1"), node("w-2")], pods=pods, policy=Policy(drain=DrainPolicy(critical=rules))))
+    assert [(found.node, found.kind) for found in plan.blockers] == [("w-1", BlockerKind.BUDGET_NEVER)]
 
 
 def local(name: str, on: str) -> Pod:
@@ -186,14 +186,10 @@ def with_volumes(pinned: int, free: int, *, allowed: int) -> PlanInputs:
     return replace(given, snapshot=replace(given.snapshot, volumes=volumes))
 
 
-def together(plan: RolloutPlan) -> list[set[str]]:
-    return [{planned.name for planned in wave.nodes} for wave in plan.waves]
-
-
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_what_comes_back_only_with_its_node_never_exceeds_the_budget(allowed: int) -> None:
     plan = build_plan(with_volumes(4, 0, allowed=allowed))
-    away = [len(wave & {f"w-{i}" for i in range(4)}) for wave in together(plan)]
+    away = [len(wave & {f"w-{i}" for i in range(4)}) for wave in map(set, waves(plan))]
     assert max(away) == allowed
     assert plan.summary.waves_lower_bound == 4 // allowed
 
@@ -203,13 +199,8 @@ def test_what_nothing_replaces_never_gives_its_permit_back() -> None:
     pods = [pod(f"db-{i}", f"w-{i}", app="db", owner="") for i in range(3)]
     guard = budget("db", allowed=1, expected=3, max_unavailable="", min_available="2")
     policy = Policy(Count(3), drain=DrainPolicy(force=True))
-    assert (
-        max(
-            len(wave - {"w-3"})
-            for wave in together(build_plan(inputs(nodes, pods=pods, budgets=[guard], policy=policy)))
-        )
-        == 1
-    )
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[guard], policy=policy))
+    assert max(len({*wave} - {"w-3"}) for wave in waves(plan)) == 1
 
 
 @pytest.mark.parametrize(("timeout", "most"), [(100, 1), (201, 2), (331, 3)])
@@ -218,12 +209,12 @@ def test_no_drain_waits_longer_than_half_of_its_timeout(timeout: int, most: int)
     pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(6)]
     nodes = [node(f"w-{i}") for i in range(9)]
     policy = Policy(Count(6), drain=DrainPolicy(timeout=Duration(timeout)))
-    waves = together(build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy)))
-    assert max(len(wave & {f"w-{i}" for i in range(6)}) for wave in waves) == most
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy))
+    assert max(len({*wave} & {f"w-{i}" for i in range(6)}) for wave in waves(plan)) == most
 
 
 def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() -> None:
-    given = rules(planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE)))
+    given = rules(planned(shared(), replace(ROLLING, drain=IMPATIENT)))
     assert not may_begin(given, ("w-0",), "w-2")
     assert may_begin(given, ("w-0",), "w-1")
     assert may_begin(given, (), "w-0")

@@ -16,34 +16,27 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection
+from rollout.model.progress import (
+    Findings,
+    NodeCondition,
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    NotStarted,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    VersionHeld,
+    WaveSettling,
+    WaveStarted,
+)
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 89_000, tzinfo=UTC)
-
-# Of a node in `rollout status -o json`.
-STATUS_FIELDS = [
-    "node",
-    "host",
-    "ready",
-    "schedulable",
-    "needs_reboot",
-    "operation",
-    "running_version",
-    "staged_version",
-    "boot_id",
-    "reason",
-    "error",
-    "pool",
-    "failures",
-    "retry_after",
-    "deferred",
-    "group",
-    "users",
-    "detected_by",
-    "detail",
-    "under_way",
-    "judged",
-    "shows",
-]
 
 
 def planned(name: str) -> PlannedNode:
@@ -72,3 +65,29 @@ def plan(*, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...
 
 def blocker() -> Blocker:
     return Blocker("node-2", BlockerKind.BUDGET_NEVER, "pdb/shop/cart", "never allows an eviction: mend its selector")
+
+
+SEEN = Findings(
+    "the connection was refused",
+    (NodeCondition("Ready", "Unknown", "NodeStatusUnknown", "silent"),),
+    "the console of lab://2",
+)
+FAILED = NodeResult(
+    "node-2", Outcome.ROLLED_BACK, Phase.READY, 31.25, "it runs the old version", "look", "3975.2.0", findings=SEEN
+)
+DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
+
+EVENTS: tuple[StepEvent, ...] = (
+    PlanReady(AT, plan()),
+    WaveStarted(AT, 1, 2, ("node-1",), "the canary goes alone"),
+    NodeStep(AT, "node-1", Phase.DRAINING, "3 pods left"),
+    PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04),
+    NodeFinished.of(AT, DONE),
+    WaveSettling(AT, 1, "deployment shop/cart"),
+    VersionHeld(AT, "4081.2.1", ("node-2",), "version 4081.2.1 is held"),
+    Notice(AT, "waiting for the API server"),
+    RunFinished(
+        AT,
+        RunResult((DONE, FAILED), (NotStarted("node-3", "cordoned since"),), (NotStarted("node-4", "a failure"),)),
+    ),
+)

@@ -11,10 +11,11 @@ import msgspec
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.gates import GatePolicy, WindowPolicy
-from rollout.model.plan import FORMAT_VERSION, Estimate, PlannedNode, PlanSummary, RolloutPlan, TimeEstimate, Wave
+from rollout.model.plan import FORMAT_VERSION, Estimate, PlanSummary, RolloutPlan, TimeEstimate, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.planning.plan.document import encode_plan, policy_document
 from rollout.report.lines import Record
+from tests.report import builders
 
 NIGHT = datetime(2026, 3, 4, 22, 0, tzinfo=UTC)
 RUN = "0123456789abcdef"
@@ -48,18 +49,16 @@ def begun(seconds: float = 0, command: str = "apply", *, rules: Policy | None = 
 
 
 def plan(waves: Iterable[Iterable[str]], *, rules: Policy | None = None) -> RolloutPlan:
-    planned = tuple(
+    waves_of = tuple(
         Wave(
             index,
-            tuple(
-                PlannedNode(name, "boot-1", f"uid-{name}", "3975.2.0", "4081.2.1", evict=5, leave=2) for name in names
-            ),
+            tuple(map(builders.planned, names)),
             "full wave",
             estimate=Estimate(300, 60, 180, 30, 30),
         )
         for index, names in enumerate(waves, start=1)
     )
-    nodes = sum(len(wave.nodes) for wave in planned)
+    nodes = sum(len(wave.nodes) for wave in waves_of)
     return RolloutPlan(
         FORMAT_VERSION,
         RUN,
@@ -67,12 +66,12 @@ def plan(waves: Iterable[Iterable[str]], *, rules: Policy | None = None) -> Roll
         ClusterIdentity("uid", "https://prod.example:6443", "v1.36.0"),
         Selection(),
         rules or Policy(),
-        planned,
+        waves_of,
         excluded=(),
         blockers=(),
         warnings=(),
-        summary=PlanSummary(nodes, len(planned), len(planned), 5 * nodes, 6 * nodes),
-        estimate=TimeEstimate(300 * len(planned), ("a reboot takes 3m (assumed)",)),
+        summary=PlanSummary(nodes, len(waves_of), len(waves_of), 5 * nodes, 6 * nodes),
+        estimate=TimeEstimate(300 * len(waves_of), ("a reboot takes 3m (assumed)",)),
     )
 
 

@@ -84,20 +84,6 @@ def test_what_counts_as_a_failure_is_what_alerts_count() -> None:
     assert set(excepted.split("|")) == {outcome for outcome in Outcome if not outcome.is_failure}
 
 
-def test_everything_worth_an_alert_has_one() -> None:
-    read = {name for alert in rules() for name in selected(alert["expr"])}
-    assert read == {
-        "node_rollout_node_phase_start_timestamp_seconds",
-        "node_rollout_pass_start_timestamp_seconds",
-        "node_rollout_finished_nodes",
-        "node_rollout_version_held",
-        "node_rollout_held_evictions",
-        "node_rollout_last_pass_result",
-        "node_rollout_last_success_timestamp_seconds",
-        "node_rollout_reboot_required",
-    }
-
-
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of Debian's package prometheus")
 def test_promtool_takes_the_rules_and_sees_each_alert_fire(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(text("rules.yaml"))
@@ -173,17 +159,3 @@ def _of_aggregate(aggregate: Any) -> frozenset[str]:
     kept = frozenset(aggregate.modifier.labels)
     assert kept <= inner, f"{aggregate} goes by labels that are not there: {kept - inner}"
     return kept
-
-
-def selected(text: str) -> Iterator[str]:
-    """The names of the series that an expression reads."""
-    yield from _selected(promql_parser.parse(text))
-
-
-def _selected(part: Any) -> Iterator[str]:
-    if hasattr(part, "matchers"):
-        yield part.name
-    inner = (getattr(part, name, None) for name in ("vector_selector", "expr", "lhs", "rhs"))
-    for further in (*inner, *getattr(part, "args", ())):
-        if further is not None:
-            yield from _selected(further)

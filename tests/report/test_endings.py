@@ -1,6 +1,5 @@
 """The last lines of a run: figures first, then a few names, then the next step."""
 
-import io
 from dataclasses import replace
 from itertools import product
 
@@ -11,13 +10,11 @@ from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ledger import Inheritance
 from rollout.model.plan import Exclusion, ExclusionReason
-from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
-from rollout.report.json_lines import JsonLines, summary
-from rollout.report.lines import record_of
+from rollout.model.progress import Findings, NodeResult, NotDone, NotStarted, Outcome, Phase, RunResult
 from rollout.report.plan_screen import plan_text
 from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.unfinished import abort_text, resume_text
-from tests.report.builders import AT, plan, planned
+from tests.report.builders import plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 
@@ -169,35 +166,6 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
 )
 def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, step: str) -> None:
     assert next_step(result, operating=True) == step
-
-
-@pytest.mark.parametrize(
-    ("result", "complete"),
-    [
-        (RunResult((DONE,), excluded=(PAUSED, IDLE)), True),
-        (RunResult((DONE,), (NotStarted("node-2", "paused since", ExclusionReason.PAUSED),)), True),
-        (RunResult((DONE,), excluded=(AWAY,)), False),
-        (RunResult((DONE,), (NotStarted("node-2", "the gate command said no"),)), False),
-        (RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.FAILED, "failed before"),)), False),
-        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), False),
-    ],
-)
-def test_only_a_run_that_owes_nothing_is_complete(result: RunResult, *, complete: bool) -> None:
-    assert result.complete is complete
-
-
-def test_programs_are_told_the_same() -> None:
-    skipped = NotStarted("node-2", "not started: no sudo", ExclusionReason.NO_SUDO)
-    told = record_of(summary(AT, RunResult((DONE,), (skipped,), excluded=(AWAY, PAUSED, IDLE))))
-    assert told["skipped"] == ["node-2"]
-    assert told["not_done"] == [
-        {"node": "node-7", "reason": "unreachable", "message": AWAY.message},
-        {"node": "node-2", "reason": "no-sudo", "message": "not started: no sudo"},
-    ]
-    assert told["left_out"] == {"no-update": 1, "paused": 1}
-    stream = io.StringIO()
-    JsonLines(stream).notify(RunFinished(AT, RunResult((), excluded=(AWAY,))))
-    assert '"reason":"unreachable"' in stream.getvalue()
 
 
 def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:

@@ -19,10 +19,9 @@ from rollout.planning.plan.document import policy_document
 from rollout.report.history import history_text, timeline_text
 from rollout.report.json_lines import line
 from rollout.report.lines import Record, record_of
-from rollout.report.runs.model import Ending, RunReport
+from rollout.report.runs.model import RunReport
 from rollout.report.runs.report import report_of
-from tests.report.builders import AT
-from tests.report.test_json_lines import EVENTS, FAILED
+from tests.report.builders import AT, EVENTS, FAILED
 
 BEGUN = {
     "type": "run",
@@ -114,18 +113,6 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
     ]
     assert any(row.endswith("✔ node-1  on 4081.2.1  30s") for row in told)
     assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told)
-
-
-def test_a_run_that_was_gone_on_with_is_one_run() -> None:
-    again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
-    resumed = report(*RUN, again)
-    assert [(entry.command, entry.by) for entry in resumed.commands] == [
-        ("apply", "ann@laptop/12"),
-        ("resume", "bob@desk/7"),
-    ]
-    assert resumed.ending is Ending.OPEN
-    assert "resume by bob@desk/7" in rows((*RUN, again))[-1]
-    assert report(*RUN, again, RUN[-1]).ending is Ending.INCOMPLETE
 
 
 ABORTED = {

@@ -6,14 +6,12 @@ from datetime import timedelta
 import pytest
 
 from rollout.errors import BlockedError, InterruptedRunError
-from rollout.execution.gates.policy_gates import Later
 from rollout.model.notification import Level, Note, RolloutState, written
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
     NodeFinished,
     NodeResult,
     NotDone,
-    Notice,
     NotStarted,
     Outcome,
     Phase,
@@ -21,7 +19,6 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
-    VersionHeld,
     WaveStarted,
 )
 from rollout.report.notifications import Noteworthy
@@ -46,13 +43,6 @@ def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) 
     return [note for event in events for note in noteworthy.take(event, stopped=stopped)]
 
 
-def test_failures_are_told_at_once_and_counted() -> None:
-    events = (wave(1, "node-1", "node-2"), ended("node-1", Outcome.DRAIN_FAILED), ended("node-2"))
-    failed, last = notes(*events)
-    assert (failed.node, failed.title, failed.level) == ("node-1", "node-1 failed: drain-failed", Level.FAILURE)
-    assert (last.title, last.level) == ("wave 1 of 2: 2 of 2 nodes ended, 1 failed", Level.WARNING)
-
-
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED])
 def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(outcome: Outcome) -> None:
     (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
@@ -74,7 +64,6 @@ def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: st
 
 FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
 GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
-NEXT_PASS = "The next pass takes up what is left."
 LEFT = NotStarted("node-3", "stopped on request")
 
 
@@ -123,32 +112,6 @@ def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None
     over = Noteworthy(plan(), "prod", 600.0)
     assert len(list(over.take(RunFinished(AT, RunResult(()))))) == 1
     assert list(over.broken_off(OSError("later"), AT)) == []
-
-
-def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None:
-    later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
-    mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
-    wanted = {
-        (True, RolloutState.INTERRUPTED, Level.INFO, NEXT_PASS): later,
-        (False, RolloutState.FAILED, Level.FAILURE, "rollout resume"): later,
-        (True, RolloutState.FAILED, Level.FAILURE, NEXT_PASS): mixed,
-    }
-    for (unattended, *expected), result in wanted.items():
-        noteworthy = Noteworthy(plan(), "prod", 600.0, unattended=unattended)
-        (note,) = noteworthy.take(RunFinished(AT, result))
-        assert [note.state, note.level, note.next] == expected
-        assert "the window has closed" in written(note).body
-
-
-def test_a_version_that_is_held() -> None:
-    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
-    assert notes(Notice(AT, why)) == []
-    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), why))
-    assert note.level is Level.WARNING
-    assert written(note).title == "prod: version 4081.2.1 is held"
-    assert written(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
-    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), why))
-    assert strange.next == "rollout release '1; reboot'"
 
 
 def test_text_of_others_is_made_safe_in_bodies() -> None:

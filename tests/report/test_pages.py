@@ -153,7 +153,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
 
 def test_of_many_nodes_the_timeline_has_those_that_failed() -> None:
     report = report_of(fleet(200, 10).records(), origin="run.jsonl")
-    rows = {row.label for section in timeline(report).sections for row in section.rows}
+    rows = {row.label for _title, rows in timeline(report).sections for row in rows}
     assert len(rows) == 60
     assert rows > {node.node for node in report.nodes if node.outcome == "drain-failed"}
 

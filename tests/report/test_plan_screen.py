@@ -18,7 +18,7 @@ from rollout.model.plan import (
 )
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
-from rollout.report.plan_parts import blocked_line, finding_lines
+from rollout.report.plan_parts import finding_lines
 from rollout.report.plan_screen import brief_text, plan_text
 from tests.report.builders import blocker, plan, planned
 
@@ -39,17 +39,6 @@ def rows(made: RolloutPlan, width: int = 120) -> list[list[str]]:
     """Of the table, by their cells."""
     table = plan_text(made, zones={}, width=width).split("\n\n")[1]
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table.splitlines()]
-
-
-def test_a_plan_has_its_place_its_waves_who_is_left_out_and_its_end() -> None:
-    text = plan_text(plan(), zones=ZONES, width=100, where="prod (https://10.0.0.5)", next_step="rollout apply")
-    heading, _, titles, first, second, _, left_out, *_ = text.splitlines()
-    assert heading == "3 nodes on prod (https://10.0.0.5)   3975.2.0 → 4081.2.1"
-    assert titles.split() == ["WAVE", "NODES", "ZONES", "PODS", "NOTE"]
-    assert first.split() == ["1", "node-1", "a", "5", "the", "canary", "goes", "alone"]
-    assert second.split()[:5] == ["2", "node-2", "node-3", "b", "10"]
-    assert left_out == "Left out: node-4 (paused)"
-    assert text.splitlines()[-2:] == ["Next:", "    rollout apply"]
 
 
 @pytest.mark.parametrize("note", ["", "canary", "pool web; budget shop/db allows nothing now"])
@@ -112,15 +101,6 @@ def test_nothing_is_wider_than_the_terminal_but_the_command(width: int) -> None:
 def test_an_estimate_is_one_sentence(estimate: TimeEstimate, sentence: str) -> None:
     made = replace(of_waves(""), estimate=estimate)
     assert plan_text(made, zones={}, width=120).splitlines()[-1] == f"{sentence} 28 pods move."
-
-
-def test_a_blocked_plan_ends_with_what_blocks_it() -> None:
-    blocked = plan(blockers=(blocker(), replace(blocker(), node="node-3")))
-    text = plan_text(blocked, zones={}, width=120, blocked=blocked_line(blocked.blockers))
-    assert text.splitlines()[-2:] == [
-        "✘ node-2, node-3  budget shop/cart  never allows an eviction → mend its selector",
-        "Blocked: apply will not start. --skip blocked leaves 2 nodes out.",
-    ]
 
 
 def test_a_rollout_that_is_not_over_is_told_once() -> None:

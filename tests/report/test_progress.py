@@ -1,4 +1,5 @@
 import io
+import json
 import re
 import threading
 import time
@@ -7,10 +8,10 @@ from dataclasses import replace
 
 import pyte
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from rollout.execution.base.reporting import Unfailing
-from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.progress import (
     NodeFinished,
@@ -25,11 +26,11 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed
 from rollout.report import live
+from rollout.report.json_lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
-from tests.report.builders import AT
-from tests.report.test_json_lines import EVENTS, FAILED
+from tests.report.builders import AT, EVENTS, FAILED
 
 
 def screen(*events: StepEvent, width: int = 120) -> str:
@@ -97,14 +98,6 @@ def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> N
         f"drained, {waiting}",
         "drained, waiting for ada (tty1) to log out, 1h at most",
     ]
-
-
-def test_a_pipe_that_closes_ends_nothing() -> None:
-    stream = io.StringIO()
-    with PlainLines(stream, quiet=0.05) as lines:
-        lines.notify(EVENTS[0])
-        stream.close()
-        time.sleep(0.3)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -201,19 +194,6 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
     assert isinstance(observer.failure, BrokenPipeError)
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("stop", [StopRequest(), StopRequest(revert=True)], ids=["finish", "revert"])
-def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: StopRequest) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=width, height=12, color_system=None, highlight=False)
-    live = LiveProgress(console, stop=stop)
-    for event in EVENTS[:4]:
-        live.notify(event)
-    stop.request()
-    console.print(live._render())
-    assert "Ctrl-C again: quit now" in stream.getvalue().splitlines()[-1]
-
-
 def board(live: LiveProgress, width: int = 80) -> str:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, color_system=None, highlight=False)
@@ -281,3 +261,20 @@ def test_a_host_that_is_silent_while_it_reboots_looks_normal_and_any_other_troub
     )
     live.notify(NodeStep(AT, "worker-1", Phase.REBOOTING, f"{waiting}no SSH key is accepted"))
     assert "no SSH key is accepted" in " ".join(board(live, 120).split())
+
+
+def test_many_threads_never_mix_lines() -> None:
+    stream = io.StringIO()
+    lines = JsonLines(stream)
+    step = NodeStep(AT, "node", Phase.DRAINING, "x" * 500)
+
+    def many(number: int) -> None:
+        for _ in range(100):
+            lines.notify(structs.replace(step, node=f"node-{number}"))
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 800

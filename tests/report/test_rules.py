@@ -70,16 +70,13 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
 def test_what_is_done_for_people_and_programs_is_told() -> None:
     courtesy = CourtesyPolicy(
         drain_delay=Duration(60),
-        wait_for_users=Duration(1800),
-        wall=True,
         pre_reboot_node_labels=("maintenance=true",),
         post_reboot_node_labels=("maintenance=false",),
         fluo_labels=True,
     )
     (rules,) = told(Policy(courtesy=courtesy))
     assert rules == (
-        "Rules: drain.delay 1m, reboot.wait-for-users 30m, reboot.wall, labels.pre-reboot maintenance=true, "
-        "labels.post-reboot maintenance=false, labels.fluo"
+        "Rules: drain.delay 1m, labels.pre-reboot maintenance=true, labels.post-reboot maintenance=false, labels.fluo"
     )
 
 

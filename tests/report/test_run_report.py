@@ -1,7 +1,5 @@
 """What a report makes of a journal: where time went, what was held, what failed; and of one that is torn."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from rollout.report.experience import past_of
 from rollout.report.lines import Record
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.report import report_of
-from rollout.report.runs.tables import failure_table, hold_table, part_table
+from rollout.report.runs.tables import failure_table, hold_table
 from tests.report.journals import (
     LENGTH,
     Night,
@@ -125,17 +123,6 @@ def test_closed_windows_are_no_settling() -> None:
 
 
 @pytest.mark.usefixtures("utc")
-@pytest.mark.parametrize("length", range(2, 25))
-def test_a_journal_that_is_cut_off_is_told_as_far_as_it_goes(length: int) -> None:
-    records = Night().records()[:length]
-    told = report(*records, unreadable=1)
-    assert told.ending is Ending.OPEN
-    assert "1 line of the journal is cut off or damaged, and left out." in told.gaps
-    assert told.gaps[-1].startswith("The journal has no end")
-    assert part_table(told).rows
-
-
-@pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("records", [(), ({"type": "step"},), ({"no": "record"},), ({"type": 7},)])
 def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
     with pytest.raises(InputError, match=r"no run is recorded in run\.jsonl"):
@@ -145,133 +132,105 @@ def test_what_is_no_journal_is_no_report(records: tuple[Record, ...]) -> None:
 # What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose.
 
 
-ExperienceRecord = dict[str, Any]
+def step(node: str, phase: str, seconds: float, **more: object) -> Record:
+    return record("step", seconds, node=node, phase=phase, **more)
 
 
-def at(seconds: int) -> str:
-    return f"2026-03-01T{12 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.000Z"
-
-
-def run(cluster: str = "here", gates: object = None) -> ExperienceRecord:
-    who = {"format_version": "1.0", "run": "0123456789abcdef", "command": "apply", "by": "ann@laptop", "version": "1"}
-    return {"type": "run", "at": at(0), **who, "cluster": {"uid": cluster}, "policy": {"gates": gates}}
-
-
-def wave_experience(index: int, seconds: int) -> ExperienceRecord:
-    return {"type": "wave_started", "at": at(seconds), "index": index, "waves": 3, "nodes": []}
-
-
-def step(node: str, phase: str, seconds: int) -> ExperienceRecord:
-    return {"type": "step", "at": at(seconds), "node": node, "phase": phase}
-
-
-def finished_experience(node: str, outcome: str, seconds: int) -> ExperienceRecord:
-    return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome, "phase": "done"}
+def learnt(*records: Record, **rules: object) -> Past:
+    """What a run by these rules teaches."""
+    return past_of([[begun(policy=rules), *records]], "uid")
 
 
 STORY = [
-    wave_experience(1, 0),
+    wave(1, 3, [], 0),
     step("w-1", "draining", 1),
     step("w-2", "draining", 1),
     step("w-1", "drained", 11),
     step("w-2", "drained", 21),
-    finished_experience("w-1", "succeeded", 71),
-    finished_experience("w-2", "not-back", 90),
-    wave_experience(2, 95),
+    finished("w-1", 71),
+    finished("w-2", 90, "not-back"),
+    wave(2, 3, [], 95),
     step("w-3", "draining", 96),
     step("w-3", "drained", 100),
-    finished_experience("w-3", "succeeded", 200),
-    {"type": "summary", "at": at(207)},
+    finished("w-3", 200),
+    ended(207),
 ]
 
 
 def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> None:
     """Behind the last one nothing waits until all is well: what passes until the summary is no settling."""
-    assert past_of([[run(), *STORY]], "here") == Past((10, 4), (60, 100), (5,))
+    assert learnt(*STORY) == Past((10, 4), (60, 100), (5,))
 
 
 @pytest.mark.parametrize("gates", [{"soak": "30m"}, {"windows": {"windows": ["sat 02:00 4h"]}}])
 def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object]) -> None:
-    assert past_of([[run(gates=gates), *STORY]], "here") == Past((10, 4), (60, 100), ())
+    assert learnt(*STORY, gates=gates) == Past((10, 4), (60, 100), ())
 
 
-@pytest.mark.parametrize("name", ["reboot_delay", "wait_for_users"])
-def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot(name: str) -> None:
-    delayed = {**run(), "policy": {"courtesy": {name: "5m"}}}
+def test_what_an_empty_node_waited_for_on_purpose_is_no_reboot() -> None:
     story = [step("w-1", "draining", 1), step("w-1", "drained", 11), step("w-1", "rebooting", 50)]
-    assert past_of([[delayed, *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (60,)
-    assert past_of([[run(), *story, finished_experience("w-1", "succeeded", 110)]], "here").reboots == (99,)
+    story.append(finished("w-1", 110))
+    assert learnt(*story, courtesy={"reboot_delay": "5m"}).reboots == (60,)
+    assert learnt(*story).reboots == (99,)
 
 
 def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
-    resumed = {**run(), "at": at(50)}
-    story = [
-        run(),
-        step("w-1", "draining", 1),
-        resumed,
-        step("w-1", "drained", 60),
-        finished_experience("w-1", "succeeded", 70),
-    ]
-    assert past_of([story], "here") == Past()
+    story = [step("w-1", "draining", 1), begun(50, "resume"), step("w-1", "drained", 60), finished("w-1", 70)]
+    assert learnt(*story) == Past()
 
 
-def released_experience(node: str, seconds: int, since: int, budget: str = "shop/db") -> ExperienceRecord:
-    return {"type": "released", "at": at(seconds), "node": node, "pod": "p", "budget": budget, "since": at(since)}
-
-
-def emptying(node: str, seconds: int) -> ExperienceRecord:
-    return {**step(node, "draining", seconds), "detail": "3 pods left, 1 terminating"}
+def emptying(node: str, seconds: float) -> Record:
+    return step(node, "draining", seconds, detail="3 pods left, 1 terminating")
 
 
 WAITING = [
     emptying("w-1", 1),
     emptying("w-2", 1),
-    released_experience("w-1", 8, since=1),
-    released_experience("w-1", 15, since=1),
+    released("w-1", "p", 1, 8),
+    released("w-1", "p", 1, 15),
     step("w-1", "drained", 18),
-    finished_experience("w-1", "succeeded", 60),
-    released_experience("w-2", 24, since=1),
+    finished("w-1", 60),
+    released("w-2", "p", 1, 24),
     step("w-2", "drained", 28),
-    finished_experience("w-2", "succeeded", 90),
+    finished("w-2", 90),
     step("w-3", "drained", 95),
 ]
 
 
 def test_pods_that_waited_for_a_budget_teach_how_they_end_by_the_rest_of_the_drain() -> None:
-    past = past_of([[run(), *WAITING]], "here")
+    past = learnt(*WAITING)
     assert (past.drains, past.endings) == ((17, 27), (3, 4))
 
 
 def test_a_webhooks_delay_is_no_budgets() -> None:
-    waited = [emptying("w-1", 1), released_experience("w-1", 8, since=1)]
-    by_others = released_experience("w-1", 20, since=1, budget="")
-    ended = [step("w-1", "drained", 22), finished_experience("w-1", "succeeded", 60)]
-    assert past_of([[run(), *waited, by_others, *ended]], "here").endings == (14,)
+    waited = [emptying("w-1", 1), released("w-1", "p", 1, 8)]
+    by_others = {**released("w-1", "p", 1, 20), "budget": ""}
+    assert learnt(*waited, by_others, step("w-1", "drained", 22), finished("w-1", 60)).endings == (14,)
 
 
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
-    first = {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}}
-    second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80}}
-    garbled = {**step("w-3", "drained", 13), "endings": "quick"}
-    story = [run(), first, second, garbled]
+    first = step("w-1", "drained", 11, endings={"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2})
+    second = step("w-2", "drained", 12, endings={"StatefulSet/shop/db": 80})
+    garbled = step("w-3", "drained", 13, endings="quick")
+    again = step("w-1", "drained", 11, endings={"StatefulSet/shop/db": 70})
+    elsewhere = begun(cluster={"uid": "there"})
+    runs = [[begun(), first, second, garbled], [begun(), again], [elsewhere, first]]
     expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
-    again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]
-    assert past_of([story, again, [run("there"), first]], "here").owners == expected
+    assert past_of(runs, "uid").owners == expected
 
 
 def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
     """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
     on, back = 3600, -3600
     story = [
-        wave_experience(1, 0),
+        wave(1, 3, [], 0),
         *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
-        {**finished_experience("w-1", "succeeded", 71 + on), "seconds": 71.0},
-        wave_experience(2, 80 + on),
+        {**finished("w-1", 71 + on), "seconds": 71.0},
+        wave(2, 3, [], 80 + on),
         *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
-        {**finished_experience("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
-        wave_experience(3, 180 + on),
+        {**finished("w-2", 171 + on + back), "seconds": 91.0},
+        wave(3, 3, [], 180 + on),
         *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
-        {**finished_experience("w-3", "succeeded", 200 + on), "seconds": 19.5},
+        {**finished("w-3", 200 + on), "seconds": 19.5},
     ]
-    begun = {**run(), "policy": {"settle_timeout": "5m"}}
-    assert past_of([[begun, *story]], "here") == Past((4,), (15,), (9,))
+    assert learnt(*story, settle_timeout="5m") == Past((4,), (15,), (9,))

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, ordered, passed, warned
-from rollout.model.host import LoggedInUser
 from rollout.planning.eligibility.status import NodeStatus
 from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.doctor import doctor_text
@@ -79,17 +78,6 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     assert lines[-3:] == [beside.sentence, "Next:", f"    {beside.command}"]
 
 
-def test_wide_status_has_groups_and_users() -> None:
-    there = replace(WAITING, group="stable", users=(LoggedInUser("core", "pts/0"), LoggedInUser("ada", "tty1")))
-    nobody = replace(WAITING, node="node-3", users=())
-    header, first, second, third, *_ = status_text([there, SILENT, nobody], wide=True).splitlines()
-    assert header.split()[-3:] == ["GROUP", "USERS", "NOTE"]
-    assert "stable   core (pts/0), ada (tty1)" in first
-    assert (second.split()[-3:-1], third.split()[-2:]) == (["-", "?"], ["-", "-"])
-    assert "GROUP" not in status_text([there])
-    assert "POOL" in status_text([replace(there, pool="db")], wide=True)
-
-
 def test_what_is_said_of_more_than_half_of_the_rows_stands_once() -> None:
     held = replace(WAITING, reason="version-held: version 2 is held: it failed on 1 node (rollout release 2)")
     rows = [replace(held, node=f"worker-{number}") for number in range(4)]
@@ -127,21 +115,6 @@ ROWS = [
 
 def longest(text: str) -> int:
     return max(map(len, text.splitlines()))
-
-
-def test_where_there_is_room_everything_stands_in_its_row() -> None:
-    for width in (None, 150):
-        heading, first, second = table_text(COLUMNS, ROWS, width).splitlines()
-        assert heading.split() == ["NODE", "ZONE", "PODS", "NODES", "WHY"]
-        assert first.endswith("by the rules")
-        assert second.endswith("a-long-name-4")
-
-
-def test_lists_and_notes_are_broken_between_words_before_anything_leaves() -> None:
-    text = table_text(COLUMNS, ROWS, 90)
-    assert longest(text) <= 90
-    assert text.splitlines()[0].split() == ["NODE", "ZONE", "PODS", "NODES", "WHY"]
-    assert len(text.splitlines()) == 5
 
 
 def test_then_the_note_goes_below_its_row() -> None:

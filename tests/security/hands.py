@@ -4,7 +4,6 @@ import asyncio
 import base64
 import functools
 import gzip
-import hashlib
 import json
 import struct
 import zlib
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import Change, Json
@@ -22,6 +19,7 @@ from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
 from rollout.lab.objects import LAB_PREFIX, annotations_of, is_daemon, is_mirror, spec_of
 from rollout.lab.world.reports import with_readiness
+from tests.planning.test_plan_documents import forged
 from tests.state import PREFIX, node_of, write
 
 
@@ -130,8 +128,7 @@ def mark(lab: Lab, node: str, **marks: str | None) -> None:
 
 def sealed(plan: dict[str, Any]) -> str:
     """The document of a plan, with the checksum that goes with what it says."""
-    content = msgspec.json.encode({**plan, "plan_id": ""})
-    return json.dumps({**plan, "plan_id": hashlib.sha256(content).hexdigest()[:16]}, ensure_ascii=False)
+    return forged(plan).decode()
 
 
 def packed(document: bytes) -> str:

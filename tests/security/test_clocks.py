@@ -63,14 +63,6 @@ def blockers(ended: Ended) -> list[str]:
     return kinds
 
 
-def test_a_pod_in_its_grace_is_no_blocker_where_our_clock_is_minutes_ahead(
-    start_lab: StartLab, rollout: Rollout
-) -> None:
-    lab = shifted(start_lab, -MINUTES, ends_after="never")
-    node = told_to_go(lab, grace=30)
-    assert blockers(rollout(lab, "plan", *QUICK, "--node", node, "-o", "json")) == []
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
 def test_no_host_is_rebooted_under_a_pod_in_its_grace(start_lab: StartLab, rollout: Rollout, ahead: int) -> None:

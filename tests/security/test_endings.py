@@ -24,76 +24,65 @@ from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, Upda
 from tests.apply.conftest import Rollout, killed_at
 from tests.conftest import StartLab
 from tests.ended import end_of, start
-from tests.state import inflict, node_of, unlock
+from tests.state import inflict, node_of, unlock, untouched
 
 NODES_IN_ALL = 4  # a control-plane node and three workers
 TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--set", "waves.health-checks=1")
 JSON = (*TEXT, "-o", "json")
 
-TROUBLE = {
-    "silent": (HostFaults(ssh=SshFault.CLOSED), "unreachable", "refused"),
-    "key-refused": (HostFaults(ssh=SshFault.KEY_REFUSED), "unreachable", "refuses user core"),
-    "another-host-key": (HostFaults(host_key=HostKeyFault.OTHER), "unreachable", "host key"),
-    "garbage": (HostFaults(garbage=True), "unreachable", "did not run the command"),
-    "no-sudo": (HostFaults(sudo=SudoFault.REFUSED), "no-sudo", "sudoers"),
-    "password": (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "password"),
-    "bus-denied": (HostFaults(bus=BusFault.DENIED, sudo=SudoFault.REFUSED), "unknown-status", ""),
-    "inhibited": (HostFaults(inhibited=True), "inhibited", "backup"),
-    "shutdown-pending": (HostFaults(shuts_down_after_seconds=9000), "shutdown-pending", "scheduled"),
-}
+TROUBLE = (
+    (HostFaults(ssh=SshFault.CLOSED), "unreachable", "refused"),
+    (HostFaults(ssh=SshFault.KEY_REFUSED), "unreachable", "refuses user core"),
+    (HostFaults(host_key=HostKeyFault.OTHER), "unreachable", "host key"),
+    (HostFaults(garbage=True), "unreachable", "did not run the command"),
+    (HostFaults(sudo=SudoFault.REFUSED), "no-sudo", "sudoers"),
+    (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "password"),
+    (HostFaults(bus=BusFault.DENIED, sudo=SudoFault.REFUSED), "unknown-status", ""),
+    (HostFaults(inhibited=True), "inhibited", "backup"),
+    (HostFaults(shuts_down_after_seconds=9000), "shutdown-pending", "scheduled"),
+)
 
 
-def with_hosts(**settings: Any) -> Scenario:
-    """The usual cluster, but for worker-2."""
-    override = HostOverride(select=Selection(names=("worker-2",)), **settings)
-    return msgspec.structs.replace(load_scenario("default"), hosts=(override,))
+def with_hosts(*numbered: tuple[int, dict[str, Any]]) -> Scenario:
+    """The usual cluster, but for these workers."""
+    hosts = (HostOverride(select=Selection(names=(f"worker-{number}",)), **more) for number, more in numbered)
+    return msgspec.structs.replace(load_scenario("default"), hosts=tuple(hosts))
 
 
 def troubled(start_lab: StartLab, faults: HostFaults) -> Lab:
-    return start_lab(with_hosts(faults=faults), nodes=NODES_IN_ALL, speed=30)
+    return start_lab(with_hosts((2, {"faults": faults})), nodes=NODES_IN_ALL, speed=30)
 
 
-def untouched(lab: Lab) -> bool:
-    score = lab.scoreboard()
-    return not any(score.reboots.values()) and score.evictions == 0 and score.annotations_left == {}
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("case", TROUBLE)
-def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(
-    case: str, start_lab: StartLab, rollout: Rollout
-) -> None:
-    faults, reason, said = TROUBLE[case]
-    ended = rollout(troubled(start_lab, faults), "apply", *JSON)
+def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(start_lab: StartLab, rollout: Rollout) -> None:
+    hosts = [(number, {"faults": faults}) for number, (faults, _, _) in enumerate(TROUBLE, 1)]
+    lab = start_lab(with_hosts(*hosts), nodes=16, speed=30)
+    ended = rollout(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr
-    assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
-    (left,) = ended.summary["not_done"]
-    assert (left["node"], left["reason"]) == ("worker-2", reason)
-    assert said in left["message"]
-    assert ended.summary["left_out"] == {"excluded": 1}
+    left = {one["node"]: one for one in ended.summary["not_done"]}
+    for number, (_, reason, said) in enumerate(TROUBLE, 1):
+        one = left[f"worker-{number}"]
+        assert (one["reason"], said in one["message"]) == (reason, True), one
+    workers = {name for name in lab.machines if name.startswith("worker")}
+    assert len(left) == len(TROUBLE)
+    assert set(ended.summary["succeeded"]) == workers - left.keys() != set()
+    assert ended.summary["left_out"] == {"excluded": len(lab.machines) - len(workers)}
     assert ended.summary["failed"] == ended.summary["skipped"] == ended.summary["not_started"] == []
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("settings", "flags", "reason"),
-    [
-        ({"update": Update(state=UpdateState.IDLE, to=None)}, (), "no-update"),
-        ({}, (), "cordoned"),
-        ({"annotations": {"node-rollout.dev/paused": "true"}}, (), "paused"),
-        ({"faults": HostFaults(ssh=SshFault.CLOSED)}, ("--exclude", "worker-2"), "excluded"),
-    ],
-)
 def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
-    settings: dict[str, Any], flags: tuple[str, ...], reason: str, start_lab: StartLab, rollout: Rollout
+    start_lab: StartLab, rollout: Rollout
 ) -> None:
-    lab = start_lab(with_hosts(**settings), nodes=NODES_IN_ALL, speed=30)
-    if reason == "cordoned":
-        lab.call(lambda: change(lab, "worker-2", cordoned=True))
-    ended = rollout(lab, "apply", *JSON, *flags, "--require-all")
+    idle = {"update": Update(state=UpdateState.IDLE, to=None)}
+    paused = {"annotations": {"node-rollout.dev/paused": "true"}}
+    silent = {"faults": HostFaults(ssh=SshFault.CLOSED)}
+    lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9, speed=30)
+    lab.call(lambda: change(lab, "worker-4", cordoned=True))
+    ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3", "--require-all")
     assert ended.code == 0, ended.stderr
     assert ended.summary["not_done"] == []
-    assert ended.summary["left_out"] == ({"excluded": 2} if reason == "excluded" else {"excluded": 1, reason: 1})
+    control_planes = sum(name.startswith("cp-") for name in lab.machines)
+    left_out = {"excluded": control_planes + 1, "no-update": 1, "paused": 1, "cordoned": 1}
+    assert ended.summary["left_out"] == left_out
 
 
 def test_all_or_none(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
@@ -118,7 +107,7 @@ def test_all_or_none(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> N
         assert "worker-3 (no-sudo: " in error
         assert "hint: `rollout doctor` names the fix for each" in ended.stderr
     assert not refused.exists()
-    assert untouched(lab)
+    assert (untouched(lab), lab.scoreboard().annotations_left) == (True, {})
     assert rollout(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"
 
 
@@ -206,4 +195,4 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, roll
             assert ended.code == 4, ended.stderr
             assert ended.stdout.count(f"Next:\n    rollout doctor {' '.join(flags)}\n") == 1
             assert "Nothing to do" not in ended.stdout
-    assert untouched(lab)
+    assert (untouched(lab), lab.scoreboard().annotations_left) == (True, {})

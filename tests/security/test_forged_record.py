@@ -15,11 +15,13 @@ import pytest
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started, killed_at
+from tests.apply.conftest import Rollout, Started, command, killed_at
+from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 from tests.apply.test_gates import deployment
+from tests.apply.test_node_labels import WAITING
 from tests.security.hands import put_record, sealed
 from tests.security.test_saved_plans import serving
-from tests.state import rebooted, record, unlock, write
+from tests.state import metadata, rebooted, record, unlock, write
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
@@ -85,47 +87,20 @@ def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
     assert not [name for name in seen if name.startswith("evil")]
 
 
-def test_whoever_resumes_is_told_of_checks_that_the_record_names(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    killed_at(lab, tmp_path, "drained", *APPLY)
-    forge(lab, lambda plan: plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s"))
-    ended = rollout(lab, "resume", "--yes", *unlock(lab))
-    warning = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
-    assert warning in ended.stderr, ended.stderr
-
-
-NONSENSE: dict[str, tuple[str, object]] = {
-    "no time to drain": ("drain.timeout", "0s"),
-    "no time to reboot": ("reboot_timeout", "0s"),
-    "no time to be Ready": ("ready_timeout", "0s"),
-    "no node at a time": ("max_unavailable", "0"),
-    "no failure, not even none": ("max_failures", "0%"),
-    "a step of no node": ("ramp", ["1", "0"]),
-    "no label": ("spread_by", "a b"),
-    "no annotation": ("gates.hooks.after", ["../../evil"]),
-    "no prefix": ("gates.hooks.prefix", "evil"),
-    "no pattern": ("gates.alerts.pattern", "((("),
-}
-
-
-def test_rules_that_no_flag_takes_are_none_of_a_record(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    """By a time of nothing each node that is begun would fail, and stay cordoned."""
-    lab = started("default", 4)
-    killed_at(lab, tmp_path, "drained", *ONCE)
-    whole = record(lab)
-    for name, (path, value) in NONSENSE.items():
-        put_record(lab, whole)
-        forge(lab, partial(set_rule, path=path, value=value))
-        for words in (("resume", "--yes"), ONCE):
-            ended = rollout(lab, *words)
-            assert (name, ended.code) == (name, 6), ended.stderr
-            assert "is not a plan made by rollout" in ended.stderr, name
-        told = rollout(lab, "status", "--run").stdout
-        assert "is not a plan made by rollout" in " ".join(told.split()), name
-    assert rebooted(lab) == set()
-    assert rollout(lab, "abort", "--yes").code == 0
+NO_PLAN = "is not a plan made by rollout"
+# Of times, limits, labels, annotations and patterns.
+NONSENSE: tuple[tuple[str, object], ...] = (
+    ("drain.timeout", "0s"),
+    ("reboot_timeout", "0s"),
+    ("ready_timeout", "0s"),
+    ("max_unavailable", "0"),
+    ("max_failures", "0%"),
+    ("ramp", ["1", "0"]),
+    ("spread_by", "a b"),
+    ("gates.hooks.after", ["../../evil"]),
+    ("gates.hooks.prefix", "evil"),
+    ("gates.alerts.pattern", "((("),
+)
 
 
 def roll_back(lab: Lab) -> None:
@@ -164,37 +139,31 @@ def test_no_record_spares_a_begun_node_its_proof(
     assert {failure["node"]: failure["outcome"] for failure in ended.summary["failed"]}[node] == "rolled-back"
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
-def test_no_record_makes_a_rival_accepted(
+def test_what_no_rollout_would_have_written_is_not_gone_on_with(
     started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    lab = started("default", 4)
-    first = ONCE if words == ONCE else APPLY
-    killed_at(lab, tmp_path, "drained", *first)
-    lab.call(lambda: lab.store.create(DAEMONSETS, deployment("kured")))
-    refused = rollout(lab, *words)
-    assert refused.code == 6
-    rival = {"node": "", "kind": "rival", "object": "daemonset/kube-system/kured", "message": "accepted"}
-    forge(lab, lambda plan: plan["blockers"].append(rival))
-    ended = rollout(lab, *words)
-    assert ended.code == 6, ended.stdout
-    assert "kured" in ended.stderr
-    assert rebooted(lab) == set()
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("words", [ONCE, ("resume", "--yes")])
-def test_a_record_of_another_cluster_is_not_gone_on_with(
-    started: Started, rollout: Rollout, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    """A backup of kube-system that was restored here brings it along."""
+    """Rules that no flag takes (by a time of nothing each node that is begun would fail), a rival that is accepted, and
+    another cluster: a backup of kube-system that was restored here brings its record along."""
     lab = started("default", 4)
     killed_at(lab, tmp_path, "drained", *(ONCE if words == ONCE else APPLY))
-    forge(lab, lambda plan: plan["cluster"].update(uid="another", server="https://elsewhere:6443"))
-    ended = rollout(lab, *words)
-    assert ended.code == 6, ended.stderr
-    assert "is of another cluster, https://elsewhere:6443" in ended.stderr
+    whole = record(lab)
+    rival = {"node": "", "kind": "rival", "object": "daemonset/kube-system/kured", "message": "accepted"}
+    forgeries: list[tuple[Change, str]] = [
+        (partial(set_rule, path=path, value=value), NO_PLAN) for path, value in NONSENSE
+    ]
+    forgeries.append((lambda plan: plan["blockers"].append(rival), "kured"))
+    elsewhere = {"uid": "another", "server": "https://elsewhere:6443"}
+    forgeries.append((lambda plan: plan["cluster"].update(elsewhere), "is of another cluster, https://elsewhere:6443"))
+    for change, says in forgeries:
+        if says == "kured":
+            lab.call(lambda: lab.store.create(DAEMONSETS, deployment("kured")))
+        put_record(lab, whole)
+        forge(lab, change)
+        ended = rollout(lab, *words)
+        assert (ended.code, says in ended.stderr) == (6, True), (says, ended.stderr)
+        if says == NO_PLAN:
+            assert says in " ".join(rollout(lab, "status", "--run").stdout.split())
     assert rebooted(lab) == set()
     assert rollout(lab, "abort", "--yes").code == 0
     assert (record(lab), lab.scoreboard().cordons_left) == (None, ())
@@ -222,10 +191,13 @@ def test_an_unattended_pass_asks_no_prometheus_that_the_record_names(
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"
 
 
-def test_no_text_of_a_record_steers_a_terminal(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+def test_whoever_resumes_is_told_of_its_checks_and_no_text_of_it_steers_a_terminal(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
     lab = started("default", 4)
 
     def change(plan: dict[str, Any]) -> None:
+        plan["policy"]["gates"]["hooks"].update(after=["network.example/address"], timeout="1s")
         plan["created_at"] = ESCAPE
         plan["cluster"]["server"] = ESCAPE
         plan["warnings"].append({"node": "worker-1", "object": ESCAPE, "message": ESCAPE, "kind": "pod"})
@@ -237,7 +209,31 @@ def test_no_text_of_a_record_steers_a_terminal(started: Started, rollout: Rollou
 
     killed_at(lab, tmp_path, "drained", *APPLY)
     forge(lab, change)
-    for words in (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", *unlock(lab))):
-        ended = rollout(lab, *words)
-        assert "\x1b" not in ended.stdout + ended.stderr, words
-        assert "\x07" not in ended.stdout + ended.stderr, words
+    commands = (("status", "--run"), ("status",), ("plan",), ("resume", "--yes", *unlock(lab)))
+    all_of_them = [rollout(lab, *words) for words in commands]
+    for ended in all_of_them:
+        assert "\x1b" not in ended.stdout + ended.stderr, ended
+        assert "\x07" not in ended.stdout + ended.stderr, ended
+    told = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
+    assert told in all_of_them[-1].stderr
+
+
+# What a Node says stood on it before chooses no label: a kubelet may write its own Node's annotations, but not the
+# labels that keep other tenants' pods away from it.
+FORGED = json.dumps({"labels": {"tenant": ["a", "b"], "role": ["", "admin"], "zone": ["c", None]}, "annotations": {}})
+TENANT = {"tenant": "a", "zone": "c"}
+
+
+def test_names_that_the_rules_do_not_have_are_not_obeyed_by_an_abort(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(str(ORDINARY), NUMBER)
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING)
+    heard(process, "before its reboot")
+    process.kill()
+    process.communicate()
+    write(lab, NODE, "labels", **TENANT)
+    write(lab, NODE, "annotations", **{"node-rollout.dev/replaced": FORGED})
+    assert rollout(lab, "abort", "--yes", *unlock(lab)).code == 0
+    left = metadata(lab, NODE, "labels")
+    assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)

@@ -5,7 +5,6 @@ look (cordoned, empty of what had to go, our marks, the lock) precedes every ask
 where it does not hold the node is drained again, or given back, and never rebooted as it stands.
 """
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -125,24 +124,6 @@ def test_resume_drains_again_what_was_refilled_meanwhile(lab: Lab, rollout: Roll
     assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
 
 
-@pytest.mark.exhaustive
-def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(lab: Lab, rollout: Rollout) -> None:
-    """Nothing is sent to a host while the last look cannot be rebooted."""
-    asked: list[float] = []
-
-    def begin_outage(node: str) -> None:
-        outages.append(asyncio.create_task(lab.api.outage(90)))
-        asked.append(time.monotonic())
-
-    outages: list[asyncio.Task[None]] = []
-    at_phase(lab, "rebooting", begin_outage)
-    ended = rollout(lab, *APPLY)
-    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
-    assert asked
-    score = lab.scoreboard()
-    assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
-
-
 # Whose cordon it is: ours is undone however often a node is taken again, anybody else's never.
 
 
@@ -203,13 +184,3 @@ def test_a_node_that_somebody_cordons_before_its_turn_is_skipped(lab: Lab, rollo
     assert ended.outcomes == {"worker-1": "succeeded", "worker-3": "succeeded"}, ended.stderr
     assert (ended.summary["skipped"], ended.summary["not_started"]) == (["worker-2"], [])
     assert (is_cordoned(lab, "worker-2"), marks_of(lab, "worker-2")) == (True, {})
-
-
-@pytest.mark.exhaustive
-def test_it_is_still_ours_after_two_failures(lab: Lab, rollout: Rollout) -> None:
-    fail(lab, rollout)
-    lab.call(lambda: lose_hosts(lab))
-    assert rollout(lab, "apply", "--allow", "cordoned", "--allow", "idle", *ONE).outcomes == {"worker-1": "not-back"}
-    mend(lab, "worker-1")
-    assert rollout(lab, "abort", "--yes").code == 0
-    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (False, {"last-result"})

@@ -98,19 +98,6 @@ def test_garbled_answers_to_renewals_end_nothing(lab: Lab, apply: Callable[[], E
     assert renewals.longest_pause < SECONDS
 
 
-def test_one_hung_renewal_does_not_cost_the_lease(lab: Lab, apply: Callable[[], Ended]) -> None:
-    """It hangs for ever; whoever watches the Lease for its whole duration sees another renewal meanwhile."""
-    renewals, rule = Renewals(lab), renewals_meet(lab, FaultAnswer.HANG, 1)
-    ended = apply()
-    assert_undisturbed(lab, ended, rule, 1)
-    assert renewals.longest_pause < SECONDS
-
-
-def test_hung_renewals_in_a_row_delay_the_rollout_and_no_more(lab: Lab, apply: Callable[[], Ended]) -> None:
-    rule = renewals_meet(lab, FaultAnswer.HANG, 5)
-    assert_undisturbed(lab, apply(), rule, 5)
-
-
 # Answers with status 200 that no API server gives: a login page's HTML, half a body, none, JSON of another kind.
 
 

@@ -93,37 +93,33 @@ def test_a_link_of_one_s_own_is_followed_to_where_another_s_lies(shared: Path, v
 
 
 @as_root
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (("plan", "--out", "{}"), "x.plan"),
-        (("report", "--out", "{}"), "x.html"),
-        (("plan", "--markdown", "{}"), "x.md"),
-        (("status", "--set", "output.log-file={}"), "x.log"),
-        (("known-hosts", "--known-hosts", "{}"), "known_hosts"),
-    ],
-)
-def test_no_command_writes_through_it(
-    arguments: tuple[str, ...], name: str, shared: Path, victim: Path, start_lab: StartLab
-) -> None:
-    link = planted(shared / name, victim)
-    ended = rollout(victim.parent, start_lab, *(word.format(link) for word in arguments))
-    assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
-    assert f"the link {link}, which lies in a folder that everybody may write, belongs to nobody" in ended.stderr
+def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: StartLab) -> None:
+    lab = start_lab("default", nodes=4, speed=100)
+    for number, arguments in enumerate(
+        (
+            ("plan", "--out", "{}"),
+            ("report", "--out", "{}.html"),
+            ("plan", "--markdown", "{}"),
+            ("status", "--set", "output.log-file={}"),
+            ("known-hosts", "--known-hosts", "{}"),
+        )
+    ):
+        words = [word.format(shared / f"x-{number}") for word in arguments]
+        link = planted(Path(words[-1].rpartition("=")[2]), victim)
+        ended = invoked(victim.parent, lab.environment, words)
+        assert (ended.code, victim.read_text()) == (ExitCode.ERROR, SECRET), ended
+        assert f"the link {link}, which lies in a folder that everybody may write, belongs to nobody" in ended.stderr
     assert victim.stat().st_mode & 0o777 == 0o644
 
 
 @as_root
 def test_a_rollout_keeps_no_journal_there_and_says_so(shared: Path, victim: Path, start_lab: StartLab) -> None:
     link = planted(shared / "run.jsonl", victim)
-    ended = rollout(victim.parent, start_lab, "apply", "--yes", "--node", "worker-1", "--set", f"output.journal={link}")
+    lab = start_lab("default", nodes=4, speed=100)
+    flags = ("--node", "worker-1", "--set", f"output.journal={link}")
+    ended = invoked(victim.parent, lab.environment, ("apply", "--yes", *flags))
     assert (ended.code, victim.read_text()) == (ExitCode.OK, SECRET), ended
     assert f"warning: no journal is written to {link}" in ended.stderr
-
-
-def rollout(home: Path, start_lab: StartLab, *arguments: str) -> Ended:
-    lab = start_lab("default", nodes=4, speed=100)
-    return invoked(home, lab.environment, arguments)
 
 
 # Somebody leaves a file where an operator will stand: `ansible.cfg` in /tmp, in a shared folder, in a checkout or an

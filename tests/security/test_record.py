@@ -75,21 +75,29 @@ def test_a_record_that_is_not_understood_is_not_gone_on_with(
         assert not list(tmp_path.rglob("evil*"))
 
 
-@pytest.mark.parametrize("name", ["deep", "no health"])
-def test_whoever_only_looks_is_told_why(started: Started, rollout: Rollout, tmp_path: Path, name: str) -> None:
-    damage, says = PLAIN[name]
+def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Another operator's settings name another namespace for lock and record."""
     with interrupted(started, tmp_path) as (lab, node):
+        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
+            ended = rollout(lab, *words, "--set", "lock.namespace=default")
+            assert ended.code == code
+            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())
         whole = record(lab)
         assert whole is not None
-        put_record(lab, damage(whole))
-        shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
-        assert says in shown["problem"]
-        assert node in shown["nodes"]
-        for words in (("status",), ("plan",), ("doctor",)):
-            ended = rollout(lab, *words)
-            assert "bug" not in ended.stderr, (words, ended.stderr)
-        refused = rollout(lab, "apply", "--yes")
-        assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
+        for damage, says in (PLAIN["deep"], PLAIN["no health"]):
+            put_record(lab, damage(whole))
+            shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
+            assert says in shown["problem"]
+            assert node in shown["nodes"]
+            for word in ("status", "plan", "doctor"):
+                assert "bug" not in rollout(lab, word).stderr, word
+            refused = rollout(lab, "apply", "--yes")
+            assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
+        put_record(lab, whole)
+        intact = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
+        assert (intact.code, "this one's is intact" in intact.stderr) == (64, True)
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
@@ -136,13 +144,6 @@ def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
         assert (score.cordons_left, score.annotations_left) == ((), {})
 
 
-def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    with interrupted(started, tmp_path) as (lab, _node):
-        ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
-        assert ended.code == 64
-        assert "this one's is intact" in ended.stderr
-
-
 def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started, tmp_path: Path) -> None:
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
@@ -171,14 +172,3 @@ def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, t
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks_of(lab, node)["run"] == "../../../../evil"
-
-
-def test_whoever_looks_for_the_record_elsewhere_is_told_that_it_may_be_elsewhere(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    """Another operator's settings name another namespace for lock and record."""
-    with interrupted(started, tmp_path) as (lab, _node):
-        for words, code in ((("status", "--run"), 0), (("apply", "--yes"), 6), (("resume", "--yes"), 6)):
-            ended = rollout(lab, *words, "--set", "lock.namespace=default")
-            assert ended.code == code
-            assert "another lock.namespace" in " ".join((ended.stdout + ended.stderr).split())

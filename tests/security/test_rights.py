@@ -155,10 +155,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
 QUICK_LOCK = ("--set", "lock.duration=3s")
 
 
-COURTESY = (
-    *("--set", "labels.fluo=true", "--set", "labels.pre-reboot=a=b"),
-    *("--set", "reboot.wait-for-users=1s", "--set", "reboot.wall=true"),
-)
+COURTESY = (*("--set", "labels.fluo=true", "--set", "labels.pre-reboot=a=b"),)
 
 
 # What reboots nothing. A pause of all nodes is written where the memory is.
@@ -268,22 +265,6 @@ def test_pods_are_deleted_only_where_that_was_asked_for(quiet_lab: Lab, run_ther
     acts = used(quiet_lab)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
-
-
-@pytest.mark.exhaustive
-def test_a_pod_of_operate_has_the_rights_that_it_uses_and_no_other(
-    quiet_lab: Lab, run_there: Run, tmp_path: Path
-) -> None:
-    """One that is killed, and the next, which goes on. What nobody failed by is not added to the memory."""
-    (tmp_path / "known_hosts").write_text(quiet_lab.known_hosts.read_text())
-    grants = printed_grants(run_there, "cronjob", *IMAGE, "--known-hosts", "known_hosts")
-    grant(quiet_lab, grants)
-    kill_a_pass_and_finish_it(quiet_lab, tmp_path, run_there)
-    assert run_there("operate", "--once", *EVIDENCE).code == ExitCode.OK
-    acts = used(quiet_lab)
-    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
-    (unused,) = (right for right in single(grants) if not any(right.covers(act) for act in acts))
-    assert (unused.verbs, unused.resource_names) == (("update",), ("node-rollout-memory",))
 
 
 def without_each(grants: tuple[Grant, ...]) -> Iterator[tuple[Grant, ...]]:

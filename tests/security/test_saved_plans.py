@@ -9,16 +9,14 @@ link, and takes mode and umask as they are.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.model.gates import AlertPolicy
 from rollout.model.policy import Policy, Pool
 from rollout.model.quantity import Count, Duration
@@ -31,22 +29,6 @@ from tests.scripted_api import Exchange, scripted
 TOKEN = "s3cr3t-t0ken"
 ONE = ("--node", "worker-1", "--set", "waves.health-checks=1", "--set", "gates.timeout=1s")
 FIRING = {"metric": {"alertname": "DiskFull", "alertstate": "firing"}, "value": [1.5, "1"]}
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One lab for all that is to be refused, held up or only planned: nothing may have happened to it."""
-    with Lab.start(scale(load_scenario("default"), 5), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-        score = lab.scoreboard()
-        assert (sum(score.reboots.values()), score.evictions, score.cordons_left) == (0, 0, ())
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    made = tmp_path / "home"
-    made.mkdir()
-    return made
 
 
 def rollout(home: Path, lab: Lab, *arguments: str, **variables: str) -> Ended:
@@ -107,19 +89,6 @@ def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
         without = rollout(home, untouched, "apply", str(plan), "-o", "json")
         assert without.summary["not_started"] == ["worker-1"]
         assert set(theirs.logins) == {None}
-
-
-@pytest.mark.parametrize("by_flag", [True, False])
-def test_the_token_goes_where_our_own_settings_point(untouched: Lab, home: Path, *, by_flag: bool) -> None:
-    with serving() as ours:
-        ours.alerts = [FIRING]
-        plan = saved_plan(home, untouched, *ONE, "--set", f"alerts.prometheus-url={ours.url}")
-        flags = ("--set", f"alerts.prometheus-url={ours.url}") if by_flag else ()
-        (home / "own.toml").write_text("" if by_flag else f'[alerts]\nprometheus-url = "{ours.url}/"\n')
-        command = ("apply", str(plan), "-o", "json", "-c", "own.toml", *flags)
-        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n")
-        assert ended.summary["not_started"] == ["worker-1"], ended.stderr
-        assert set(ours.logins) == {f"Bearer {TOKEN}"}
 
 
 def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_lab: StartLab, home: Path) -> None:
@@ -211,7 +180,6 @@ WEAKER: dict[str, Any] = {
     "include_held": True,
     "reboot_idle": True,
     "skip_blocked": None,
-    "sharing": None,
     "prefer_no_schedule_taint": None,
     "exclude_from_load_balancers": None,
     "drain.timeout": None,
@@ -248,23 +216,11 @@ WEAKER: dict[str, Any] = {
     "gates.ignored_rivals": ("kured",),
     "courtesy.drain_delay": None,
     "courtesy.reboot_delay": None,
-    "courtesy.wait_for_users": None,
-    "courtesy.wall": None,
     "courtesy.pre_reboot_node_labels": ("a=b",),
     "courtesy.post_reboot_node_labels": ("a=b",),
     "courtesy.fluo_labels": None,
     "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }
-
-
-def rules(value: object, prefix: str = "") -> Iterator[str]:
-    assert is_dataclass(value)
-    for item in fields(value):
-        inner = getattr(value, item.name)
-        if is_dataclass(inner) and not isinstance(inner, Count | Duration):
-            yield from rules(inner, f"{prefix}{item.name}.")
-        else:
-            yield prefix + item.name
 
 
 def changed(policy: Any, path: str, value: object) -> Any:

@@ -6,12 +6,11 @@ are taken out of addresses, and no program that we start inherits a secret of ou
 command is told is no flag's name, so that it may run `rollout` itself.
 """
 
-import ast
 import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,30 +22,13 @@ from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
 from rollout.errors import ExitCode
 from rollout.gather.inventory.reading import SshDefaults
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.model.gates import GateVariable
 from tests.ended import Ended, invoked
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 SECRET = "s3cr3t-t0ken"
 SECRETS = {TOKEN_VARIABLE: SECRET, PASSPHRASE_VARIABLE: SECRET}
-SOURCES = Path(__file__).parents[2] / "rollout"
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(scale(load_scenario("default"), 5), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
-        yield lab
-        assert sum(lab.scoreboard().reboots.values()) == 0
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    made = tmp_path / "home"
-    made.mkdir()
-    return made
 
 
 def rollout(home: Path, *arguments: str, **variables: str) -> Ended:
@@ -120,28 +102,6 @@ def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, h
     assert {name for name in inherited if name.startswith("ROLLOUT_")} - set(untouched.environment) == set(GateVariable)
     assert SECRET not in inherited.values()
     assert (written["code"], written["nodes"]) == (0, 5), written["stderr"]
-
-
-def test_every_program_is_started_with_an_environment_of_its_own() -> None:
-    """Whoever starts another one later has to say what it inherits."""
-    calls = [
-        (path, call)
-        for path in SOURCES.rglob("*.py")
-        if "lab" not in path.relative_to(SOURCES).parts
-        for call in ast.walk(ast.parse(path.read_text()))
-        if isinstance(call, ast.Call) and _starts_a_program(call.func)
-    ]
-    assert len(calls) >= 4
-    inheriting = [f"{path}:{call.lineno}" for path, call in calls if "env" not in {word.arg for word in call.keywords}]
-    assert inheriting == []
-
-
-def _starts_a_program(function: ast.expr) -> bool:
-    return (
-        isinstance(function, ast.Attribute)
-        and isinstance(function.value, ast.Name)
-        and (function.value.id, function.attr) in {("subprocess", word) for word in ("Popen", "run", "check_output")}
-    )
 
 
 LOGIN = """#!{python}

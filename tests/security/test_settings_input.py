@@ -190,21 +190,6 @@ def run(tmp_path: Path) -> Run:
     return ended
 
 
-def test_selectors_that_compare_choose_nodes(start_lab: StartLab, run: Run) -> None:
-    lab = start_lab(nodes=6)
-    for name, cores in (("worker-1", "8"), ("worker-2", "16"), ("worker-3", "1_6")):
-        write(lab, name, "labels", cores=cores)
-    for selector, expected in (("cores>8", ["worker-2"]), ("cores<17,cores!=16", ["worker-1"]), ("cores > 99", [])):
-        ended = run(lab, "status", "-l", selector, "-o", "json")
-        assert ended.code == (ExitCode.OK if expected else ExitCode.ERROR), ended.stderr
-        assert [node["node"] for node in json.loads(ended.stdout or '{"nodes": []}')["nodes"]] == expected
-    # what is judged here, and not by the server, is judged by the same rules
-    plan = run(lab, "plan", "--node", "worker-1", "--pod-selector", "cores>8", "-o", "json")
-    assert plan.code == ExitCode.OK, plan.stderr
-    (node,) = json.loads(plan.stdout)["waves"][0]["nodes"]
-    assert (node["evict"], node["leave"] > 0) == (0, True)
-
-
 def test_nothing_that_a_terminal_obeys_is_printed(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
     """The text comes from whoever may write a Node's annotations, or a Lease."""
     lab = start_lab(nodes=3)

@@ -123,28 +123,3 @@ def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Started, ser
     assert client.ask(server).kind == "doubled_id"
     assert not slots_of(lab)
     assert not is_cordoned(lab, client.node)
-
-
-def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(started: Started, serve: Serve) -> None:
-    """As by disks that are put into each other's machines: the one that asks is not the one that was drained."""
-    lab = started("default", 5)
-    flags = ("--slots", "2", "--max-unavailable", "3")
-    one, two = serve(lab, *flags), serve(lab, *flags)
-    first, second = [Client(lab, name) for name in workers(lab)[:2]]
-    first.await_grant(one)
-    ids = lab.machines[first.node].machine_id, lab.machines[second.node].machine_id
-    replace_machine(lab, first.node, "0" * 32)
-    replace_machine(lab, second.node, ids[0])
-    replace_machine(lab, first.node, ids[1])
-    for server in (one, two):
-        for client in (first, second):
-            answer = client.ask(server)
-            assert answer.status != 200 or left_on(lab, client.node) == [], answer
-        # the host that was granted has the other Node's name by now: that one is drained for it, or it waits
-    wait_until(lambda: second.ask(two).status == 200)
-    assert left_on(lab, second.node) == []
-    assert is_cordoned(lab, second.node)
-    assert first.ask(one).status != 200
-    second.reboot()
-    second.await_release(one)
-    assert lab.scoreboard().rebooted_undrained == ()

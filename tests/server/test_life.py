@@ -35,23 +35,6 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     assert server.end() == 0
 
 
-def test_a_full_group_denies_until_its_slot_is_free(started: Started, serve: Serve) -> None:
-    lab = started("default", 5)
-    server, (first, second) = serve(lab, "--max-unavailable", "3"), [Client(lab, name) for name in workers(lab)[:2]]
-    first.await_grant(server)
-    denied = second.ask(server)
-    assert (denied.kind, denied.status) == ("failed_lock_semaphore_full", 423)
-    assert first.node in denied.value
-    assert second.report(server).kind == "not_held"
-    assert [slot["node"] for slot in slots_of(lab)] == [first.node]
-    assert not is_cordoned(lab, second.node)
-
-    first.reboot()
-    first.await_release(server)
-    second.await_grant(server)
-    assert lab.scoreboard().rebooted_undrained == ()
-
-
 def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Started, serve: Serve) -> None:
     lab = started("default", 4)
     client = Client(lab, workers(lab)[0])

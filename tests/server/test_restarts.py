@@ -3,17 +3,15 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from signal import SIGKILL
 
 import msgspec
 import pytest
 
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import Scenario, load_scenario
-from tests.apply.conftest import Rollout, Started, stepped
-from tests.server.conftest import CALM, Client, Serve, Serving, slots_of, victim, workers
+from rollout.lab.scenario import load_scenario
+from tests.apply.conftest import Rollout, Started
+from tests.server.conftest import Client, Serve, Serving, slots_of, victim, workers
 from tests.state import holder_of, is_cordoned, marks_of
 from tests.waiting import wait_until
 
@@ -112,10 +110,6 @@ def test_time_outs_go_on_while_servers_come_and_go(
     assert (outcome_of(lab, client.node), is_cordoned(lab, client.node)) == (outcome, False)
 
 
-def outcome_left_on(client: Client) -> str:
-    return str(json.loads(marks_of(client.lab, client.node)["last-result"])["outcome"])
-
-
 @pytest.mark.sample
 @pytest.mark.timeout(240)
 def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(started: Started, serve: Serve) -> None:
@@ -129,7 +123,7 @@ def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
     assert is_cordoned(lab, client.node), "whoever was granted last has not rebooted yet"
     client.reboot()
     client.await_release(server)
-    assert outcome_left_on(client) == "succeeded"
+    assert outcome_of(lab, client.node) == "succeeded"
     assert lab.scoreboard().rebooted_undrained == ()
 
 
@@ -137,32 +131,6 @@ def test_a_host_that_is_granted_a_moment_before_its_time_is_up_may_still_reboot(
 
 
 HOUR, DAY = 3600, 86400
-
-
-class Machine(Serving):
-    """A server whose machine's time of day may be set."""
-
-    file: Path
-
-    def set(self, seconds: float) -> None:
-        self.file.write_text(str(seconds))
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    running: list[Machine] = []
-
-    def begin(lab: Lab, ahead: float, *arguments: str) -> Machine:
-        file = tmp_path / f"ahead-{len(running)}"
-        file.write_text(str(ahead))
-        words = ("fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
-        running.append(Machine(stepped(lab, tmp_path, file, *words)))
-        running[-1].file = file
-        return running[-1]
-
-    yield begin
-    for serving in running:
-        serving.end(SIGKILL)
 
 
 def step(lab: Lab, seconds: float) -> None:
@@ -196,16 +164,12 @@ def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
     assert (score.rebooted_undrained, score.most_unavailable <= 2) == ((), True)
 
 
-def off_by(ahead: float) -> Scenario:
-    return msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead)
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, DAY])
 def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
     ahead: int, started: Started, serve: Serve, rollout: Rollout
 ) -> None:
-    lab = started(off_by(ahead), 5)
+    lab = started(msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead), 5)
     server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")
     first, other = [Client(lab, name) for name in workers(lab)[:2]]
     first.await_grant(server)
@@ -217,7 +181,7 @@ def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
     began = time.monotonic()
     wait_until(lambda: not slots_of(lab))
     assert time.monotonic() - began > 4, "the host had its time"
-    assert json.loads(marks_of(lab, other.node)["last-result"])["outcome"] == "not-rebooted"
+    assert outcome_of(lab, other.node) == "not-rebooted"
     # it rests by the clock that all servers share
     wait_until(lambda: other.ask(server).kind == "failed_recently")
     assert rollout(lab, "fleetlock", "status").code == 0

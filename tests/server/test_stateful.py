@@ -210,14 +210,6 @@ class Cluster:
 
         self.behind.call(change)
 
-    def uncordon(self, name: str) -> None:
-        def change() -> None:
-            node = self.behind.store.get(NODES, name)
-            assert node is not None
-            self.behind.store.put(NODES, {**node, "spec": {**node["spec"], "unschedulable": False}})
-
-        self.behind.call(change)
-
 
 class Asking(RuleBasedStateMachine):
     """Everything that may happen, in any order."""

@@ -108,11 +108,7 @@ def test_a_silent_connection_is_closed_though_nobody_needs_its_room(server: Serv
 
 def of_another(server: Serving, method: str, path: str, asked_as: str = "", seconds: float = 5) -> tuple[int, bytes]:
     """What a client of another address is answered within so many seconds."""
-    to, source = address(server), (OTHER, 0)
-    if server.context is None:
-        connection = http.client.HTTPConnection(*to, timeout=seconds, source_address=source)
-    else:
-        connection = http.client.HTTPSConnection(*to, timeout=seconds, source_address=source, context=server.context)
+    connection = http.client.HTTPConnection(*address(server), timeout=seconds, source_address=(OTHER, 0))
     body = json.dumps({"client_params": {"id": asked_as, "group": "default"}}) if asked_as else None
     try:
         connection.request(method, path, body, {"fleet-lock-protocol": "true"})

@@ -118,8 +118,6 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group", "workers=0"), "would take no node at all"),
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--set", "gates.interactive=true"), "a server runs unattended"),
-        (("--set", "reboot.wall=true"), "a FleetLock server uses none"),
-        (("--set", "reboot.wait-for-users=5m"), "a FleetLock server uses none"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

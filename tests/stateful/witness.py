@@ -171,7 +171,11 @@ class Witness:
             self._judge_beginning(name, node)
 
     def _judge_beginning(self, name: str, node: Json) -> None:
-        unavailable = self._marked.keys() | self._standing(self._away_since)
+        # A failed node that people uncordon is given back by that.
+        returned = {
+            other for other in self.meddled if self._marked.get(other) == "failed" and not self._is_cordoned(other)
+        }
+        unavailable = (self._marked.keys() - returned) | self._standing(self._away_since)
         if len(unavailable) > self.limit:
             self.broken.append(f"{name} was begun with {sorted(unavailable)} unavailable; the limit is {self.limit}")
         if paused := self._standing(self._paused_since) & {name, ALL}:
@@ -243,6 +247,10 @@ class Witness:
         self.boots[host.name] += 1
         if (before := self._versions.pop(host.name, None)) is not None:
             self._in_vain[host.name] = self._in_vain[host.name] + 1 if host.os_version == before else 0
+
+    def _is_cordoned(self, name: str) -> bool:
+        node = self.lab.store.get(NODES, name)
+        return node is not None and is_cordoned(node)
 
     def _marks_of(self, name: str) -> Mapping[str, str]:
         node = self.lab.store.get(NODES, name)

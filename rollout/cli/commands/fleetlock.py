@@ -9,7 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, RULES, takes
 from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
 from rollout.cli.settings.reading import Given
-from rollout.cli.settings.schema import Cluster, Reboot
+from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
 from rollout.cli.terminal import say
 from rollout.errors import BlockedError, InputError, UsageError
@@ -54,16 +54,7 @@ def serve(settings: Given) -> None:
         raise UsageError("--tls-cert and --tls-key belong together", hint="Give both, or neither for plain HTTP.")
     if settings.gates.interactive:
         raise UsageError("gates.interactive asks before each wave, and a server runs unattended", hint="Drop it.")
-    _refuse_what_takes_ssh(settings.reboot)
     fleetlock.serve(settings)
-
-
-def _refuse_what_takes_ssh(reboot: Reboot) -> None:
-    if reboot.wall or reboot.wait_for_users:
-        raise UsageError(
-            "reboot.wall and reboot.wait-for-users ask hosts over SSH, and a FleetLock server uses none",
-            hint="Drop them here: Zincati itself tells logged-in users, and waits for them.",
-        )
 
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")

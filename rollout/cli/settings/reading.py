@@ -33,7 +33,7 @@ _TAKEN = {
 _OWN = (
     *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive"),
     *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
-    *("reboot.command", "reboot.wall-message", "reboot.pre-playbook", "reboot.post-playbook"),
+    *("reboot.command", "reboot.pre-playbook", "reboot.post-playbook"),
 )
 _TABLES = ("nodes", "detect", "waves", "drain", "reboot", "gates", "alerts", "labels")
 PLANNED = tuple(

@@ -92,8 +92,6 @@ def _courtesy(settings: Settings) -> CourtesyPolicy:
     return CourtesyPolicy(
         drain_delay=settings.drain.delay,
         reboot_delay=reboot.delay,
-        wait_for_users=reboot.wait_for_users,
-        wall=reboot.wall or bool(reboot.wall_message),
         pre_reboot_node_labels=labels.pre_reboot,
         post_reboot_node_labels=labels.post_reboot,
         fluo_labels=labels.fluo,

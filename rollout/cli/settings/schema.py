@@ -21,7 +21,7 @@ from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
@@ -177,11 +177,6 @@ class Waves(Table):
         "SELECTOR",
         read=values.label_selector,
     )
-    sharing: Sharing = setting(
-        _POLICY.sharing,
-        "How nodes whose pods share a disruption budget share a wave: by the rate at which it lets pods go, or "
-        "only where it lets all of them go at once",
-    )
     ramp: tuple[Count, ...] = setting(
         (),
         "Sizes of the first waves, the last for all that follow: 1,10%,25%; never above waves.max-unavailable",
@@ -256,15 +251,6 @@ class Reboot(Table):
         "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n",
         "COMMAND",
         read=values.one_line,
-    )
-    wait_for_users: Duration = setting(
-        _POLICY.courtesy.wait_for_users,
-        "Wait at most this long until nobody is logged in on the host; then go on",
-        read=values.duration,
-    )
-    wall: bool = setting(False, "Tell logged-in users of the reboot (wall), before they are waited for")
-    wall_message: str = setting(
-        "", "What wall tells them, in place of the usual sentence", "TEXT", read=values.one_line
     )
     pre_playbook: Path | None = setting(
         None, "Ansible playbook to run on each drained node; if it fails, the node is given back"

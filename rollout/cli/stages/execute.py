@@ -21,7 +21,6 @@ from rollout.execution.rollout.execute import run_plan
 from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
@@ -47,7 +46,6 @@ def run_options(
         probe_timeout=settings.ssh.probe_timeout,
         unlock=session.force_unlock,
         reboot_command=settings.reboot.command or REBOOT_COMMAND,
-        wall_command=wall_command(settings.reboot.wall_message or WALL_MESSAGE),
         pods=pods,
         own_node=own_node,
         operating=session.operating,

@@ -33,7 +33,6 @@ from rollout.ports import ClusterApi
 from rollout.report.columns import wrapped
 from rollout.report.status import FollowUp
 from rollout.report.unfinished import (
-    confirmed_text,
     down_text,
     heading,
     is_of_fleetlock,
@@ -120,18 +119,17 @@ def _way_on(unfinished: Unfinished, word: RunWord, sentence: str) -> FollowUp:
 
 
 def show_run(api: ClusterApi, namespace: str, output: Output) -> None:
-    """Show the run with its nodes: at once as one look at the lock tells, then whether its process lives."""
+    """Show the run with its nodes, and whether its process lives; the lock is watched where one look does not tell."""
     unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
-    if not output.as_json:
-        show(wrapped(_told(_Reboots(api), unfinished, lock), output.width))
-    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
-    alive = watched and is_holder_alive(api, namespace)
+    alive = lock.alive
+    if alive is None and unfinished is not None:
+        alive = is_holder_alive(api, namespace)
+        unfinished = find_unfinished(api, namespace)
     if output.as_json:
-        output.show(run_document(unfinished, alive=alive), str)
-    elif watched:
-        now = unfinished if alive else find_unfinished(api, namespace)
-        if text := confirmed_text(now, lock, alive=alive):
-            show(wrapped(text, output.width))
+        output.show(run_document(unfinished, alive=bool(alive)), str)
+        return
+    text = run_text(unfinished, lock, _Reboots(api).down(unfinished), alive=alive) if unfinished else ""
+    show(wrapped(text or no_run_text(lock, None), output.width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +235,7 @@ def _screen(console: "SharedConsole") -> Iterator[Callable[[str, str], None]]:
             live.update(painted(text), refresh=True)
 
 
-def _told(reboots: _Reboots, unfinished: Unfinished | None, lock: Glance, last: LastRun | None = None) -> str:
-    return run_text(unfinished, lock, reboots.down(unfinished)) if unfinished else no_run_text(lock, last)
+def _told(reboots: _Reboots, unfinished: Unfinished | None, lock: Glance, last: LastRun | None) -> str:
+    if unfinished is None:
+        return no_run_text(lock, last)
+    return run_text(unfinished, lock, reboots.down(unfinished), alive=lock.alive)

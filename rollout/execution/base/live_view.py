@@ -19,7 +19,7 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import WatchEvent, WatchEventType, decode_watch_line, read_list
 from rollout.gather.cluster.snapshot import NODES, PODS, on_node, pod_projection
 from rollout.model.cluster import Node, Pod
-from rollout.ports import Query
+from rollout.ports import ClusterApi, Query
 
 
 class Identified(Protocol):
@@ -82,7 +82,7 @@ class LiveView(Generic[T]):
         self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
 
     def __enter__(self) -> Self:
-        self._cluster.ask(lambda _api: self._list(), self._deadline)
+        self._cluster.ask(self._list, self._deadline)
         self._thread.start()
         return self
 
@@ -125,10 +125,10 @@ class LiveView(Generic[T]):
         with self._changed:
             return self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
-    def _list(self) -> None:
+    def _list(self, api: ClusterApi) -> None:
         began = time.monotonic()
         source = self._source
-        listing = read_list(self._cluster.api, source.path, source.shape, source.project, source.query)
+        listing = read_list(api, source.path, source.shape, source.project, source.query)
         with self._changed:
             self._listed_at = began
             self._objects = {item.uid: item for item in listing.items}
@@ -160,7 +160,7 @@ class LiveView(Generic[T]):
         began, listing = time.monotonic(), self._stale
         try:
             if listing:
-                self._list()
+                self._list(self._cluster.api)
                 return 0.0
             self._watch()
         except ApiGoneError:

@@ -1,19 +1,17 @@
 """The API server as the engine asks it: an outage is waited out, and told of, up to a deadline.
 
 All steps of a run have one patience with one outage: a server that has not answered for so long is not waited for anew
-by each step that follows. So the API of a run is wrapped to track its outages.
+by each step that follows.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.execution.base.deadline import Deadline, patiently
-from rollout.ports import Clock, ClusterApi, Query
+from rollout.ports import Clock, ClusterApi
 
 T = TypeVar("T")
 
@@ -88,7 +86,14 @@ class PatientApi:
 
     def ask(self, request: Callable[[ClusterApi], T], deadline: Deadline | None = None) -> T:
         """Return the result of the request, repeated while the server is away; its last `ApiError` at the deadline."""
-        return patiently(lambda: request(self.api), deadline or self.deadline(), self.outage)
+        return patiently(lambda: self._heard(request), deadline or self.deadline(), self.outage)
+
+    def _heard(self, request: Callable[[ClusterApi], T]) -> T:
+        """Ask once, in a hurry once patience is at its end, and hear whether it is answered."""
+        if self.silence is None:
+            return request(self.api)
+        with self.silence.heard(STEPS):
+            return request(self.api if self.silence.remaining else self.api.within(_HURRIED_SECONDS))
 
     def deadline(self, seconds: float | None = None) -> Deadline:
         """Return a deadline that many seconds from now; for several requests that share their patience."""
@@ -111,78 +116,4 @@ class PatientApi:
 def patient_api(api: ClusterApi, clock: Clock, outage: Callable[[BaseException], None], seconds: float) -> PatientApi:
     """Return an API server for the steps of one run, with one patience of so many seconds for all of them."""
     silence = Silence(clock, seconds)
-    return PatientApi(HeardApi(api, silence), clock, outage, seconds, silence)
-
-
-class HeardApi:
-    """A `ClusterApi` whose answers, and those that do not come, are counted in a `Silence`."""
-
-    def __init__(self, api: ClusterApi, silence: Silence) -> None:
-        self._api = api
-        self._silence = silence
-
-    @property
-    def server(self) -> str:
-        """Address of the API server."""
-        return self._api.server
-
-    def server_time(self) -> datetime | None:
-        """Return the server's own clock."""
-        return self._api.server_time()
-
-    def within(self, seconds: float) -> ClusterApi:
-        """Return the same server, hurried, and unheard."""
-        return self._api.within(seconds)
-
-    def get(self, path: str, query: Query | None = None) -> bytes:
-        """Body of a GET."""
-        return self._heard(lambda api: api.get(path, query))
-
-    def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bodies of a list, page by page."""
-        with self._silence.heard(STEPS):
-            yield from self._now.pages(path, query)
-
-    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a POST."""
-        return self._heard(lambda api: api.create(path, body, query))
-
-    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a PUT."""
-        return self._heard(lambda api: api.replace(path, body, query))
-
-    def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
-        """Body of the answer to a JSON merge patch."""
-        return self._heard(lambda api: api.patch(path, body, query))
-
-    def delete(self, path: str, body: object | None = None) -> bytes:
-        """Body of the answer to a DELETE."""
-        return self._heard(lambda api: api.delete(path, body))
-
-    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
-        """Lines of a watch; that it is opened is an answer."""
-        return _HeardWatch(self._api.watch(path, query, seconds=seconds), self._silence)
-
-    def _heard(self, request: Callable[[ClusterApi], T]) -> T:
-        with self._silence.heard(STEPS):
-            return request(self._now)
-
-    @property
-    def _now(self) -> ClusterApi:
-        """The server, hurried once patience is at its end."""
-        return self._api if self._silence.remaining else self._api.within(_HURRIED_SECONDS)
-
-
-class _HeardWatch:
-    def __init__(self, stream: AbstractContextManager[Iterator[bytes]], silence: Silence) -> None:
-        self._stream = stream
-        self._silence = silence
-
-    def __enter__(self) -> Iterator[bytes]:
-        with self._silence.heard(STEPS):
-            return self._stream.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self._stream.__exit__(kind, error, trace)
+    return PatientApi(api, clock, outage, seconds, silence)

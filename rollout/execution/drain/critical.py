@@ -5,7 +5,6 @@ drains of one process have asked for is counted as gone before the server shows 
 """
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,23 +26,22 @@ _UNSEEN = 120.0
 class CriticalPods:
     """What the drains of one process have asked for, by UID, and the rules that let nothing go. For many threads.
 
-    Times are monotonic seconds: when it was asked for, and when it was looked at.
+    Times are monotonic seconds of the clock: when it was asked for, and when it was looked at.
     """
 
     _asked: dict[str, float] = field(default_factory=dict)
     _shut: dict[Critical, tuple[Budget, float]] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def claim(self, api: ClusterApi, pod: Pod, rules: Sequence[Critical]) -> Budget | None:
-        """Note that the pod goes; or return the rule that keeps it, as a budget. `ApiError`."""
+    def claim(self, api: ClusterApi, pod: Pod, rules: Sequence[Critical], now: float) -> Budget | None:
+        """Note that the pod goes now; or return the rule that keeps it, as a budget. `ApiError`."""
         covering = [rule for rule in rules if _covers(rule, pod)]
         for rule in covering:
             shut, since = self._shut.get(rule, (None, 0.0))
-            if shut is not None and time.monotonic() - since < LOOK_AGAIN and not bypasses(pod, shut):
+            if shut is not None and now - since < LOOK_AGAIN and not bypasses(pod, shut):
                 return shut
         listed = [(rule, read_pods(api, rule.namespace, rule.selector)) for rule in covering]
         with self._turn:
-            now = time.monotonic()
             leaving = {uid for uid, since in self._asked.items() if uid != pod.uid and now - since < _UNSEEN}
             for rule, pods in listed:
                 budget = critical_budget(rule, pods, leaving)

@@ -77,6 +77,7 @@ def request_removal(
     certain: bool = False,
     dry_run: bool = False,
     critical: CriticalPods | None = None,
+    now: float = 0.0,
 ) -> Attempt:
     """Evict (or, by `--disable-eviction`, delete) exactly this pod, unless a rule of the operator keeps it now.
 
@@ -88,13 +89,14 @@ def request_removal(
         certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
         critical: What the drains beside this one have asked for of critical pods.
+        now: Seconds of the clock, for those.
     """
     critical = critical or CriticalPods()
     try:
         doubtful = again or (_may_have_a_namesake(pod) and not certain)
         if doubtful and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
-        kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical)
+        kept = None if policy.disable_eviction else critical.claim(api, pod, policy.critical, now)
         if kept is not None:
             why = f"{kept.key} needs {kept.desired_healthy} healthy pods and has {kept.current_healthy}"
             return Attempt(pod, Answer.BLOCKED, why, kept.key, LOOK_AGAIN)

@@ -237,6 +237,7 @@ class Evictor:
             again=again,
             certain=certain,
             critical=self._task.precedence.critical,
+            now=self._task.cluster.clock.monotonic(),
         )
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self._wakeup.set())

@@ -9,7 +9,6 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.transitions import NodeFailure
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome
@@ -64,7 +63,6 @@ class NodeHost:
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
-    wall_command: str = wall_command(WALL_MESSAGE)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """Return the host's answer to a command; raises `SshError` or one of its subclasses."""

@@ -12,9 +12,9 @@ from functools import partial
 from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.patience import PatientApi, patient_api
-from rollout.execution.base.reporting import OutageNotice, Reporter
+from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.events import EventWriter, undone_events, undone_note
+from rollout.execution.events import PhaseEvents
 from rollout.execution.node.context import NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell, in_boot_before, look_once
 from rollout.execution.node.marking import give_back
@@ -110,11 +110,12 @@ class _Undoing:
         courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
         attended = (self.hosts[begun.node.name] for begun in nodes if begun.node.name in self.hosts)
         with (
-            undone_events(self.ports.api, unfinished.run, self.report) as events,
+            PhaseEvents(self.ports.api, unfinished.run, [begun.node for begun in nodes], self.report) as events,
             self.ports.shell.attending(attended),
             ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool,
         ):
-            return list(pool.map(lambda begun: self._undo_node(begun, events, courtesy), nodes))
+            report = Reporter(Observers((self.ports.observer, events)), self.ports.clock)
+            return list(pool.map(lambda begun: self._undo_node(begun, report, courtesy), nodes))
 
     def tidy_up(self, unfinished: Unfinished) -> Mapping[str, str]:
         """Remove what stands beside the nodes' marks; the nodes on which the soft taint stays, each with why."""
@@ -132,18 +133,17 @@ class _Undoing:
         except ApiError as error:
             self.report.notice(f"warning: `rollout operate` may begin another by itself: {error.message}")
 
-    def _undo_node(self, begun: Begun, events: EventWriter, courtesy: CourtesyPolicy) -> NodeResult:
+    def _undo_node(self, begun: Begun, report: Reporter, courtesy: CourtesyPolicy) -> NodeResult:
         clock = self.ports.clock
         started = clock.monotonic()
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, started, courtesy)
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, report, started, courtesy)
         message = ""
         try:
             self._undo(task, begun.phase)
         except RolloutError as error:
             message = error.message
         result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
-        self.report.node_finished(result)
-        events.tell(undone_note(begun.node, result, begun.run, self.report.now))
+        report.node_finished(result)
         return result
 
     def _undo(self, task: NodeTask, phase: Phase) -> None:

@@ -26,6 +26,7 @@ from rollout.planning.plan.continuation import (
     is_labelled_otherwise,
     is_regrouped,
     joined,
+    once_back,
     remaining_ramp,
     stricter,
     timed_as,
@@ -247,7 +248,7 @@ def _planned_anew(
     )
     return build_plan(
         PlanInputs(
-            snapshot=situation.snapshot,
+            snapshot=once_back(situation.snapshot, returning),
             observations=situation.observations,
             selected=tuple(sorted(pending)),
             selection=Selection(),
@@ -258,7 +259,6 @@ def _planned_anew(
             unattended=situation.unattended,
             retried=retried,
             begun=begun,
-            returning=returning,
             proven=situation.proven,
         )
     )

@@ -81,7 +81,7 @@ def _begun(
     record = _record(cluster, options, inherited, report)
     with (
         lease_lock(ports, options, plan.plan_id, cluster, report, stop) as lock,
-        PhaseEvents(ports.api, plan, report) as events,
+        PhaseEvents(ports.api, plan.plan_id, plan.nodes, report) as events,
     ):
         report = Reporter(Observers((ports.observer, events)), ports.clock)
         memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))

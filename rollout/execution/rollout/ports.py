@@ -9,7 +9,6 @@ from rollout.execution.gates.policy_gates import GatePorts
 from rollout.execution.lease import LeaseWatch
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model import marks
 from rollout.model.own_node import OwnNode
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
@@ -46,7 +45,6 @@ class RunOptions:
     api_patience: float = 600.0
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
-    wall_command: str = wall_command(WALL_MESSAGE)
     pods: frozenset[str] = frozenset()
     own_node: OwnNode | None = None
     operating: bool = False

@@ -248,7 +248,6 @@ class Run:
                 options.probe_timeout,
                 options.reboot_command,
                 Probe(policy.detect, options.sentinel),
-                options.wall_command,
             ),
             pools_of(policy).rules(planned.pool),
             self.gates,

@@ -1,22 +1,16 @@
-"""Who is logged in on a host: the question alone, and the parser of its answer, which the probe has as a section.
+"""Who is logged in on a host: the parser of a section of the probe.
 
 A login counts where somebody can sit at it: at a terminal. The session of the one who asks is left out by its
 terminal; without one, `who` either does not list it, or (where it asks systemd) lists it by the name of its service.
 """
 
 import re
-import shlex
 from collections.abc import Iterator
 
-from rollout.gather.hosts.answer import assignments, sections
-from rollout.gather.hosts.probe_command import EXIT_MARKER, MARKER, USERS_SECTION
+from rollout.gather.hosts.answer import assignments
+from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.host import LoggedInUser
 from rollout.model.text import excerpt
-from rollout.ports import CommandResult
-
-WHO_COMMAND = f"echo; echo '{MARKER} users'\n{USERS_SECTION}"
-
-WALL_MESSAGE = "This host will be rebooted for an update of its operating system. Please save your work and log out."
 
 # A `who` that asks systemd names the service before the terminal.
 _LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
@@ -25,20 +19,6 @@ _TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|conso
 _STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST = 100
-
-
-def wall_command(message: str) -> str:
-    """Return the constant command that shows one line to all who are logged in; root reaches those who refuse messages.
-
-    `message` is the operator's own, and quoted: it is never a part of the command.
-    """
-    say = f"printf '%s\\n' {shlex.quote(message)}"
-    return f'if [ "$(id -u)" != 0 ] && {say} | sudo -n wall 2>/dev/null; then exit 0; fi; {say} | wall'
-
-
-def parse_users(result: CommandResult) -> tuple[LoggedInUser, ...] | None:
-    """Who is logged in, by the answer to `WHO_COMMAND`; None where it does not say."""
-    return logged_in(sections(result.stdout).get("users", ""))
 
 
 def logged_in(section: str) -> tuple[LoggedInUser, ...] | None:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from rollout.lab.hosts.questions import checked, logins, marked
+from rollout.lab.hosts.questions import checked, marked
 from rollout.lab.hosts.session import Output, Session
 
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
@@ -20,7 +20,6 @@ _GUARDED: Final = re.compile(
 )
 _AS_ROOT: Final = re.compile(r"as_root\(\) \{.*?\n?\};\s*")
 _REBOOT: Final = re.compile(r'\s*if \[ "\$\(id -u\)" = 0 \]; then (.*); else (sudo -n .*); fi')
-_WALL: Final = re.compile(r"if .*; then exit 0; fi; printf '%s\\n' (.*) \| wall", re.DOTALL)
 _UNITS: Final = re.compile(r"for unit in ([^;]*); do\n.*is-enabled.*is-active.*done\n?", re.DOTALL)
 _VARIABLE: Final = re.compile(r"\$([A-Z_]+)")
 _JOINTS: Final = ("", ";", "&&", "||")
@@ -65,13 +64,6 @@ async def _as_root(session: Session, match: re.Match[str]) -> Output:
     return await answer(session, match.string[match.end() :].replace("as_root ", through))
 
 
-async def _told_to_all(session: Session, match: re.Match[str]) -> Output:
-    (message,) = shlex.split(match[1])
-    through = () if session.user == "root" else ("sudo", "-n")
-    output = await session.run((*through, "wall", message))
-    return output if output.status == 0 else await session.run(("wall", message))
-
-
 async def _units(session: Session, match: re.Match[str]) -> Output:
     """Return the states of units, as the playbook that prepares hosts asks for them."""
     lines = []
@@ -84,12 +76,10 @@ async def _units(session: Session, match: re.Match[str]) -> Output:
 _SCRIPTS: Final[tuple[tuple[re.Pattern[str], Callable[[Session, re.Match[str]], Awaitable[Output]]], ...]] = (
     (re.compile(r"mark\(\) \{"), lambda session, match: marked(session, match.string, answer)),
     (re.compile(r"ask\(\) \{"), lambda session, match: checked(session, match.string)),
-    (re.compile(r"echo; echo '\S+ users'\n"), lambda session, match: logins(session, match[0])),
     (_SHELL, _in_shell),
     (_GUARDED, _guarded),
     (_REBOOT, _rebooted),
     (_AS_ROOT, _as_root),
-    (_WALL, _told_to_all),
     (_UNITS, _units),
 )
 

@@ -86,12 +86,6 @@ async def _who(session: Session, _words: Words) -> Output:
     return Output(out="".join(f"{name:<8} {at:<12} {since:%Y-%m-%d %H:%M} {_FROM}\n" for name, _, at in logins))
 
 
-async def _wall(session: Session, words: Words) -> Output:
-    """`wall MESSAGE`; the machine keeps who said what."""
-    session.machine.told.append(f"{session.user}: {' '.join(words[1:])}")
-    return Output()
-
-
 PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         **SERVICE_PROGRAMS,
@@ -105,7 +99,6 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "sudo": _sudo,
         "test": _test,
         "timeout": _timeout,
-        "wall": _wall,
         "who": _who,
     }
 )

@@ -163,14 +163,6 @@ _PLAYED: Final[Mapping[str, Callable[[Session, _Report], Awaitable[None]]]] = Ma
 )
 
 
-async def logins(session: Session, heading: str) -> Output:
-    """Return the answer to the question alone who is logged in, under its heading."""
-    report = _Report()
-    await _users(session, report)
-    (marker,) = re.findall(r"'(.*)'", heading)
-    return Output(0, f"\n{marker}\n{report.out}", report.err)
-
-
 async def checked(session: Session, script: str) -> Output:
     """Return the answer to the script that has a host look for an update: the first tool that obeys ends it."""
     err, statuses, status = "", dict[str, int](), 0

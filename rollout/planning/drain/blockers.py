@@ -1,24 +1,17 @@
 """What will stop a node's drain, found before anything is touched.
 
-Besides what pods and budgets say by themselves, two things are reckoned: budgets that wait in vain for replacements
-which fit nowhere else, and nodes whose drain can never end, wherever schedulers put pods until then.
-
-Which nodes a pod moves to is foreseen, not known, and in which order a drain's pods get the last room is chance. What
-is certain is the sum: pods that budgets keep running must all have room on the other nodes before the last of them may
-leave. Only that is a blocker. Where a drain fails merely if pods arrive as foreseen, or take room in an unlucky order,
-the simulation warns.
-
-Left out of the sum, since a real cluster may do without their room: as many pods of each budget as it lets be away (the
-largest), pods that no budget keeps, pods of nobody, and those that come back to a node that is closed. Priorities are
-not known here: where a pod preempts another, whose budget is then broken, a drain might end all the same.
+Besides what pods and budgets say by themselves, it is tried whether budgets wait in vain for replacements, which fit
+nowhere else. Which nodes a pod moves to is foreseen, not known, and in which order a drain's pods get the last room is
+chance: so the trial is the most favourable one, in which only pods that wait for one another take room. Where a drain
+fails merely if pods arrive as foreseen, or take room in an unlucky order, the layout warns. Priorities are not known
+here: where a pod preempts another, whose budget is then broken, a drain might end all the same.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from heapq import nlargest
+from dataclasses import dataclass
 
-from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, Resources, finding_of
+from rollout.model.cluster import Budget, Pod, finding_of
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
@@ -31,9 +24,8 @@ from rollout.planning.drain.budgets import (
     in_words,
     of_the_server,
 )
-from rollout.planning.drain.capacity import USUAL_PODS, requests_in_words
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason, is_replaced, movable
+from rollout.planning.drain.verdicts import Action, PodVerdict, VerdictReason, movable
 
 _REFUSALS = {
     VerdictReason.UNMANAGED: BlockerKind.UNMANAGED_POD,
@@ -167,20 +159,37 @@ def stuck_budgets(
     """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
 
     A budget that allows fewer evictions than the node needs lets the rest follow as replacements become ready; those
-    must run on other nodes, for this one is closed.
+    must run on other nodes, for this one is closed. The pods of all such budgets compete for the same room.
     """
-    moving = movable(verdicts)
-    covered: dict[int, list[tuple[Budget, Pod]]] = defaultdict(list)
+    moving, budgets = movable(verdicts), dict[str, Budget]()
+    groups: dict[str, list[Pod]] = defaultdict(list)
     for pod in moving:
         for budget in _asked(index.covering(pod)):
             if budget.disruptions_allowed > 0 and not bypasses(pod, budget):
-                covered[id(budget)].append((budget, pod))
-    blockers = (
-        _in_vain(node, group[0][0], [pod for _, pod in group], moving, scheduler, stuck_pods.most_away(group[0][0]))
-        for group in covered.values()
-        if len(group) > group[0][0].disruptions_allowed
+                budgets[budget.key] = budget
+                groups[budget.key].append(pod)
+    at_once = {key: stuck_pods.most_away(budget) for key, budget in budgets.items()}
+    tight = {key: pods for key, pods in groups.items() if len(pods) > at_once[key]}
+    if not tight:
+        return ()
+    drain = _TightDrain(node, tight, at_once, scheduler)
+    stuck = drain.left_waiting()
+    if stuck:  # as well once all others have left: they may be drawn to those, or kept away by them
+        own = {pod.uid for pods in tight.values() for pod in pods}
+        with scheduler.departed([(node, pod) for pod in moving if pod.uid not in own]):
+            still = drain.left_waiting()
+        stuck = {key: why for key, why in stuck.items() if key in still}
+    return tuple(
+        Blocker(
+            node,
+            BlockerKind.FITS_NOWHERE,
+            finding_of(key),
+            f"allows {at_once[key]} of its {len(tight[key])} pods here to leave before replacements are ready, and "
+            f"they fit nowhere else ({why}): make room on other nodes, relax the budget temporarily, or use "
+            "--disable-eviction",
+        )
+        for key, why in stuck.items()
     )
-    return tuple(blocker for blocker in blockers if blocker)
 
 
 def _asked(budgets: Sequence[Budget]) -> Sequence[Budget]:
@@ -188,132 +197,49 @@ def _asked(budgets: Sequence[Budget]) -> Sequence[Budget]:
     return budgets if len(of_the_server(budgets)) < 2 else ()  # noqa: PLR2004
 
 
-def _in_vain(
-    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], scheduler: Scheduler, at_once: int
-) -> Blocker | None:
-    if len(pods) <= at_once:
-        return None
-    homeless, why = _left_waiting(node, pods, at_once, scheduler)
-    if not homeless or not _stuck_without(moving, node, pods, at_once, scheduler):
-        return None
-    return Blocker(
-        node,
-        BlockerKind.FITS_NOWHERE,
-        finding_of(budget.key),
-        f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
-        f"else ({homeless.name}: {why}): make room on other nodes, relax the budget temporarily, or use "
-        "--disable-eviction",
-    )
-
-
-def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> bool:
-    """Whether they are stuck as well once all others have left: they may be drawn to those, or kept away by them."""
-    own = {pod.uid for pod in pods}
-    with scheduler.departed([(node, pod) for pod in moving if pod.uid not in own]):
-        homeless, _ = _left_waiting(node, pods, at_once, scheduler)
-    return homeless is not None
-
-
-def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, scheduler: Scheduler) -> tuple[Pod | None, str]:
-    """Let pods leave as a budget does; one without a place, and why, if they never all leave. Changes nothing."""
-    scheduler.close((node,))
-    staying, waiting, targets = list(pods), list[Pod](), dict[str, str]()
-    while staying and len(waiting) < at_once:
-        going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
-        for pod in going:
-            scheduler.take_out(pod)
-        targets |= scheduler.put_anywhere([*waiting, *going])
-        waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
-    homeless = waiting[0] if staying else None
-    why = scheduler.why_nowhere(homeless) if homeless else ""
-    scheduler.move_back([(node, pod) for pod in pods if pod.uid in targets], targets)
-    return homeless, why
-
-
-_Amounts = tuple[int, int, int]
-_NONE: _Amounts = (0, 0, 0)
-
-
 @dataclass(frozen=True, slots=True)
-class Shortage:
-    """What must keep running, and the room for it: CPU in thousandths, memory in bytes, pods.
+class _TightDrain:
+    """A node's pods by the keys of budgets that let fewer be away `at_once` than it has of them."""
 
-    `kept` is what budgets keep, wherever it runs; `free` the room for it on all nodes together, and on each. Empty
-    where no node can lack anything.
-    """
+    node: str
+    pods: Mapping[str, Sequence[Pod]]
+    at_once: Mapping[str, int]
+    scheduler: Scheduler
 
-    kept: _Amounts = _NONE
-    free: _Amounts = _NONE
-    free_on: Mapping[str, _Amounts] = field(default_factory=dict)
+    def left_waiting(self) -> Mapping[str, str]:
+        """Return the budgets whose pods never all leave, each with a pod that has no place, and why.
 
-    @classmethod
-    def of(
-        cls, snapshot: ClusterSnapshot, index: BudgetIndex, scheduler: Scheduler, stuck_pods: StuckPods
-    ) -> "Shortage":
-        """The shortage of a cluster, whose budgets the index knows."""
-        free_on = {node.name: _offered(node) for node in snapshot.nodes}
-        running = [pod for pod in snapshot.pods if pod.node in free_on and not (pod.finished or pod.terminating)]
-        if index.is_empty or _is_ample(running, free_on):
-            return cls()
-        guarded: dict[Budget, list[Pod]] = defaultdict(list)
-        for pod in running:
-            if pod.owner is not None and not is_replaced(pod):
-                free_on[pod.node] = _less(free_on[pod.node], pod.requests)
-            elif (budget := _guarding(pod, index)) and not scheduler.may_return(pod):
-                guarded[budget].append(pod)
-        kept = _sum(_kept(pods, stuck_pods.most_away(budget)) for budget, pods in guarded.items())
-        return cls(kept, _sum(free_on.values()), free_on)
+        Pods leave as their budgets let them, the largest first, for that leaves most room to the others.
+        """
+        keys: dict[str, list[str]] = defaultdict(list)
+        for key, pods in self.pods.items():
+            for pod in pods:
+                keys[pod.uid].append(key)
+        pods_by_uid = {pod.uid: pod for pods in self.pods.values() for pod in pods}
+        staying = sorted(pods_by_uid.values(), key=lambda pod: (-pod.requests.cpu_milli, -pod.requests.memory))
+        waiting, targets = list[Pod](), dict[str, str]()
+        self.scheduler.close((self.node,))
+        while going := self._let_go(staying, Counter(key for pod in waiting for key in keys[pod.uid]), keys):
+            gone = {pod.uid for pod in going}
+            staying = [pod for pod in staying if pod.uid not in gone]
+            targets |= self.scheduler.put_anywhere([*waiting, *going])
+            waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
+        held = {key for pod in staying for key in keys[pod.uid]}
+        stuck = {
+            key: f"{pod.name}: {self.scheduler.why_nowhere(pod)}"
+            for pod in reversed(waiting)
+            for key in keys[pod.uid]
+            if key in held
+        }
+        self.scheduler.move_back([(self.node, pods_by_uid[uid]) for uid in targets], targets)
+        return stuck
 
-    def blockers(self, node: str) -> tuple[Blocker, ...]:
-        """Why this node can never be emptied, if so."""
-        own = self.free_on.get(node, _NONE)
-        cpu, memory, pods = room = tuple(free - lost for free, lost in zip(self.free, own, strict=True))
-        if not any(need > free for need, free in zip(self.kept, room, strict=True)):
-            return ()
-        message = (
-            f"can never be empty: what budgets keep running asks for {requests_in_words(Resources(*self.kept))}, "
-            f"{self.kept[2]} pods, and the other nodes have {requests_in_words(Resources(cpu, memory))}, {pods} pods "
-            "for it: make room on other nodes, relax a budget temporarily, or use --disable-eviction"
-        )
-        return (Blocker(node, BlockerKind.FITS_NOWHERE, f"node/{node}", message),)
-
-
-def _is_ample(pods: Iterable[Pod], offered: Mapping[str, _Amounts]) -> bool:
-    """Whether everything fits without whichever node, so that nothing need be looked at closely."""
-    total, room = _sum(_amounts(pod.requests) for pod in pods), _sum(offered.values())
-    largest = (max((amounts[number] for amounts in offered.values()), default=0) for number in range(len(room)))
-    return all(most - lost >= need for most, lost, need in zip(room, largest, total, strict=True))
-
-
-def _guarding(pod: Pod, index: BudgetIndex) -> Budget | None:
-    """The one budget that keeps the pod running."""
-    budgets = index.covering(pod) if is_replaced(pod) else ()
-    return budgets[0] if len(budgets) == 1 and not bypasses(pod, budgets[0]) else None
-
-
-def _kept(pods: Sequence[Pod], away: int) -> _Amounts:
-    """What these pods need at least while so many of them are away."""
-    asked = [_amounts(pod.requests) for pod in pods]
-    cpu, memory, number = (sum(amounts) - sum(nlargest(away, amounts)) for amounts in zip(*asked, strict=True))
-    return cpu, memory, number
-
-
-def _sum(amounts: Iterable[_Amounts]) -> _Amounts:
-    cpu = memory = pods = 0
-    for more in amounts:
-        cpu, memory, pods = cpu + more[0], memory + more[1], pods + more[2]
-    return cpu, memory, pods
-
-
-def _less(offered: _Amounts, taken: Resources) -> _Amounts:
-    cpu, memory, pods = offered
-    return max(0, cpu - taken.cpu_milli), max(0, memory - taken.memory), max(0, pods - taken.pods)
-
-
-def _amounts(requests: Resources) -> _Amounts:
-    return requests.cpu_milli, requests.memory, requests.pods
-
-
-def _offered(node: Node) -> _Amounts:
-    offered = node.allocatable
-    return offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS
+    def _let_go(self, staying: Sequence[Pod], used: Counter[str], keys: Mapping[str, Sequence[str]]) -> list[Pod]:
+        """Take out those for whom all their budgets have a permit left."""
+        going = list[Pod]()
+        for pod in staying:
+            if all(used[key] < self.at_once[key] for key in keys[pod.uid]):
+                used.update(keys[pod.uid])
+                self.scheduler.take_out(pod)
+                going.append(pod)
+        return going

@@ -49,11 +49,6 @@ class BudgetIndex:
             {namespace: tuple(group) for namespace, group in unselective.items()},
         )
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it knows no budget."""
-        return not self.by_label and not self.unselective
-
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that this pod counts against."""
         budgets = self.by_uid.get(pod.uid)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from rollout.model.cluster import Budget, ClusterSnapshot, Node, Pod, finding_of
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
-from rollout.model.policy import Policy, Sharing
+from rollout.model.policy import Policy
 from rollout.model.quantity import Duration
-from rollout.planning.drain.blockers import Shortage, drain_findings, stuck_budgets
+from rollout.planning.drain.blockers import drain_findings, stuck_budgets
 from rollout.planning.drain.budgets import BudgetIndex, Load, StuckPods, critical_budget, guards
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.drain.verdicts import Action, DrainRules, PodVerdict, having, judge_all, movable
@@ -81,8 +81,6 @@ class DrainForecaster:
     stuck_pods: StuckPods
     scheduler: Scheduler
     evicting: bool
-    by_rate: bool
-    shortage: Shortage
     _by_timeout: dict[Duration, StuckPods] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -92,12 +90,12 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
-        critical = [critical_budget(rule, snapshot.pods) for rule in policy.drain.critical]
-        budgets = (*snapshot.budgets, *critical)
+        # Of two rules for the same pods the stricter holds.
+        rules = sorted(policy.drain.critical, key=lambda rule: rule.min_available)
+        critical = {budget.key: budget for rule in rules for budget in (critical_budget(rule, snapshot.pods),)}
+        budgets = (*snapshot.budgets, *critical.values())
         index, scheduler = BudgetIndex.of(budgets), Scheduler.of(snapshot)
         stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
-        # Pods that no drain evicts are no reason why it should not end.
-        asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
         return cls(
             snapshot,
             by_node,
@@ -107,8 +105,6 @@ class DrainForecaster:
             stuck_pods,
             scheduler,
             evicting=not policy.drain.disable_eviction,
-            by_rate=policy.sharing is Sharing.RATE,
-            shortage=Shortage.of(snapshot, index, scheduler, stuck_pods) if asks_all else Shortage(),
             _by_timeout={policy.drain.timeout: stuck_pods},
         )
 
@@ -125,8 +121,7 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers, warnings = drain_findings(name, verdicts, self.index, stuck_pods, evicting=self.evicting)
         if self.evicting:
-            stuck = stuck_budgets(name, verdicts, self.index, self.scheduler, stuck_pods)
-            blockers += stuck or self.shortage.blockers(name)
+            blockers += stuck_budgets(name, verdicts, self.index, self.scheduler, stuck_pods)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
         guarded = self._guarded(verdicts)
         return Drainable(
@@ -138,7 +133,7 @@ class DrainForecaster:
             Counter(key for _, keys in guarded for key in keys),
             leaving,
             self.index,
-            self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
+            self._holds(name, leaving, guarded) if guarded else {},
             guarded,
         )
 

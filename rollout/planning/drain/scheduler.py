@@ -47,14 +47,13 @@ class Scheduler:
         nodes = {
             node.name: FreeCapacity.of(node, offered) for node in sorted(snapshot.nodes, key=lambda node: node.name)
         }
-        standing = [pod for pod in snapshot.pods if pod.node in nodes and not pod.finished]
+        standing = [pod for pod in snapshot.pods if pod.node in nodes and not (pod.finished or pod.terminating)]
         for pod in standing:
             nodes[pod.node].account(pod.requests, -1)
         volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
         for volume in snapshot.volumes:
             volumes[volume.claim].append(volume)
-        staying = (pod for pod in standing if not pod.terminating)
-        neighbours = Neighbours(staying, [free.node for free in nodes.values()], snapshot.namespaces)
+        neighbours = Neighbours(standing, [free.node for free in nodes.values()], snapshot.namespaces)
         return cls(nodes, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
 
     @classmethod
@@ -225,10 +224,6 @@ class Scheduler:
     def lacks_room(self, pod: Pod) -> bool:
         """Whether the open nodes that match the pod are full."""
         return self.could_go(pod) and not self._has_room(pod, self._matching(pod))
-
-    def may_return(self, pod: Pod) -> bool:
-        """Whether what is closed takes the pod all the same."""
-        return self._matching(pod).returns
 
     def nodes_for(self, pod: Pod) -> frozenset[str]:
         """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""

@@ -145,18 +145,13 @@ class ControlPlane:
     pods: tuple[Pod, ...]
 
     @classmethod
-    def of(
-        cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy, returning: Collection[str] = ()
-    ) -> "ControlPlane":
-        """Static pods that have ended for good, and were meant to, are no part of it.
-
-        `returning` nodes are taken for well: a rollout that goes on brings them back before it begins another.
-        """
+    def of(cls, nodes: Iterable[Node], pods: Iterable[Pod], policy: Policy) -> "ControlPlane":
+        """Static pods that have ended for good, and were meant to, are no part of it."""
         members = [node for node in nodes if is_control_plane(node, policy)]
-        names = {node.name: "" if node.name in returning else why_away(node) for node in members}
+        names = {node.name: why_away(node) for node in members}
         labelled = frozenset(node.name for node in members if _ETCD_ROLE in node.labels)
         own = (pod for pod in pods if pod.mirror and pod.node in names and pod.phase is not PodPhase.SUCCEEDED)
-        expected = sorted((_well(pod) if pod.node in returning else pod for pod in own), key=lambda pod: pod.key)
+        expected = sorted(own, key=lambda pod: pod.key)
         running = {pod.node for pod in expected if _is(pod, _ETCD)}
         silent = {node.name for node in members if not node.is_ready}
         return cls(names, labelled or frozenset(running | silent if len(running) > 1 else names), tuple(expected))
@@ -201,10 +196,6 @@ class ControlPlane:
         """Its static pods by node, as kubeadm labels or names them, and the nodes on which they are well."""
         pods = {pod.node: pod for pod in self.pods if _is(pod, component)}
         return pods, frozenset(name for name, pod in pods.items() if pod.ready)
-
-
-def _well(pod: Pod) -> Pod:
-    return replace(pod, ready=True)
 
 
 def _is(pod: Pod, component: str) -> bool:

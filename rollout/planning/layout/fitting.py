@@ -13,8 +13,9 @@ from rollout.model.cluster import Pod, finding_of
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
+from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Placed, as_played, excess, joined, latecomers, without
+from rollout.planning.layout.waves import Placed, joining
 
 # What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
 _LATER = 1.5
@@ -40,7 +41,9 @@ class _Move:
 class _Fitting:
     """The cluster as the plan goes on. `leaving` are the pods that leave each node; the scheduler ends as it would."""
 
-    def __init__(self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, index: BudgetIndex) -> None:
+    def __init__(
+        self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, limits: Limits, index: BudgetIndex
+    ) -> None:
         self._residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
         self._scheduler = scheduler
         self._index = index
@@ -49,17 +52,17 @@ class _Fitting:
         self._moved: list[Pod] = []
         self._by_budget: dict[str, set[str]] = defaultdict(set)
         self._counted = 0
-        self._is_roomy = False
+        self._later = limits.with_patience(_LATER)
 
     def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
         """Fit the waves of one part of the rollout; they come back as they can be, more of them where needed."""
         played: list[Placed] = []
         waiting: list[Piece] = []
         for wave in part:
-            fuller, waiting = joined(wave, waiting, limits) if waiting else (wave, [])
+            fuller, waiting = _joined(wave, waiting, limits) if waiting else (wave, [])
             played.append(self._taken(fuller, waiting, limits))
         while waiting:
-            further, waiting = latecomers(part[-1], waiting, limits)
+            further, waiting = _joined(replace(part[-1], pieces=()), waiting, limits)
             played.append(self._taken(further, waiting, limits))
         return played
 
@@ -73,8 +76,7 @@ class _Fitting:
             refused |= {name: crowded[name] for name in names if name not in kept}
             going = tuple(piece for piece in going if piece.name in kept)
         waiting += [piece for piece in wave.pieces if piece.name in refused]
-        taken = without(wave, refused, limits) if refused else wave
-        return taken if going == taken.pieces else as_played(taken, going, limits)
+        return replace(wave, pieces=going, refused=refused)
 
     def _by_now(self, piece: Piece) -> Piece:
         """What a node has to drain by now, with the pods that have come to it."""
@@ -93,20 +95,17 @@ class _Fitting:
     def _go(self, pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
         """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose.
 
-        The same where nodes drain together more of a budget than its rate lets go in time, or than it allows at a time
-        of what comes back only with the nodes: asked first where all pods found places before, for it is cheaper.
+        The same where nodes drain together more of a budget than its rate lets go in time by now.
         """
-        names, later = [piece.name for piece in pieces], limits.with_patience(_LATER)
-        if self._is_roomy and len(names) > 1 and limits.rounds and (crowded := excess(pieces, later)):
-            return crowded
+        names = [piece.name for piece in pieces]
+        kept, staying = joining((), pieces, replace(self._later, size=len(pieces)))
+        if staying:
+            return {piece.name: obstacles(kept, piece, self._later)[0] for piece in staying}
         moved = self._depart(names)
-        staying = [move for move in moved if not move.to or move.to in self._scheduler.closed]
-        self._is_roomy = not staying
-        crowded = excess(self._with_holds(pieces, staying), later) if len(names) > 1 and limits.rounds else {}
-        if len(names) > 1 and (staying or crowded):
-            homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in staying if not move.to]
+        homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
+        if len(names) > 1 and homeless:
             self._return(moved)
-            if crowded := self._crowded_out(homeless) or crowded:
+            if crowded := self._crowded_out(homeless):
                 return crowded
             moved = self._depart(names)
         self._warn_of_waiting(moved, limits)
@@ -140,13 +139,6 @@ class _Fitting:
                 self._by_budget[key].add(pod.uid)
         self._counted = len(self._moved)
         return self._by_budget[budget]
-
-    def _with_holds(self, pieces: Sequence[Piece], staying: Sequence[_Move]) -> list[Piece]:
-        """The pieces with what comes back only with them as things are by now: these pods."""
-        holds: dict[str, Counter[str]] = defaultdict(Counter)
-        for move in staying:
-            holds[move.node].update(guards(move.pod, self._index))
-        return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
@@ -187,8 +179,10 @@ class _Fitting:
         self._scheduler.untaint(names)
 
 
-def _holding(piece: Piece, holds: Counter[str]) -> Piece:
-    return replace(piece, load=Counter(piece.load) | holds, holds=Counter(piece.holds) | holds)
+def _joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
+    """A wave with those of the waiting that can go along under its limits, and those that cannot."""
+    pieces, remaining = joining(wave.pieces, waiting, wave.own(limits))
+    return replace(wave, pieces=pieces), remaining
 
 
 def fitted(
@@ -199,7 +193,7 @@ def fitted(
     index: BudgetIndex,
 ) -> tuple[tuple[Placed, ...], Foresight]:
     """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
-    fitting = _Fitting(leaving, scheduler, index)
+    fitting = _Fitting(leaving, scheduler, limits, index)
     played = [wave for part in _parts(waves) for wave in fitting.take(part, limits)]
     return tuple(played), fitting.seen()
 

@@ -15,9 +15,8 @@ from rollout.model.cluster import Node
 from rollout.model.policy import Strategy
 from rollout.planning.eligibility.away import AwayLimit
 from rollout.planning.eligibility.pools import Pools, predecessors
-from rollout.planning.layout.packing import joining
-from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import CANARY, Layout, Placed, as_played, lay_out, noted, pool_key
+from rollout.planning.layout.sharing import Limits, Piece, pool_key
+from rollout.planning.layout.waves import Layout, Placed, joining, lay_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,6 @@ class Quotas:
         return replace(piece, pool=pool, load={**piece.load, key: 1} if key in limits.allowed else piece.load)
 
 
-_TOGETHER = noted("side by side, as far as their limits and the rollout's allow")
-
-
 def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
     """All pieces in waves; `limits` are the rollout's, `quotas` by pool."""
     layouts = {
@@ -107,20 +103,14 @@ def _in_order(
     """The waves of all queues, which end empty."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
-        first = next((name for name in free if _goes_alone(queues[name])), free[0])
+        first = next((name for name in free if queues[name][0].goes_alone), free[0])
         strategy = pools.rules(first).strategy
         together = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
-        others = [] if _goes_alone(queues[first]) else [queue for queue in together if not _goes_alone(queue)]
+        others = [] if queues[first][0].goes_alone else [queue for queue in together if not queue[0].goes_alone]
         if strategy is Strategy.ROLLING:
             yield from _common_part([_taken_part(queue) for queue in (queues[first], *others)], limits)
         else:
             yield _common_wave(queues[first], others, limits)
-
-
-def _goes_alone(queue: Sequence[Placed]) -> bool:
-    """Whether its next wave is of canaries or the control plane."""
-    wave = queue[0]
-    return wave.part.endswith(f", {CANARY}") or any(piece.control_plane for piece in wave.pieces)
 
 
 def _taken_part(queue: list[Placed]) -> list[Placed]:
@@ -160,7 +150,7 @@ def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
         return wave
     part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
     rounds = max(limits.rounds.values(), default=1)
-    return as_played(replace(wave, part=part, why=_TOGETHER, most=limits.size, rounds=rounds), pieces, limits)
+    return replace(wave, part=part, most=limits.size, rounds=rounds, pieces=pieces)
 
 
 def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:

@@ -18,7 +18,7 @@ from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.planning.drain.scheduler import Scheduler
 from rollout.planning.layout.sharing import Limits
-from rollout.planning.layout.waves import ALONE, Placed, Reason, noted
+from rollout.planning.layout.waves import Placed
 
 # So many times as long as the median takes a slow node.
 _SLOW = 2
@@ -117,7 +117,7 @@ def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
         holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
     )
     refused = {name: why for wave in part for name, why in wave.refused.items()}
-    return Placed(pieces, first.part, _why(rules), most=first.most, rounds=first.rounds, refused=refused, rolling=rules)
+    return replace(first, pieces=pieces, refused=refused, rolling=rules)
 
 
 def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
@@ -131,10 +131,6 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
         for key, amounts in needs.items()
         if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0)
     }
-
-
-def _why(rules: Rolling) -> Reason:
-    return noted(f"the next begins as soon as one of {rules.in_flight} is back") if rules.in_flight > 1 else ALONE
 
 
 def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from rollout.planning.drain.verdicts import is_replaced
 
 # No node waits longer than that many turns for a budget, however late the deadline of a drain.
 _MOST_ROUNDS = 1000
-_ROOM = "room:"
+_ROOM, _POOL = "room:", "pool:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,32 +140,28 @@ class Limits:
 
     A node that exceeds one of them alone may be in a group, but with no other node that uses of it.
     `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
-    until it is back is away in all of these rounds. `rates` says how long they take. `_variants` remembers limits that
+    until it is back is away in all of these rounds. `rates` says how long they take. `_fewer` remembers limits that
     were made from these: every wave asks for them, and a large cluster has many budgets.
     """
 
     size: int
     allowed: Mapping[str, int]
-    rounds: Mapping[str, int] = field(default_factory=dict)
     rates: Rates = NO_RATES
-    _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    _fewer: dict[int, "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
     _capacity: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
         """The same with at most so many rounds of each budget."""
-        key = "rounds", rounds
-        if key not in self._variants:
+        if rounds not in self._fewer:
             fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
-            self._variants[key] = replace(self, rounds=fewer)
-        return self._variants[key]
+            self._fewer[rounds] = replace(self, rounds=fewer)
+        return self._fewer[rounds]
 
     def with_patience(self, factor: float) -> "Limits":
         """The same where drains may take so many times as long in company."""
-        key = "patience", factor
-        if key not in self._variants:
-            rates = replace(self.rates, patience=self.rates.patience * factor)
-            self._variants[key] = replace(self, rounds=rates.rounds(), rates=rates)
-        return self._variants[key]
+        rates = replace(self.rates, patience=self.rates.patience * factor)
+        return replace(self, rounds=rates.rounds(), rates=rates)
 
     @property
     def capacity(self) -> Mapping[str, int]:
@@ -180,10 +176,6 @@ class Limits:
             return load
         held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
         return {**load, **{key: load[key] + more for key, more in held.items()}}
-
-    def admits(self, budget: str, used: int, need: int) -> bool:
-        """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
-        return used == 0 or used + need <= self.allowed.get(budget, 0) * self.rounds.get(budget, 1)
 
 
 def sum_of(loads: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
@@ -248,6 +240,16 @@ def _counts(pod: Pod) -> bool:
 def _key(pod: Pod) -> str:
     owner = pod.owner
     return f"{owner.kind.lower()}/{pod.namespace}/{owner.name}" if owner else ""
+
+
+def pool_key(pool: str) -> str:
+    """What stands for a pool's own limit among budgets and owners, whose keys have a slash."""
+    return f"{_POOL}{pool}"
+
+
+def is_pool(key: str) -> str:
+    """The pool whose limit a key of a load stands for; empty where it is none of these."""
+    return key.removeprefix(_POOL) if key.startswith(_POOL) else ""
 
 
 def is_room(key: str) -> bool:

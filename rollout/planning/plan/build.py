@@ -25,7 +25,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
-from rollout.model.quantity import LONGEST, Duration
+from rollout.model.quantity import LONGEST
 from rollout.model.text import counted, natural_key, shortened
 from rollout.planning.drain.budgets import BudgetIndex, critical_budget
 from rollout.planning.drain.forecast import Drainable, DrainForecaster
@@ -38,6 +38,7 @@ from rollout.planning.eligibility.pools import Pools, pools_of
 from rollout.planning.eligibility.rivals import nodes_being_upgraded, rivals
 from rollout.planning.layout.fitting import Foresight, fitted
 from rollout.planning.layout.pool_layout import Quotas, lay_out_pools
+from rollout.planning.layout.reasons import explained
 from rollout.planning.layout.rolling import rolled, slow_first, uncrowded
 from rollout.planning.layout.sharing import Limits, Owners, Piece, Rates, free_room, room_taken, sum_of
 from rollout.planning.layout.waves import Layout, Placed
@@ -55,9 +56,8 @@ class PlanInputs:
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before `--exclude`;
     `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan. `retried` are
-    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin; `returning` are
-    those of them that are brought back before any other begins. `proven` is what another cluster has proved of
-    versions, None where it need not.
+    nodes that failed before, and are to be tried again; `begun` are under way: no reason not to begin. `proven` is what
+    another cluster has proved of versions, None where it need not.
     """
 
     snapshot: ClusterSnapshot
@@ -71,7 +71,6 @@ class PlanInputs:
     unattended: bool = False
     retried: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
-    returning: frozenset[str] = frozenset()
     proven: Proven | None = None
 
     @property
@@ -148,7 +147,7 @@ def decide(inputs: PlanInputs) -> Decisions:
             *away_limit.blockers(away, inputs.policy, {piece.pool for piece in pieces}),
         ),
         limits,
-        replace(layout, waves=waves),
+        replace(layout, waves=explained(waves, limits)),
         owners,
         foresight,
         simulator,
@@ -195,7 +194,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     ]
     planned = [node for wave in waves for node in wave.nodes]
     remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
-    logged_in = _login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
+    logged_in = _login_warnings(planned, inputs.observations)
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -283,7 +282,7 @@ def _forecasts(
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     )
-    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy, inputs.returning)
+    control_plane = ControlPlane.of(snapshot.nodes, snapshot.pods, inputs.policy)
     return [replace(item, blockers=item.blockers + control_plane.blockers(item.node.name)) for item in forecasts]
 
 
@@ -309,10 +308,9 @@ def _limits(
 ) -> Limits:
     rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in forecaster.budgets}
-    if forecaster.by_rate:
-        allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
     allowed |= {**owners.allowed, **free_room(forecaster.scheduler)}
-    return Limits(size, allowed, rates.rounds() if forecaster.by_rate else {}, rates)
+    return Limits(size, allowed, rates, rates.rounds())
 
 
 def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
@@ -361,18 +359,13 @@ def _rival_blockers(inputs: PlanInputs) -> Iterator[Blocker]:
 
 
 def _login_warnings(
-    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation], longest: Duration
+    planned: Iterable[PlannedNode], observations: Mapping[str, HostObservation]
 ) -> Iterator[PlanWarning]:
-    """One for each of these nodes that has any; `longest` is how long they are waited for, 0 where they are not."""
-    remedy = (
-        f"waited for up to {longest} (reboot.wait-for-users)"
-        if longest
-        else "not waited for without reboot.wait-for-users"
-    )
+    """One for each of these nodes that has any."""
     for node in (node.name for node in planned):
         facts = observations.get(node)
         users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
         if users:
             names = shortened([str(user) for user in users], _NAMED_USERS)
-            message = f"{counted(len(users), 'user')} logged in ({names}), {remedy}"
+            message = f"{counted(len(users), 'user')} logged in ({names}); leave the node out: rollout pause {node}"
             yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)

@@ -8,9 +8,12 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
+from rollout.model import marks
+from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, ReadyState
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.placement import CORDON
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count
 
 _BECAUSE = "begun before the interruption"
@@ -24,6 +27,24 @@ def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     if len(steps) > 1:
         steps[0] -= taken
     return tuple(map(Count, steps))
+
+
+def once_back(snapshot: ClusterSnapshot, names: Container[str]) -> ClusterSnapshot:
+    """The cluster once these nodes are given back, which are under way: that comes before any other is begun.
+
+    So they are well, and take pods again where the cordon is ours.
+    """
+    nodes = tuple(_given_back(node) if node.name in names else node for node in snapshot.nodes)
+    pods = tuple(replace(pod, ready=True) if pod.mirror and pod.node in names else pod for pod in snapshot.pods)
+    return replace(snapshot, nodes=nodes, pods=pods)
+
+
+def _given_back(node: Node) -> Node:
+    cordoned = node.unschedulable and node.annotations.get(marks.CORDONED_BY_US) != "true"
+    kept = {CORDON.key} if cordoned else set()
+    taints = tuple(taint for taint in node.taints if taint.key in kept or not taint.key.startswith(SELF_SET))
+    annotations = {name: value for name, value in node.annotations.items() if name not in marks.TRANSIENT}
+    return replace(node, ready=ReadyState.TRUE, unschedulable=cordoned, taints=taints, annotations=annotations)
 
 
 def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> RolloutPlan:
@@ -78,7 +99,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
     """
     excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
-    exclusive = Sharing.EXCLUSIVE in (standing.sharing, today.sharing)
     return replace(
         standing,
         max_unavailable=_fewer(standing.max_unavailable, today.max_unavailable, nodes),
@@ -91,7 +111,6 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         include_held=standing.include_held and today.include_held,
         include_cordoned=standing.include_cordoned and today.include_cordoned,
         reboot_idle=standing.reboot_idle and today.reboot_idle,
-        sharing=Sharing.EXCLUSIVE if exclusive else standing.sharing,
         drain=_gentler(standing.drain, today.drain),
         settle_timeout=max(standing.settle_timeout, today.settle_timeout),
         exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
@@ -191,8 +210,6 @@ def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolic
         ),
         drain_delay=max(one.drain_delay, other.drain_delay),
         reboot_delay=max(one.reboot_delay, other.reboot_delay),
-        wait_for_users=max(one.wait_for_users, other.wait_for_users),
-        wall=one.wall or other.wall,
     )
 
 

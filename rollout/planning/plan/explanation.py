@@ -6,8 +6,9 @@ from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drain.forecast import Drainable
 from rollout.planning.drain.verdicts import Action, VerdictReason
+from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import Limits, Piece
-from rollout.planning.layout.waves import Layout, Placed, obstacles
+from rollout.planning.layout.waves import Layout, Placed
 from rollout.planning.plan.build import Decisions
 
 

@@ -234,5 +234,5 @@ def slowest_node_seconds(policy: Policy) -> float:
     hooks = policy.gates.hooks
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
     courtesy = policy.courtesy
-    waits = courtesy.drain_delay + courtesy.wait_for_users + courtesy.reboot_delay
+    waits = courtesy.drain_delay + courtesy.reboot_delay
     return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks

@@ -118,7 +118,6 @@ class Families:
 REQUESTS = ("node_rollout_fleetlock_requests", "Answers to hosts, by request and kind of answer.")
 HELD = ("node_rollout_fleetlock_slots_held", "Slots that are held, by group and state, as seen last.")
 DRAINS = ("node_rollout_fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
-UNASKED = ("node_rollout_fleetlock_unasked_reboots", "Reboots that no host had asked for, as many as are remembered.")
 UNMOVED = ("node_rollout_fleetlock_nodes_unmoved", "Nodes that their last reboot has left on the version from before.")
 
 
@@ -157,7 +156,6 @@ class FleetLockMetrics(Collector):
                 held.add_metric((self._cluster, group, state.value), states[group, state])
         yield held
         yield self._plain(DRAINS, self.in_hand())
-        yield self._plain(UNASKED, len(slots.unasked))
         yield self._plain(UNMOVED, self.unmoved())
 
     def _plain(self, family: tuple[str, str], value: float) -> Metric:

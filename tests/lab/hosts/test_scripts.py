@@ -19,7 +19,6 @@ import pytest
 from rollout.adapters.ansible.executor import _only_in
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, Probe
-from rollout.gather.hosts.users import WHO_COMMAND
 from rollout.gather.updates import CHECK_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.commands import answer
@@ -53,7 +52,6 @@ SCRIPTS = {
     "boot": BOOT_COMMAND,
     "doctor": Probe(units=True).command,
     "reboot": REBOOT_COMMAND,
-    "who": WHO_COMMAND,
 }
 STATES = {
     "healthy": HostFaults(),

@@ -1,0 +1,122 @@
+"""Why the waves of a finished layout are as they are: in a sentence, and in few words where nobody would expect it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from rollout.model.quantity import Duration
+from rollout.planning.layout.sharing import Limits, Piece, is_owner, is_pool, is_room
+from rollout.planning.layout.waves import Placed, used_by
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason as a sentence, and as a note of a few words where nobody would expect it."""
+
+    sentence: str
+    note: str = ""
+
+
+_ALONE = Reason("one at a time")
+_NO_ROOM = Reason("with more nodes, their pods would not fit on the others", "no room for the pods of more nodes")
+_TOGETHER = "side by side, as far as their limits and the rollout's allow"
+_NOTHING = Reason("")
+
+
+def explained(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+    """The waves with their reasons."""
+    return tuple(
+        _explained(wave, following.pieces if following and following.part == wave.part else (), limits)
+        for wave, following in zip_longest(waves, waves[1:])
+    )
+
+
+def _explained(wave: Placed, following: Sequence[Piece], limits: Limits) -> Placed:
+    """Part, reason and price of a wave; `following` are the nodes of the next one of its part."""
+    own = wave.own(limits)
+    why, price = _why(wave, following, own), _NOTHING if wave.rolling else _price(wave.pieces, own)
+    because, note = (
+        "; ".join(filter(None, (": ".join(filter(None, (wave.part, reason))), cost)))
+        for reason, cost in ((why.sentence, price.sentence), (why.note, price.note))
+    )
+    return replace(wave, because=because, note=note)
+
+
+def _why(wave: Placed, following: Sequence[Piece], own: Limits) -> Reason:
+    if wave.goes_alone or (wave.rolling and wave.rolling.in_flight == 1):
+        return _ALONE
+    if wave.rolling:
+        return _noted(f"the next begins as soon as one of {wave.rolling.in_flight} is back")
+    if len(wave.pieces) >= own.size:
+        return _full(own)
+    if wave.refused:
+        return _NO_ROOM
+    if len({piece.pool for piece in wave.pieces}) > 1:
+        return _noted(_TOGETHER)
+    conflicts = (reason for piece in following for reason in _conflicts(wave.pieces, piece, own))
+    return next(conflicts, Reason("the remaining nodes"))
+
+
+def _noted(sentence: str) -> Reason:
+    """What is as short as a note."""
+    return Reason(sentence, sentence)
+
+
+def _full(limits: Limits) -> Reason:
+    return Reason(f"full wave: at most {limits.size} at once")
+
+
+def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
+    """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
+    full = [_full(limits)] if len(wave) >= limits.size else []
+    return tuple(reason.sentence for reason in (*_conflicts(wave, piece, limits), *full))
+
+
+def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[Reason, ...]:
+    """What of budgets, owners and room keeps them apart."""
+    used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
+    held = piece.holds.keys() | {key for other in wave for key in other.holds}
+    barring = (key for key, need in uses.items() if used[key] and used[key] + need > limits.capacity.get(key, 0))
+    ordered = sorted(barring, key=lambda key: (is_room(key), key))
+    return tuple(dict.fromkeys(_in_words(key, limits, held=key in held) for key in ordered))
+
+
+def _in_words(key: str, limits: Limits, *, held: bool) -> Reason:
+    """Why no more nodes may use this budget, owner, pool or room."""
+    if is_room(key):
+        return _NO_ROOM
+    allowed = limits.allowed.get(key, 0)
+    if pool := is_pool(key):
+        return _noted(f"at most {allowed} at once of the pool {pool}")
+    if is_owner(key):
+        price = f"{key} would lose all its {allowed + 1} pods at once"
+    elif held:
+        price = f"{key} would lack more pods than its budget allows ({allowed}) until nodes are back"
+    else:
+        price = f"drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
+    return Reason(f"with more nodes, {price}", f"kept small by {key}")
+
+
+def _at_a_time(pods: int) -> str:
+    return f"{'one pod' if pods == 1 else f'{pods} pods'} at a time"
+
+
+def _price(wave: Sequence[Piece], limits: Limits) -> Reason:
+    """What the budgets make of these drains, in seconds where they wait for one another."""
+    key, seconds = limits.rates.price(wave) if len(wave) > 1 else ("", 0)
+    if seconds > 0:
+        more = f"+{Duration(seconds)}"
+        sentence = f"shares {key}, {_at_a_time(limits.allowed.get(key, 0))}: {more}"
+        return Reason(sentence, f"waits for budget {key}, {more}")
+    needs = Counter[str]()
+    for piece in wave:
+        needs |= Counter(piece.load)
+    over = (key for key, need in needs.items() if need > limits.allowed.get(key, 0))
+    tight = sorted(key for key in over if not (is_owner(key) or is_room(key)))
+    if not tight:
+        return _NOTHING
+    if not (allowed := limits.allowed.get(tight[0], 0)):
+        return _noted(f"the budget {tight[0]} allows nothing now")
+    sentence = f"drains gradually: the budget {tight[0]} allows {allowed} at a time"
+    return Reason(sentence, f"waits for budget {tight[0]}")
