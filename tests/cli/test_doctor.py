@@ -46,7 +46,7 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     assert code == ExitCode.OK
     names = {check["check"] for check in checks if check["verdict"] == "pass"}
     assert names == {
-        *("kubeconfig", "right", "lock", "nodes", "ssh", "host-key", "user", "identity", "sudo"),
+        *("kubeconfig", "server-version", "right", "lock", "nodes", "ssh", "host-key", "user", "identity", "sudo"),
         *("shutdown", "operating-system", "update-engine", "update-status", "locksmithd", "rival", "drain"),
     }
     rights = {check["subject"] for check in checks if check["check"] == "right"}

@@ -14,7 +14,6 @@ import ssl
 import msgspec
 import urllib3.exceptions as http
 
-from rollout.adapters.foreign_http import innermost
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.decode import NO_JSON, garbled
 from rollout.gather.cluster.wire import decoder_of
@@ -116,7 +115,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
 
 def _ended_early(error: Exception) -> bool:
     """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
-    unread = isinstance(error, http.InvalidChunkLength) or isinstance(innermost(error), ValueError)
+    unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)
     return unread and isinstance(error, _BROKEN)
 
 
@@ -134,6 +133,16 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 def _cause(error: BaseException) -> str:
     """Return the innermost reason, without the names of client classes around it."""
-    inner = innermost(error)
+    inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
+        error = below
+    return error
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    return next((part for part in error.args if isinstance(part, BaseException)), None)

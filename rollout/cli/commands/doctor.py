@@ -38,7 +38,7 @@ from rollout.gather.doctor.cluster import (
     right_checks,
     rival_checks,
     selection_check,
-    server_check,
+    server_checks,
     unseen_lock_check,
     unwritable_checks,
 )
@@ -87,7 +87,7 @@ def _examined(settings: Given, policy: Policy) -> Iterator[Check]:
     try:
         session = connect(settings, selection, policy)
         subject = session.api.server
-        yield server_check(read_identity(session.api))
+        yield from server_checks(read_identity(session.api))
         yield from clock_checks(wiring.system_clock().now(), session.api.server_time())
         needs = apply_rights(session.namespace, disable_eviction=policy.drain.disable_eviction)
         rights = tuple(right_checks(needs, missing_rights(session.api, needs, ask=with_patience)))

@@ -18,6 +18,7 @@ class CheckName(StrEnum):
     """What is looked at; fixed words, in the order in which they are reported."""
 
     KUBECONFIG = "kubeconfig"
+    SERVER_VERSION = "server-version"
     RIGHT = "right"
     LOCK = "lock"
     MEMORY = "memory"

@@ -1,5 +1,6 @@
 """Verdicts on the cluster: server, rights, lock, what earlier rollouts have left, and which nodes are meant. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from rollout.model.rivals import IF_REMOVED, SELF_REBOOTS, Rival
 from rollout.model.text import counted, elapsed, shell_word, shortened
 
 _SKEW_SECONDS = 30.0
+# The first that serves evictions by policy/v1.
+_OLDEST = (1, 22)
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
 _ANEW = "Reset it: rollout release --all."
 _ALL_EXCLUDED_FIX = "Exclude fewer nodes: --exclude names all that are selected."
@@ -24,10 +28,24 @@ _NO_NODE_FIX = "Compare its selector with: kubectl get nodes --show-labels, and 
 _IN_NONE_FIX = "They go last, by the rules outside of [[pool]]: add a pool for them, unless that is meant."
 
 
-def server_check(identity: ClusterIdentity) -> Check:
-    """Tell that the server answers, and of which version it is."""
-    message = f"the API server {identity.version} answers, and knows this user"
-    return passed(CheckName.KUBECONFIG, identity.server, message)
+def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
+    """Check that the server answers, and is new enough."""
+    yield passed(CheckName.KUBECONFIG, identity.server, "the API server answers, and knows this user")
+    release = _RELEASE.match(identity.version)
+    subject = identity.version or "unknown"
+    if release is None:
+        yield warned(
+            CheckName.SERVER_VERSION, subject, "the version is not a Kubernetes release", "See kubectl version."
+        )
+    elif (int(release[1]), int(release[2])) < _OLDEST:
+        yield failed(
+            CheckName.SERVER_VERSION,
+            subject,
+            "the server has no policy/v1 evictions",
+            f"Upgrade it to {_OLDEST[0]}.{_OLDEST[1]} or later.",
+        )
+    else:
+        yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
 
 
 def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
