@@ -11,7 +11,7 @@ from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.faults import HostFaults, SshFault, SudoFault
 from rollout.lab.hosts.machine import STAGED_LOCK
-from rollout.lab.hosts.services import checksum_of
+from rollout.lab.hosts.programs import checksum_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Workload, WorkloadKind, load_scenario
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX

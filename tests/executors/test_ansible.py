@@ -203,7 +203,7 @@ def test_playbooks_run_on_their_own(ansible: Program, with_faults: StartLab) -> 
 
     def states() -> tuple[str, ...]:
         found = [unit for unit in (units.find("update-engine"), units.find("locksmithd")) if unit]
-        return tuple(f"{unit.file_state} {unit.active_state}" for unit in found)
+        return tuple(f"{one['UnitFileState']} {one['ActiveState']}" for one in (unit.properties for unit in found))
 
     lab.call(spoil)
     spoilt = ("masked inactive", "enabled active")
