@@ -218,4 +218,9 @@ def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:
 
 def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
     """One that takes everybody for whom they say they are."""
-    return ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=connect_timeout)
+    return ParamikoShell(
+        known_hosts=key_file.parent / "trusted",
+        host_key_checking=HostKeyChecking.ACCEPT_NEW,
+        key_file=key_file,
+        connect_timeout=connect_timeout,
+    )

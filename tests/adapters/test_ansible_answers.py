@@ -103,7 +103,6 @@ def settings(folder: Path, **said: object) -> AnsibleSettings:
     [
         (HostKeyChecking.STRICT, "True", "StrictHostKeyChecking=yes"),
         (HostKeyChecking.ACCEPT_NEW, "True", "StrictHostKeyChecking=accept-new"),
-        (HostKeyChecking.OFF, "False", "StrictHostKeyChecking=accept-new"),
     ],
 )
 def test_host_keys_are_checked_as_asked(tmp_path: Path, checking: HostKeyChecking, ansible: str, openssh: str) -> None:

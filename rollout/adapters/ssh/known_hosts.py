@@ -23,14 +23,10 @@ _SOME_FILE = "FILE"
 
 
 class HostKeyChecking(StrEnum):
-    """What becomes of a host whose key is not on file; one with another key on file is refused by the first two.
-
-    A host that shows two different keys in one run is refused by all of them.
-    """
+    """What becomes of a host whose key is not on file; one with another key on file is refused."""
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
-    OFF = "off"
 
 
 class KnownHosts:
@@ -50,11 +46,10 @@ class KnownHosts:
         self._index = Index()
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[Entry, ...]] = {}
-        if checking is not HostKeyChecking.OFF:
-            are_wanted = files is not None and checking is HostKeyChecking.STRICT
-            strictly = are_wanted and not any(file.exists() for file in (*own, *system))
-            for file in (*own, *system):
-                self._index.read(file, must_exist=strictly and file in own)
+        are_wanted = files is not None and checking is HostKeyChecking.STRICT
+        strictly = are_wanted and not any(file.exists() for file in (*own, *system))
+        for file in (*own, *system):
+            self._index.read(file, must_exist=strictly and file in own)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
@@ -90,7 +85,7 @@ class KnownHosts:
             raise _of_authority(host, key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
             raise _unknown(host, key, self._file, elsewhere)
-        if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
+        if self._file is not None:
             _append(self._file, host, key)
         self._found[names[0]] = (Entry(key),)
 

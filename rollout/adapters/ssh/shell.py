@@ -99,7 +99,7 @@ class ParamikoShell:
     ) -> Generator[tuple[str, CommandResult | SshError]]:
         """Every host by itself, in threads; very many in processes as well, which use all cores."""
         here = partial(side_by_side, ask=partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
-        # New keys are recorded, and a first one is kept in mind, by one process alone.
+        # New keys are recorded by one process alone.
         strict = self._known_hosts.checking is HostKeyChecking.STRICT
         workers = workers_for(len(hosts)) if strict else 1
         if workers == 1:

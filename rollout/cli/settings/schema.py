@@ -33,7 +33,6 @@ class HostKeys(StrEnum):
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
-    OFF = "off"
 
 
 class Executor(StrEnum):
