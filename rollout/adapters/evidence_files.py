@@ -1,6 +1,6 @@
 """Evidence with its signature: read from where it is kept, signed and verified by OpenSSH's own ssh-keygen.
 
-A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, or in a ConfigMap.
+A document DOCUMENT.json has its signature beside it, as DOCUMENT.json.sig: in a folder, under a URL, in a ConfigMap.
 """
 
 import subprocess
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.local_files import is_writable_by_all, scratch_for
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
@@ -22,7 +23,9 @@ CONFIGMAP = "configmap"
 _SIGNATURE, _DOCUMENT = ".sig", ".json"
 _LARGEST = 1 << 20
 _MOST_DOCUMENTS = 100
+_BOUNDS = Bounds(seconds=20.0, largest=_LARGEST)
 _SECONDS = 20.0
+_OK = 200
 _NONE = "not there"
 
 
@@ -40,6 +43,8 @@ def read_documents(source: str, api: ClusterApi, namespace: str) -> tuple[Signed
     """All documents there; what cannot be read is one with its problem. `ApiError` while the API server is away."""
     if source == CONFIGMAP:
         return tuple(_in_configmap(api, namespace))
+    if source.startswith(("http://", "https://")):
+        return (_at_url(source),)
     path = Path(source)
     if path.is_dir():
         paths = sorted(path.glob(f"*{_DOCUMENT}"))[: _MOST_DOCUMENTS + 1]
@@ -65,6 +70,19 @@ def _checked(origin: str, content: bytes, signature: bytes) -> SignedDocument:
     if max(len(content), len(signature)) > _LARGEST:
         return SignedDocument(origin, problem=f"larger than {_LARGEST >> 20} MiB")
     return SignedDocument(origin, content, signature)
+
+
+def _at_url(url: str) -> SignedDocument:
+    bodies: list[bytes] = []
+    for place in (url, f"{url}{_SIGNATURE}"):
+        try:
+            answer = exchange(request_to(place, {}), _BOUNDS, by_proxy=True)
+        except ExchangeError as error:
+            return SignedDocument(place, problem=str(error))
+        if answer.status != _OK or answer.is_cut:
+            return SignedDocument(place, problem="larger than 1 MiB" if answer.is_cut else f"answers {answer.status}")
+        bodies.append(answer.body)
+    return SignedDocument(url, bodies[0], bodies[1])
 
 
 def _in_configmap(api: ClusterApi, namespace: str) -> Iterator[SignedDocument]:

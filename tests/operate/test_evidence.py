@@ -176,3 +176,5 @@ def test_what_is_required_is_said_whole(started: Started, rollout: Rollout, keys
     lab = started("default", 2)
     ended = rollout(lab, *ONCE, "--require-evidence", "configmap")
     assert (ended.code, "--require-evidence does not say whose" in ended.stderr) == (64, True)
+    for url in ("https://ops:secret@bucket.example/a.json", "https://bucket.example/a.json?sig=1"):
+        assert rollout(lab, *ONCE, *requires(keys, url)).code == 64

@@ -99,7 +99,16 @@ def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: 
 def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path) -> None:
     certificate, key = new_certificate(tmp_path)
     process = command(
-        lab, tmp_path, "fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key)
+        lab,
+        tmp_path,
+        "fleetlock",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-cert",
+        str(certificate),
+        "--tls-key",
+        str(key),
     )
     context = ssl.create_default_context(cafile=str(certificate))
     serving = Serving(process, context=context)
@@ -123,7 +132,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
 def test_flags_that_cannot_be_meant_are_refused(
     lab: Lab, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    process = command(lab, tmp_path, "fleetlock", *arguments)
+    process = command(lab, tmp_path, "fleetlock", "serve", *arguments)
     _, said = process.communicate(timeout=60)
     assert words in " ".join(said.split())
     assert process.returncode in (1, 64)

@@ -104,7 +104,7 @@ def up(
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
-        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock listens there.")
+        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
 

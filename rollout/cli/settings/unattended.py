@@ -82,20 +82,14 @@ class Notify(Table):
     url: tuple[str, ...] = setting(
         (),
         "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
-        "best in the variable, or in notify.file",
+        "best in the variable",
         "URL",
         check=values.notify_urls,
         variable="ROLLOUT_NOTIFY",
         between=" ",
     )
-    file: values.UrlFile | None = setting(None, "File with such URLs, one a line", "FILE", read=values.url_file)
     on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all", "EVENT")
     held_after: Duration = setting(Duration(600), "How long an eviction may be held before it is told of")
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Every URL."""
-        return (*self.url, *(self.file.urls if self.file else ()))
 
 
 class Operate(Table):
@@ -121,8 +115,9 @@ class Evidence(Table):
 
     source: str = setting(
         "",
-        "Take only versions proven so: a file or folder of rollout evidence, or configmap",
+        "Take only versions proven so: a file, folder or URL of rollout evidence, or configmap",
         "SOURCE",
+        read=values.evidence_source,
         flag="require-evidence",
     )
     cluster: str = setting(

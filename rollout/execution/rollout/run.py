@@ -100,7 +100,7 @@ class Run:
     report: Reporter
     cluster: PatientApi
     gates: PolicyGates
-    record: RunRecord | None
+    record: RunRecord
     memory: RunMemory
     events: EventWriter
     moved: MovedPods
@@ -185,7 +185,7 @@ class Run:
         return health
 
     def _keep(self, health: Health) -> None:
-        if self.record is not None and self.may_act():
+        if self.may_act():
             self.record.keep(health)
 
     def _settle(self, before: Health, wave: Wave) -> str:
