@@ -41,7 +41,7 @@ from rollout.gather.doctor.cluster import (
     unseen_lock_check,
     unwritable_checks,
 )
-from rollout.gather.doctor.hosts import all_host_checks
+from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.notification import Note, written
@@ -130,11 +130,12 @@ def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
     return pool_checks(members, DEFAULT)
 
 
-def _hosts(session: Session, targets: Targets) -> Iterable[Check]:
+def _hosts(session: Session, targets: Targets) -> Iterator[Check]:
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, session.selection)]
     own = bool(session.settings.reboot.command)
-    return all_host_checks(chosen, targets.observations, own_command=own)
+    for name in chosen:
+        yield from host_checks(name, targets.observations.get(name), own_command=own)
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:

@@ -1,6 +1,6 @@
 """From what a host answered to verdicts about it. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.hosts.sudo import sudo_fix
@@ -195,14 +195,3 @@ def _zincati(node: str, facts: HostFacts) -> Check:
     message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
     fix = 'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now zincati'
     return failed(CheckName.ZINCATI, node, message, fix)
-
-
-def all_host_checks(
-    nodes: Iterable[str],
-    observations: Mapping[str, HostObservation],
-    *,
-    own_command: bool = False,
-) -> Iterator[Check]:
-    """Every node's, in their order."""
-    for node in nodes:
-        yield from host_checks(node, observations.get(node), own_command=own_command)
