@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from tests.adapters.openssh import MakeStranger, Say, Stranger, new_key
 
 T = TypeVar("T")

@@ -8,14 +8,13 @@ import pytest
 
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
 from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 from tests.conftest import StartLab
 

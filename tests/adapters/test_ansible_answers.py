@@ -8,9 +8,8 @@ import pytest
 from rollout.adapters.ansible.answers import HostAnswer, host_answer, unreachable
 from rollout.adapters.ansible.inventory import is_reachable_by_name, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts
+from rollout.adapters.ssh.known_hosts import KnownHosts
 from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.errors import HostKeyError
-from rollout.model.host import Host, HostKeyFiles
+from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
 RSA = asyncssh.generate_private_key("ssh-rsa", key_size=2048)

@@ -103,10 +103,9 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 POLL = """
 import json, sys, time
 from pathlib import Path
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 
 def peak_mb():
     return next(int(l.split()[1]) for l in Path("/proc/self/status").open() if l.startswith("VmHWM")) / 1024

@@ -13,10 +13,9 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 
 Process = asyncssh.SSHServerProcess[bytes]

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from rollout.adapters.local_files import current_reader, distrust, usual_folder
 from rollout.adapters.secrets import is_secret
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
-from rollout.model.host import DEFAULT_SSH_USER
+from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.text import escaped, printable, ssh_path
 
 _MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"

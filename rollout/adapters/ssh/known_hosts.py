@@ -7,26 +7,18 @@ checking: OpenSSH itself, through Ansible, is the way.
 import base64
 import os
 import threading
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.local_files import open_output
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
-from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
+from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
 from rollout.model.text import shell_word
 
 USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 )
 _SOME_FILE = "FILE"
-
-
-class HostKeyChecking(StrEnum):
-    """What becomes of a host whose key is not on file; one with another key on file is refused."""
-
-    STRICT = "strict"
-    ACCEPT_NEW = "accept-new"
 
 
 class KnownHosts:
