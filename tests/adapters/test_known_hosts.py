@@ -121,7 +121,7 @@ def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
 
 
 def test_file_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
     file = KnownHosts(HostKeyFiles((str(tmp_path / "file" / "known_hosts"),)), HostKeyChecking.ACCEPT_NEW)
+    (tmp_path / "file").touch()
     with pytest.raises(HostKeyError, match="cannot be written"):
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
