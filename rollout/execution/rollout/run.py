@@ -133,7 +133,8 @@ class Run:
         runner = self._wave_runner()
         why = self._settle_first()
         for wave in self.plan.waves:
-            why = why or (runner.reason_to_halt() if self._is_begun(wave) else runner.reason_to_stop())
+            others = self.inherited.blocked or runner.reason_to_stop()
+            why = why or (runner.reason_to_halt() if self._is_begun(wave) else others)
             if why:
                 self.ledger.give_up(wave.nodes, why)
                 continue
