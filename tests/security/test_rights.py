@@ -155,7 +155,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
 QUICK_LOCK = ("--set", "lock.duration=3s")
 
 
-COURTESY = (*("--set", "labels.fluo=true", "--set", "labels.pre-reboot=a=b"),)
+COURTESY = ("--set", "labels.fluo=true")
 
 
 # What reboots nothing. A pause of all nodes is written where the memory is.
