@@ -1,7 +1,6 @@
 """Labels and taints that others read: there during a turn, and gone after it."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,53 +11,35 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command
-from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
 from tests.ended import end_of
 from tests.state import metadata, node_of, unlock, write, write_spec
 from tests.waiting import wait_until
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
-
-
-FIVE = 5
-
-
-@pytest.fixture
-def lab(started: Started) -> Lab:
-    return started(str(ORDINARY), NUMBER)
-
-
-def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(FLUO): value for name, value in values.items() if name.startswith(FLUO)}
-
-
-def test_fluos_labels_are_kept_up_to_date(lab: Lab, tmp_path: Path) -> None:
-    process = command(lab, tmp_path, "apply", *ALONE, "--set", "labels.fluo=true", "--set", "reboot.delay=2s")
-    heard(process, "before its reboot")
-    version = lab.machines[NODE].os_version
-    assert of_fluo(metadata(lab, NODE, "labels")) == {"id": "flatcar", "group": "stable", "version": version}
-    process.communicate(timeout=100)
-    assert process.returncode == 0
-    assert of_fluo(metadata(lab, NODE, "labels")) == {"id": "flatcar", "group": "stable", "version": "4152.2.0"}
-    assert not of_fluo(metadata(lab, NODE, "annotations"))
-
-
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-
-
 EXCLUDING = ("--set", "drain.exclude-from-load-balancers=2s")
 QUICK = ("--settle-timeout", "20s", "--set", "waves.health-checks=1")
+FIVE = 5
+TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
+THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
+TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
 @dataclass
 class Watched:
-    """When, in real seconds, each node got the label and was first drained; `together`: label and cordon in one."""
+    """When, in real seconds, each node got the label and was first drained; `together`: label and cordon in one.
+
+    `begun` are the nodes as they were cordoned, `waiting` how many had the soft taint then, `fluo` FLUO's labels then.
+    """
 
     lab: Lab
     labelled: dict[str, float] = field(default_factory=dict)
     drained: dict[str, float] = field(default_factory=dict)
     together: dict[str, bool] = field(default_factory=dict)
     given_back_with_label: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    fluo: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lab.call(lambda: self.lab.store.subscribe(self._changed))
@@ -68,84 +49,39 @@ class Watched:
             return
         if change.resource is PODS and "deletionTimestamp" in change.obj["metadata"]:
             node = change.obj["spec"].get("nodeName", "")
-            if node_of(self.lab, node)["spec"].get("unschedulable"):
+            if is_cordoned(node_of(self.lab, node)):
                 self.drained.setdefault(node, time.monotonic())
+                self.fluo.setdefault(node, fluo(self.lab, node))
         if change.resource is NODES:
             self._node_changed(change.previous, change.obj)
 
     def _node_changed(self, was: Json, now: Json) -> None:
-        name = now["metadata"]["name"]
-        if LABEL in labels(now) and LABEL not in labels(was):
+        name, has_label = now["metadata"]["name"], LABEL in (now["metadata"].get("labels") or {})
+        if has_label and LABEL not in (was["metadata"].get("labels") or {}):
             self.labelled[name] = time.monotonic()
             self.together[name] = is_cordoned(now) and not is_cordoned(was)
-        if is_cordoned(was) and not is_cordoned(now) and LABEL in labels(now):
+        if is_cordoned(was) and not is_cordoned(now) and has_label:
             self.given_back_with_label.append(name)
-
-
-def labels(node: Json) -> Mapping[str, str]:
-    found: Mapping[str, str] = node["metadata"].get("labels") or {}
-    return found
+        if is_cordoned(now) and not is_cordoned(was):
+            self.begun.append(name)
+            self.waiting.append(len(tainted(self.lab)))
 
 
 def is_cordoned(node: Json) -> bool:
     return bool(node["spec"].get("unschedulable"))
 
 
+def names(lab: Lab) -> list[str]:
+    return [node["metadata"]["name"] for node in lab.store.items(NODES)]
+
+
+def fluo(lab: Lab, node: str) -> dict[str, str]:
+    labels = metadata(lab, node, "labels")
+    return {name.removeprefix(FLUO): value for name, value in labels.items() if name.startswith(FLUO)}
+
+
 def labelled(lab: Lab) -> set[str]:
-    return {node["metadata"]["name"] for node in lab.store.items(NODES) if LABEL in labels(node)}
-
-
-def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon(
-    started: Started, rollout: Rollout
-) -> None:
-    lab = started("default", FIVE)
-    theirs = next(node["metadata"]["name"] for node in lab.store.items(NODES))
-    write(lab, theirs, "labels", **{LABEL: "theirs"})
-    watched = Watched(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK)
-    assert ended.code == 0, ended.stderr
-    assert len(watched.labelled) == FIVE - 1
-    assert all(watched.together.values())
-    waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
-    assert waits
-    assert min(waits) >= 2
-    assert watched.given_back_with_label in ([], [theirs])
-    assert labelled(lab) == {theirs}
-    assert labels(node_of(lab, theirs))[LABEL] == "theirs"
-    # set after the lab's start, as anything of ours would be
-    assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
-    assert "waiting 2s for load balancers to leave the node out" in ended.stdout
-    assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
-
-
-# Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash.
-
-
-TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
-
-
-THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
-
-
-TIMED = {"key": "example.org/slow", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
-
-
-class Taints:
-    """How many nodes had the soft taint when each node was begun; `begun` are their names in that order."""
-
-    def __init__(self, lab: Lab) -> None:
-        self.waiting: list[int] = []
-        self.begun: list[str] = []
-        self._lab = lab
-        lab.call(lambda: lab.store.subscribe(self._changed))
-
-    def _changed(self, change: Change) -> None:
-        if change.resource is not NODES or change.previous is None:
-            return
-        was, now = (obj["spec"].get("unschedulable") for obj in (change.previous, change.obj))
-        if now and not was:
-            self.begun.append(change.obj["metadata"]["name"])
-            self.waiting.append(len(tainted(self._lab)))
+    return {name for name in names(lab) if LABEL in metadata(lab, name, "labels")}
 
 
 def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
@@ -157,32 +93,45 @@ def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
 
 
 def tainted(lab: Lab) -> list[str]:
-    return [
-        node["metadata"]["name"] for node in lab.store.items(NODES) if TAINT in taints(lab, node["metadata"]["name"])
-    ]
+    return [name for name in names(lab) if TAINT in taints(lab, name)]
 
 
-def names(lab: Lab) -> list[str]:
-    return [node["metadata"]["name"] for node in lab.store.items(NODES)]
-
-
-def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end(
-    started: Started, rollout: Rollout
-) -> None:
+def test_each_node_tells_others_of_its_turn_and_of_its_wait_for_it(started: Started, rollout: Rollout) -> None:
+    """It leaves load balancers with its cordon until its uncordon; all that wait have a soft taint; FLUO's labels say
+    what the hosts say. What others have written there stays.
+    """
     lab = started("default", FIVE)
-    first, second, *_ = names(lab)
+    first, second, theirs, *_ = names(lab)
     write_spec(lab, first, taints=[TIMED])
     write_spec(lab, second, taints=[THEIRS])
-    watched = Taints(lab)
-    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
+    write(lab, theirs, "labels", **{LABEL: "theirs"})
+    version, watched = lab.machines[first].os_version, Watched(lab)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *EXCLUDING, *QUICK, "--set", "labels.fluo=true")
     assert ended.code == 0, ended.stderr
+
+    assert len(watched.labelled) == FIVE - 1
+    assert all(watched.together.values())
+    waits = [watched.drained[name] - at for name, at in watched.labelled.items() if name in watched.drained]
+    assert min(waits) >= 2
+    assert watched.given_back_with_label in ([], [theirs])
+    assert labelled(lab) == {theirs}
+    assert metadata(lab, theirs, "labels")[LABEL] == "theirs"
+    assert "waiting 2s for load balancers to leave the node out" in ended.stdout
+    assert not any("load balancers" in detail for _phase, detail in ended.steps(theirs))
+
     # a node's own goes with its cordon, and one of somebody else's by the same key and effect leaves ours no place
     turn = watched.begun.index(second)
     assert watched.waiting == [FIVE - 1 - at - (at < turn) for at in range(FIVE)]
-    assert tainted(lab) == []
-    assert lab.scoreboard().taints_left == ()
+    assert (tainted(lab), taints(lab, second)) == ([], [THEIRS])
     assert TIMED in taints(lab, first)
-    assert taints(lab, second) == [THEIRS]
+
+    before, after = ({"id": "flatcar", "group": "stable", "version": each} for each in (version, "4152.2.0"))
+    assert [said for said in watched.fluo.values() if said != before] == []
+    assert [fluo(lab, name) for name in names(lab)] == [after] * FIVE
+
+    # set after the lab's start, as anything of ours would be
+    score = lab.scoreboard()
+    assert (score.exclusions_left, score.annotations_left, score.taints_left) == ((theirs,), {}, ())
 
 
 @pytest.mark.sample
@@ -212,7 +161,7 @@ def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", FIVE)
-    watched = Taints(lab)
+    watched = Watched(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
     wait_until(lambda: bool(watched.begun))
     process.terminate()
