@@ -86,21 +86,6 @@ def lay_out(documents: dict[str, Any], folder: Path) -> dict[str, str]:
     return {name: value.replace(MOUNTED, str(folder)) for name, value in values.items() if MOUNTED in value}
 
 
-def test_each_named_file_is_where_the_pods_settings_look_for_it(command: Command, site: Path, tmp_path: Path) -> None:
-    """With what Ansible reads beside it, at the same relative paths; and nothing else of that folder."""
-    variables = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
-    playbook, inventory = (Path(variables[name]) for name in ("reboot.pre-playbook", "ssh.inventory"))
-    assert inventory.parent == playbook.parent
-    laid = {str(file.relative_to(playbook.parent)): file for file in playbook.parent.rglob("*") if file.is_file()}
-    expected = {name.removeprefix("site/"): text for name, text in SITE.items() if name.startswith("site/")}
-    for left in (".git/config", "unnamed.yml"):
-        del expected[left]
-    assert {name: file.read_text() for name, file in laid.items()} == expected
-    assert [name for name, file in laid.items() if file.stat().st_mode & 0o111] == ["roles/look/files/check.sh"]
-    assert Path(variables["ssh.config"]).read_text() == SITE["ssh_config"]
-    assert Path(variables["ROLLOUT_CONFIG"]).read_text() == SETTINGS
-
-
 @pytest.mark.parametrize(
     ("name", "text", "reasons"),
     [
@@ -129,25 +114,33 @@ def test_what_ansible_takes_from_elsewhere_is_no_secret(command: Command, site: 
     printed(command(*ARGUMENTS))
 
 
-def test_the_program_finds_them_in_the_volume(
+def test_each_named_file_is_where_the_program_in_the_pod_looks_for_it(
     command: Command, site: Path, tmp_path: Path, start_lab: StartLab
 ) -> None:
-    """One pass with the printed variables, in a folder where the files are not."""
+    """With what Ansible reads beside it and nothing else of that folder: one pass, in a folder where none of it is."""
     lab: Lab = start_lab("default", nodes=5, speed=30)
-    (site / "site/hosts.yaml").write_text(lab.inventory.read_text())
-    (site / "known_hosts").write_text(lab.known_hosts.read_text())
-    (site / "ssh_config").write_text("")
+    own = {"site/hosts.yaml": lab.inventory.read_text(), "ssh_config": "", "known_hosts": lab.known_hosts.read_text()}
+    for name, text in own.items():
+        (site / name).write_text(text)
     laid = lay_out(printed(command(*ARGUMENTS)), tmp_path / "pod")
+    folder = Path(laid["reboot.pre-playbook"]).parent
+    files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    named = {name.removeprefix("site/"): own.get(name, text) for name, text in SITE.items() if name.startswith("site/")}
+    left = {".git/config", "unnamed.yml"}
+    assert {name: file.read_text() for name, file in files.items()} == {
+        name: text for name, text in named.items() if name not in left
+    }
+    assert [name for name, file in files.items() if file.stat().st_mode & 0o111] == ["roles/look/files/check.sh"]
+    assert Path(laid["ROLLOUT_CONFIG"]).read_text() == SETTINGS
     variables = {**lab.environment, **{name: value for name, value in laid.items() if "." not in name}}
-    files = [word for name, value in laid.items() if "." in name for word in ("--set", f"{name}={value}")]
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    ended = invoked(elsewhere, variables, ("operate", "--once", "--node", "worker-1", "-o", "json", *files))
+    words = [word for name, value in laid.items() if "." in name for word in ("--set", f"{name}={value}")]
+    (tmp_path / "elsewhere").mkdir()
+    words = ["operate", "--once", "--node", "worker-1", "-o", "json", *words]
+    ended = invoked(tmp_path / "elsewhere", variables, words)
     assert ended.code == ExitCode.OK, ended
     assert lab.scoreboard().reboots["worker-1"] == 1
-    said = [detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail]
-    assert any("Look at here" in detail for detail in said), ended
-    assert any("Go further" in detail for detail in said), ended
+    said = "\n".join(detail for _, detail in ended.steps("worker-1") if "pre-reboot playbook" in detail)
+    assert ("Look at here" in said, "Go further" in said) == (True, True), ended
 
 
 # Settings and known_hosts are in the ConfigMap byte for byte, or they are refused.

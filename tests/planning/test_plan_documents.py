@@ -116,10 +116,8 @@ def with_rule(*names: str, value: Any) -> bytes:
         (SAVED.replace(b'"w-2"', b'"w-9"'), "edited"),
         (SAVED.replace(b'"10m"', b"600"), "a Duration is written as text"),
         (with_rule("policy", "quorum", value=3), "a rule that this program does not know: policy.quorum"),
-        (with_rule("policy", "gates", "hooks", "votes", value=3), "policy.gates.hooks.votes"),
         (with_rule("selection", "zones", value=["a"]), "selection.zones"),
         (with_rule("policy", "drain", "grace_period", value=-1), "policy.drain.grace_period is -1"),
-        (with_rule("policy", "canary", value=-3), "policy.canary is -3"),
         (with_rule("policy", "gates", "windows", "windows", value=["at night"]), "'at night' is not a window"),
         (with_rule("policy", "courtesy", "pre_reboot_node_labels", value=["a"]), "'a' has no value"),
         (

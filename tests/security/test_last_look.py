@@ -161,13 +161,6 @@ def test_a_cordon_that_a_failed_run_left_is_undone_by_the_next_one(lab: Lab, rol
     assert set(marks_of(lab, "worker-1")) == {"last-result"}
 
 
-def test_a_cordon_of_someone_else_stays_theirs(lab: Lab, rollout: Rollout) -> None:
-    lab.call(lambda: cordon(lab, "worker-1", cordoned=True))
-    ended = rollout(lab, "apply", "--allow", "cordoned", *ONE)
-    assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
-    assert (is_cordoned(lab, "worker-1"), set(marks_of(lab, "worker-1"))) == (True, {"last-result"})
-
-
 def test_a_failed_node_that_somebody_uncordoned_is_tried_again_and_given_back(lab: Lab, rollout: Rollout) -> None:
     fail(lab, rollout)
     lab.call(lambda: cordon(lab, "worker-1", cordoned=False))
