@@ -16,6 +16,7 @@ from tests.cli.test_inventory import RELAY
 from tests.conftest import StartLab
 from tests.ended import Ended
 from tests.executors.conftest import Program
+from tests.state import write
 
 PROGRAMS = Path(sys.executable).parent
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--disable-eviction", "--force")
@@ -101,7 +102,8 @@ AROUND = """
 
 @pytest.mark.exhaustive
 def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -> None:
-    lab = with_faults(9, labels={"worker-1": {"node-role.kubernetes.io/edge": ""}})
+    lab = with_faults(9)
+    write(lab, "worker-1", "labels", **{"node-role.kubernetes.io/edge": ""})
     (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))
     (ansible.home / "after.yml").write_text(AROUND.replace("FAILING", "worker-3"))
     flags = (
