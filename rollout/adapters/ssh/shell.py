@@ -7,15 +7,15 @@ becomes part of a command; the caller's constant text is all that is run.
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from rollout.adapters.ssh.connection import Connection, connected
 from rollout.adapters.ssh.failures import TurnedAwayError
-from rollout.adapters.ssh.keys import Ask, KeyRing, Keys
+from rollout.adapters.ssh.keys import KeyRing, Keys
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
@@ -35,8 +35,8 @@ class ParamikoShell:
     """Runs commands on hosts; safe to call from many threads.
 
     `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
-    tried. `passphrases` are tried on every encrypted key, and `ask` is asked for others. `known_hosts` None means
-    OpenSSH's own files. `connect_timeout` (seconds) bounds connection and login within the deadline of each call.
+    tried. `passphrase` opens every encrypted key. `known_hosts` None means OpenSSH's own files. `connect_timeout`
+    (seconds) bounds connection and login within the deadline of each call.
     Raises `InputError` where a file named here cannot be used.
     """
 
@@ -46,8 +46,7 @@ class ParamikoShell:
         known_hosts: Path | None = None,
         host_key_checking: HostKeyChecking = HostKeyChecking.STRICT,
         key_file: Path | None = None,
-        passphrases: Sequence[str] = (),
-        ask: Ask | None = None,
+        passphrase: str = "",
         connect_timeout: float = CONNECT_TIMEOUT,
         output_limit: int = OUTPUT_LIMIT,
     ) -> None:
@@ -55,7 +54,7 @@ class ParamikoShell:
         self._known_hosts_file = known_hosts
         self._others: dict[HostKeyFiles, KnownHosts] = {}
         self._lock = threading.Lock()
-        self._keys = KeyRing(passphrases, ask)
+        self._keys = KeyRing(passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
@@ -66,15 +65,6 @@ class ParamikoShell:
                     pass
             except SshAuthError as error:
                 raise InputError(error.message, hint=error.hint) from error
-
-    def unlock(self, hosts: Iterable[Host]) -> None:
-        """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
-
-        What cannot be used is told later, of each host.
-        """
-        for file, identities in dict.fromkeys((host.key_file or self._key_file, host.identities) for host in hosts):
-            with suppress(SshAuthError), self._keys.candidates(file, identities):
-                pass
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, log in, run the command and disconnect, all within `timeout` seconds.
@@ -125,12 +115,12 @@ class ParamikoShell:
         )
 
     def _in_worker(self) -> Callable[[], "ParamikoShell"]:
-        """What makes one in another process that does as this one, without asking anybody."""
+        """What makes one in another process that does as this one."""
         return partial(
             ParamikoShell,
             known_hosts=self._known_hosts_file,
             key_file=Path(self._key_file) if self._key_file is not None else None,
-            passphrases=self._keys.passphrases,
+            passphrase=self._keys.passphrase,
             connect_timeout=self._connect_timeout,
             output_limit=self._output_limit,
         )
@@ -144,7 +134,7 @@ class ParamikoShell:
 
     def _connected(self, host: Host, talk: Callable[[Connection, float], T], timeout: float) -> T:
         """Return the result of `talk` with a host that is known and has let us in."""
-        # Before the clock starts: an operator may have to enter a passphrase.
+        # Before the clock starts: a key may take a second to open.
         with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
             return self._talk(host, keys, talk, timeout)
 

@@ -42,7 +42,6 @@ SnapshotOption = Annotated[
     Path | None,
     typer.Option("--snapshot", metavar="FILE", help="Save what the plan was made of, for rollout lab up --like FILE"),
 ]
-AnonymousOption = Annotated[bool, typer.Option("--anonymous", help="Hide names and labels in the snapshot")]
 FinishByOption = Annotated[
     str,
     typer.Option(
@@ -69,7 +68,6 @@ def plan(
     explain: ExplainOption = None,
     finish_by: FinishByOption = "",
     snapshot: SnapshotOption = None,
-    anonymous: AnonymousOption = False,
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -94,9 +92,9 @@ def plan(
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
-    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
+    _check_outputs(out, markdown, snapshot)
     session = connect(settings, selection, policy)
-    gathered = _gathered(session, snapshot, anonymous=anonymous)
+    gathered = _gathered(session, snapshot)
     if explain is not None:
         _show_explanation(explain, session, gathered)
         return
@@ -111,17 +109,15 @@ def plan(
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
 
 
-def _check_outputs(*files: Path | None, anonymous: bool) -> None:
-    """Refuse what cannot be written, before anything is asked; the last file is the snapshot's."""
+def _check_outputs(*files: Path | None) -> None:
+    """Refuse what cannot be written, before anything is asked."""
     from rollout.cli.files import check_target
 
     for file in files:
         check_target(file)
-    if anonymous and not files[-1]:
-        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
 
 
-def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> "Gathered":
+def _gathered(session: "Session", snapshot: Path | None) -> "Gathered":
     """Gather what a plan is made of, and save that where it is asked for."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages import gather
@@ -131,7 +127,7 @@ def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> 
         return gather.gather(session)
     kept: Kept = {}
     gathered = gather.gather(session, kept)
-    write_whole(snapshot, cluster_copy(gathered, kept, session.policy, anonymous=anonymous))
+    write_whole(snapshot, cluster_copy(gathered, kept, session.policy))
     say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     return gathered
 

@@ -197,7 +197,6 @@ def _observed(
     from rollout.report.console import asking_progress
 
     ssh = session.settings.ssh
-    wiring.unlock(session.shell, hosts)
     with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as answered:
         observations = poll(
             hosts,

@@ -57,7 +57,7 @@ async def _test(session: Session, words: Words) -> Output:
 
 
 async def _sudo(session: Session, words: Words) -> Output:
-    """`sudo -n COMMAND`, `sudo -n -l COMMAND` and `sudo -n -l`."""
+    """`sudo -n COMMAND` and `sudo -n -l COMMAND`."""
     machine, user = session.machine, session.user
     at = next((at for at, word in enumerate(words) if at and not word.startswith("-")), len(words))
     command, is_question = words[at:], "-l" in words[:at]
@@ -66,10 +66,8 @@ async def _sudo(session: Session, words: Words) -> Output:
         await session.sleep(_FOREVER)
     if fault in _SUDO_SAYS:
         return Output(1, err=f"{_SUDO_SAYS[fault].format(user)}\n")
-    if not command:
-        return _rules(session, allowed=fault is SudoFault.NONE)
-    if not session.has(command[0]):
-        return Output(1, err=f"sudo: {command[0]}: command not found\n")
+    if not command or not session.has(command[0]):
+        return Output(1, err=f"sudo: {' '.join(command[:1])}: command not found\n")
     path = command[0] if "/" in command[0] else f"/usr/bin/{command[0]}"
     full = " ".join((path, *command[1:]))
     if fault is SudoFault.REFUSED:
@@ -79,13 +77,6 @@ async def _sudo(session: Session, words: Words) -> Output:
         return Output(out=f"{full}\n")
     machine.log("sudo", f"{user} : PWD=/home/core ; USER=root ; COMMAND={' '.join(command)}")
     return await session.as_root().run(command)
-
-
-def _rules(session: Session, *, allowed: bool) -> Output:
-    on = f"{session.user} may run the following commands on {session.machine.name}"
-    if allowed:
-        return Output(out=f"User {on}:\n    (ALL) NOPASSWD: ALL\n")
-    return Output(1, f"User {session.user} is not allowed to run sudo on {session.machine.name}.\n")
 
 
 async def _who(session: Session, _words: Words) -> Output:
