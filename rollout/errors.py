@@ -27,7 +27,6 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     │   ├── DrainError
     │   ├── RebootError
     │   └── FencedError                   the Lease is lost: nothing further may be done
-    ├── IncompleteError               4   --require-all, and not every node that was asked for can be taken
     ├── DeclinedError                 3   the operator did not say yes
     ├── StalePlanError                5   the cluster is not what the plan was made for
     ├── BlockedError                  6   something blocks the start
@@ -188,12 +187,6 @@ class RebootError(StepError):
 
 class FencedError(StepError):
     """This process no longer holds the Lease: it may not cordon, evict, reboot or uncordon."""
-
-
-class IncompleteError(RolloutError):
-    """Every node that was asked for was required, and some cannot be rebooted: nothing was begun."""
-
-    exit_code = ExitCode.PARTIAL
 
 
 class DeclinedError(RolloutError):

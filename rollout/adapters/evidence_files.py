@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.local_files import is_writable_by_all, scratch_for
 from rollout.adapters.secrets import child_environment
 from rollout.errors import ApiError, ApiUnavailableError, InputError
@@ -76,7 +76,7 @@ def _at_url(url: str) -> SignedDocument:
     bodies: list[bytes] = []
     for place in (url, f"{url}{_SIGNATURE}"):
         try:
-            answer = exchange(place, _BOUNDS, by_proxy=True)
+            answer = exchange(request_to(place, {}), _BOUNDS, by_proxy=True)
         except ExchangeError as error:
             return SignedDocument(place, problem=str(error))
         if answer.status != _OK or answer.is_cut:

@@ -1,20 +1,23 @@
-"""HTTP exchanges with servers that are none of ours: bounded in time, and in the size of the answer.
+"""HTTP exchanges with servers that are none of ours: one deadline for the whole exchange, and one largest answer.
 
-No redirect is followed: what is meant for one address goes to no other.
+A time-out of the library's counts from one byte to the next: whoever sends a byte now and then holds it for ever. So
+the connection is cut at the deadline, whatever goes on there: connecting, TLS, headers or body. No redirect is
+followed: what is meant for one address goes to no other. Not by urllib3, which logs whole URLs where an answer is
+garbled.
 """
 
-import logging
+import http.client
+import socket
 import ssl
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
-
-import urllib3
-import urllib3.exceptions
-
-_CHUNK = 1 << 16
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, cast
 
 
 class ExchangeError(Exception):
@@ -32,83 +35,116 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds for the exchange, and bytes of its answer; with 0 the answer's body is not waited for."""
+    """Seconds for the whole exchange, and bytes of its answer; with 0 the answer's body is not waited for."""
 
     seconds: float
     largest: int = 0
 
 
-def exchange(
-    url: str,
-    bounds: Bounds,
-    *,
-    headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
-    method: str = "GET",
-    by_proxy: bool = False,
-) -> Answer:
+def exchange(request: urllib.request.Request, bounds: Bounds, *, by_proxy: bool = False) -> Answer:
     """What is answered, whatever its status is; `ExchangeError`. `by_proxy`: through those of the environment."""
-    # it logs whole URLs, which may be secrets
-    logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
-    deadline = time.monotonic() + bounds.seconds
+    line = _Line(time.monotonic() + bounds.seconds)
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(None if by_proxy else {}), _Handler(line)):
+        opener.add_handler(handler)
     try:
-        with _pool(url, by_proxy=by_proxy) as pool:
-            response = pool.request(
-                method,
-                url,
-                body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(total=bounds.seconds),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            return _read(response, bounds.largest, deadline)
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise ExchangeError(_why(error)) from None
+        with opener.open(request, timeout=line.seconds_left()) as response:
+            return _read(response, bounds.largest, line)
+    except (OSError, HTTPException, ValueError) as error:
+        raise ExchangeError(_why(TimeoutError() if line.is_cut else error)) from error
+    finally:
+        line.close()
 
 
-def _pool(url: str, *, by_proxy: bool) -> urllib3.PoolManager:
-    parts = urlsplit(url)
-    is_direct = not by_proxy or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2])
-    proxies = {} if is_direct else urllib.request.getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy:
-        return urllib3.PoolManager()
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
-    auth = urllib3.util.parse_url(proxy).auth
-    headers = urllib3.util.make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers)
-
-
-def _read(response: urllib3.BaseHTTPResponse, largest: int, deadline: float) -> Answer:
-    body = b""
-    while largest and len(body) <= largest and (chunk := response.read1(_CHUNK)):
-        body += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    response.close()
+def _read(response: HTTPResponse, largest: int, line: "_Line") -> Answer:
+    body = response.read(largest + 1) if largest else b""
+    if line.is_cut:
+        raise TimeoutError
+    if len(body) <= largest and largest and response.length:
+        raise http.client.IncompleteRead(b"", response.length)
     return Answer(response.status, body[:largest], len(body) > largest)
 
 
-def _why(error: Exception) -> str:
-    match innermost(error):
-        case TimeoutError() | urllib3.exceptions.TimeoutError():
+class _Line:
+    """A connection that is cut at the deadline, also in the middle of a handshake."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._end: socket.socket | None = None
+        self._timer: threading.Timer | None = None
+        self.is_cut = False
+
+    def seconds_left(self) -> float:
+        """`TimeoutError` where there are none."""
+        if (left := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return left
+
+    def connect(self, address: tuple[str, int], *_defaults: object) -> socket.socket:
+        """As `socket.create_connection` does, within the time that is left."""
+        connection = socket.create_connection(address, self.seconds_left())
+        self._watch(connection)
+        return connection
+
+    def _watch(self, connection: socket.socket) -> None:
+        # a further descriptor: TLS takes the first one over
+        self._end = connection.dup()
+        self._timer = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._cut, (self._end,))
+        self._timer.name, self._timer.daemon = "deadline", True
+        self._timer.start()
+
+    def _cut(self, end: socket.socket) -> None:
+        self.is_cut = True
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._end is not None:
+            self._end.close()
+
+
+class _Handler(urllib.request.AbstractHTTPHandler):
+    """Opens URLs over one line; nothing but http and https is known to it."""
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self._opened(HTTPConnection, request)
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self._opened(HTTPSConnection, request)
+
+    http_request = urllib.request.AbstractHTTPHandler.do_request_
+    https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+    def _opened(self, kind: type[HTTPConnection], request: urllib.request.Request) -> HTTPResponse:
+        def over_line(host: str, timeout: float) -> HTTPConnection:
+            connection: Any = kind(host, timeout=timeout)
+            connection._create_connection = self._line.connect  # noqa: SLF001 - the library's seam has no public name
+            return cast("HTTPConnection", connection)
+
+        return self.do_open(over_line, request)  # type: ignore[arg-type]
+
+
+def request_to(
+    url: str, headers: Mapping[str, str], body: bytes | None = None, method: str = "GET"
+) -> urllib.request.Request:
+    """A request; the URL's scheme is http or https."""
+    return urllib.request.Request(url, body, dict(headers), method=method)  # noqa: S310
+
+
+def _why(error: BaseException) -> str:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    match reason:
+        case TimeoutError():
             return "it did not answer in time"
-        case ssl.SSLCertVerificationError() as reason:
+        case ssl.SSLCertVerificationError():
             return f"its certificate is not valid: {reason.verify_message}"
-        case OSError() as reason if reason.strerror:
+        case OSError() if reason.strerror:
             return f"it cannot be reached: {reason.strerror}"
-        case reason:
+        case _:
             return f"it does not answer like a web server ({type(reason).__name__})"
-
-
-def innermost(error: BaseException) -> BaseException:
-    """Return what an error of urllib3 came of in the end."""
-    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
-        error = below
-    return error
-
-
-def _wrapped(error: BaseException) -> BaseException | None:
-    return next((part for part in error.args if isinstance(part, BaseException)), None)

@@ -1,33 +1,67 @@
-"""Files of this machine: whose word one is, which are written to, and folders for temporary ones.
+"""Files of this machine: whose word one is, how one is opened to write, and folders for temporary ones.
 
-Whose word: owner is the reader or root, and not everybody may write the file or its folder. A sticky folder (/tmp) is
-one that others may write: the file in it may be theirs.
+Whose word: the rule is the one that OpenSSH has for its users' files: owner is the reader or root, and nobody else may
+write the file or its folder. A sticky folder (/tmp) is one that others may write: the file in it may be theirs. A group
+counts as nobody else where it is the reader's own, as on systems that give each user one (umask 002).
 
-To write: in a folder that all may write, nothing of others is followed or written, only of the user, of root and of the
-folder's owner. Against who is quicker than this look there are the kernel's own rules: `fs.protected_symlinks`,
-`fs.protected_hardlinks` and `fs.protected_regular`.
+To write: first opened, then judged, so that no other user decides what is written to. The way to a file is walked
+folder by folder, each held open and no link followed by the kernel, so that nothing that is judged can be replaced
+before it is used. The rules are those of Linux's `fs.protected_symlinks`, `fs.protected_hardlinks` and
+`fs.protected_regular` (sysctl/fs.rst in its documentation), which are off in many containers, and unknown elsewhere: in
+a folder that all may write, nothing of others is followed or written, only of the user, of root and of the folder's
+owner, and nothing that has a further name elsewhere.
 """
 
 import errno
+import grp
 import os
 import pwd
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.errors import InputError
 
 _ROOT = 0
 _MOST_LINKS = 40
+_LOOKS = 4
+
 _OWNER_ONLY, _OWNERS_FOLDER = 0o600, 0o700
+_PROC = Path("/proc")
+# Linux can hold a folder open that may be searched but not listed.
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 
 
-def distrust(path: Path, reader: int) -> str:
-    """Why a file is not the word of this user or root alone; empty where it is. Raises `OSError`.
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who goes by a file: the user, and the groups that nobody but them and root is in."""
 
-    Judged are the file, its folder, and where it is a link every link and folder on the way.
+    uid: int
+    groups: frozenset[int]
+
+
+def current_reader() -> Reader:
+    """Return the user of this process."""
+    uid, gid = os.geteuid(), os.getegid()
+    return Reader(uid, frozenset({_ROOT, gid} if _is_private(uid, gid) else {_ROOT}))
+
+
+def _is_private(uid: int, gid: int) -> bool:
+    """Whether the group is the user's own by its name, and has no further member."""
+    try:
+        user, group = pwd.getpwuid(uid).pw_name, grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def distrust(path: Path, reader: Reader) -> str:
+    """Why a file is not the word of its reader or root alone; empty where it is.
+
+    Judged are the file, its folder, and where it is a link every link and folder on the way. Raises `OSError`.
     """
     return next((reason for place in _places(path) if (reason := _objection(place, reader))), "")
 
@@ -49,15 +83,18 @@ def _places(path: Path) -> Iterator[Path]:
 
 
 def _in_real_folder(path: Path) -> Path:
-    return Path(os.path.realpath(path.parent), path.name)
+    return path.parent.resolve() / path.name
 
 
-def _objection(place: Path, reader: int) -> str:
+def _objection(place: Path, reader: Reader) -> str:
     state = place.lstat()
     noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
-    if state.st_uid not in (reader, _ROOT):
+    if state.st_uid not in (reader.uid, _ROOT):
         return f"{noun}{place} belongs to {user_name(state.st_uid)}"
-    if state.st_mode & stat.S_IWOTH and not stat.S_ISLNK(state.st_mode):
+    if stat.S_ISLNK(state.st_mode):
+        return ""
+    by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
+    if by_group or state.st_mode & stat.S_IWOTH:
         return f"{noun}{place} may be written by others (mode {stat.S_IMODE(state.st_mode):04o})"
     return ""
 
@@ -70,23 +107,124 @@ def user_name(uid: int) -> str:
         return f"user {uid}"
 
 
-def check_output(path: Path) -> None:
-    """`PermissionError` for a file that is to be written, where another user has laid it, or a link on its way."""
-    for place in (*_places(path), *path.absolute().parents):
-        folder = place.parent.stat()
-        state = place.lstat() if folder.st_mode & stat.S_IWOTH and os.path.lexists(place) else None
-        if state is not None and state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """A name in a folder that is held open as `folder`; `path` is how it is told. All raise `OSError`."""
+
+    folder: int
+    name: str
+    path: Path
+
+    def state(self) -> os.stat_result | None:
+        """Look what is there, None for nothing; `PermissionError` where another user has laid it."""
+        try:
+            state = os.stat(self.name, dir_fd=self.folder, follow_symlinks=self._is_kernels)
+        except FileNotFoundError:
+            return None
+        if self.name != ".." and self._is_shared and (reason := self._objection(state)):
             noun = "the link " if stat.S_ISLNK(state.st_mode) else ""
-            where = f"which lies in a folder that everybody may write, belongs to {user_name(state.st_uid)}"
-            raise PermissionError(errno.EACCES, f"{noun}{place}, {where}")
+            where = "which lies in a folder that everybody may write"
+            raise PermissionError(errno.EACCES, f"{noun}{self.path}, {where}, {reason}")
+        return state
+
+    def open(self, flags: int, mode: int = _OWNER_ONLY) -> int:
+        """Open the file, then judge it; `flags` may not truncate it. What is another's is not waited for."""
+        self.state()
+        # a pipe that is put in its place meanwhile would hold this process up
+        waiting = os.O_NONBLOCK if self._is_shared else 0
+        descriptor = os.open(self.name, flags | self._no_link | waiting | os.O_CLOEXEC, mode, dir_fd=self.folder)
+        try:
+            if self._is_shared:
+                os.set_blocking(descriptor, True)
+                self._judge_open(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _judge_open(self, descriptor: int) -> None:
+        """Judged by name once more: a look says that what is open stands here, and nowhere else.
+
+        Several looks: a further name that goes between the kernel's finding of a file and its counting of names is
+        missed by one.
+        """
+        for _ in range(_LOOKS):
+            state = self.state()
+            if state is None or not os.path.samestat(state, os.fstat(descriptor)):
+                raise PermissionError(errno.EACCES, f"{self.path} is being replaced")
+
+    def entered(self, *, make: bool) -> int:
+        """Open the folder of this name; make it before, where there is none."""
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(self.name, _OWNERS_FOLDER, dir_fd=self.folder)
+        return os.open(self.name, _FOLDER | self._no_link, dir_fd=self.folder)
+
+    def target(self) -> Path | None:
+        """Where a link leads; None for what is no link, and for those that only the kernel can follow."""
+        state = self.state()
+        if state is None or not stat.S_ISLNK(state.st_mode):
+            return None
+        # what is judged stays: in a sticky folder, nobody else can put another in its place
+        return Path(os.readlink(self.name, dir_fd=self.folder))
+
+    @property
+    def _is_shared(self) -> bool:
+        return bool(os.fstat(self.folder).st_mode & stat.S_IWOTH)
+
+    @property
+    def _is_kernels(self) -> bool:
+        """Whether links in the folder lead to what has no path, as /proc/self/fd's do."""
+        return _PROC.is_dir() and os.fstat(self.folder).st_dev == _PROC.stat().st_dev
+
+    @property
+    def _no_link(self) -> int:
+        return 0 if self._is_kernels else os.O_NOFOLLOW
+
+    def _objection(self, state: os.stat_result) -> str:
+        """Why what stands in a folder that all may write is not to be used; empty where it is."""
+        folder = os.fstat(self.folder)
+        if state.st_uid not in (os.geteuid(), _ROOT, folder.st_uid):
+            return f"belongs to {user_name(state.st_uid)}"
+        if state.st_nlink > 1 and not stat.S_ISDIR(state.st_mode):
+            return "has another name as well (a hard link)"
+        return "" if folder.st_mode & stat.S_ISVTX or not stat.S_ISLNK(state.st_mode) else "may be replaced by anybody"
+
+
+@contextmanager
+def output_place(path: Path, *, make_folders: bool = False) -> Iterator[OutputPlace]:
+    """Where the way to a file ends, walked as the kernel does; `OSError`, as for what other users have laid on it."""
+    at, folder, links = Path("/"), os.open("/", _FOLDER), 0
+    ahead = list(reversed(path.absolute().parts[1:]))
+    try:
+        while ahead:
+            place = OutputPlace(folder, name := ahead.pop(), at / name)
+            target = place.target()
+            if target is None and not ahead:
+                yield place
+                return
+            if target is None:
+                at, folder = place.path, _instead(folder, place.entered(make=make_folders))
+                continue
+            if (links := links + 1) > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            if target.is_absolute():
+                at, folder = Path("/"), _instead(folder, os.open("/", _FOLDER))
+            ahead.extend(part for part in reversed(target.parts) if part != "/")
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    finally:
+        os.close(folder)
+
+
+def _instead(folder: int, other: int) -> int:
+    os.close(folder)
+    return other
 
 
 def open_output(path: Path, flags: int, *, make_folders: bool = False) -> int:
-    """Open a file of its owner's alone to write to, made where there is none; see `check_output`. Raises `OSError`."""
-    if make_folders:
-        path.parent.mkdir(mode=_OWNERS_FOLDER, parents=True, exist_ok=True)
-    check_output(path)
-    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+    """Open a file of its owner's alone to write to, made where there is none; see `OutputPlace.open`."""
+    with output_place(path, make_folders=make_folders) as place:
+        return place.open(flags | os.O_CREAT)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.prometheus import parsed_url
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import InputError, RolloutError, UsageError
@@ -151,9 +151,9 @@ class Pushgateway:
         """What the library calls to send; no redirect is followed, for the password goes to this place alone."""
 
         def send() -> None:
-            bounds, all_headers = Bounds(timeout or _SECONDS, _SHOWN), {**dict(headers), **self._headers}
+            request = request_to(url, {**dict(headers), **self._headers}, data or None, method)
             try:
-                answer = exchange(url, bounds, headers=all_headers, body=data or None, method=method)
+                answer = exchange(request, Bounds(timeout or _SECONDS, _SHOWN))
             except ExchangeError as error:
                 raise PushgatewayError(f"does not answer: {error}") from error
             if answer.status >= _FAILURES:

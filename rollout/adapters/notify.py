@@ -22,7 +22,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rollout import __version__
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.errors import UsageError
 from rollout.model.json_text import json_line
 from rollout.model.notification import Note
@@ -31,7 +31,7 @@ from rollout.model.text import counted
 _BOUNDS = Bounds(seconds=5.0)
 _FAILURES, _SERVER_ERROR = 300, 500
 _TRANSIENT = frozenset({408, 425, 429})
-_LOGGERS = ("apprise", "urllib3", "requests")
+_LOGGERS = ("apprise", "urllib3.connectionpool", "requests")
 _WEBHOOK = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _PLAIN = re.compile(r"[!-~]+")
@@ -89,9 +89,9 @@ class Webhook:
 
     def send(self, note: Note) -> None:
         """POST one notification."""
-        body = json_line(note)
+        request = request_to(self._url, self._headers, json_line(note), "POST")
         try:
-            status = exchange(self._url, _BOUNDS, headers=self._headers, body=body, method="POST", by_proxy=True).status
+            status = exchange(request, _BOUNDS, by_proxy=True).status
         except ExchangeError as error:
             raise DeliveryError(str(error)) from None
         if status >= _FAILURES:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 import urllib3
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.secrets import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.wire import decoder_of
@@ -103,7 +103,7 @@ class PrometheusAlerts:
 
     def _asked(self, url: str, parameters: str, headers: Mapping[str, str], shape: type[T]) -> T:
         try:
-            answer = exchange(f"{url}?{parameters}", _BOUNDS, headers=headers)
+            answer = exchange(request_to(f"{url}?{parameters}", headers), _BOUNDS)
         except ExchangeError as error:
             raise self._failure(url, f"does not answer: {error}") from error
         if answer.status != _OK:

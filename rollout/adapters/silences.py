@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange
+from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, request_to
 from rollout.adapters.prometheus import checked_url
 from rollout.model.json_text import json_line
 from rollout.model.progress import NodeFinished, NodeStep, Phase, StepEvent
@@ -138,9 +138,9 @@ class NodeSilences:
                 self._say(f"warning: the silence of {node} ends by itself in {_LEASE}: Alertmanager {error}")
 
     def _asked(self, path: str, method: str, body: bytes | None = None) -> bytes:
-        headers = {"Content-Type": "application/json"}
+        request = request_to(f"{self._url}{path}", {"Content-Type": "application/json"}, body, method)
         try:
-            answer = exchange(f"{self._url}{path}", _BOUNDS, headers=headers, body=body, method=method)
+            answer = exchange(request, _BOUNDS)
         except ExchangeError as error:
             raise _SilenceError(f"does not answer: {error}") from error
         if answer.status == _NOT_FOUND:

@@ -1,4 +1,4 @@
-"""`rollout completion`: scripts for shells, and what they complete beside commands and flags: names that exist now.
+"""`rollout completion`: scripts for shells, and what they complete beside commands and flags: nodes and contexts.
 
 Nobody waits long for a key to answer, and nothing may be printed into a line that is being typed: whatever cannot be
 found out in time, or at all, completes nothing.
@@ -6,13 +6,14 @@ found out in time, or at all, completes nothing.
 
 import inspect
 import os
+import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, assert_never, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from typer.models import ParameterInfo
@@ -28,6 +29,8 @@ VARIABLE = "_ROLLOUT_COMPLETE"
 PATIENCE = "_ROLLOUT_COMPLETE_SECONDS"
 # Python and libraries have taken half a second by then.
 _SECONDS = 0.4
+# Shells evaluate what they are answered: no name with a sign that means something to one of them.
+_HARMLESS = re.compile(r"[\w.:/@+=,-]+", re.ASCII)
 
 
 def be_silent() -> None:
@@ -56,7 +59,7 @@ def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
 
     # the client is loaded before the time counts
     client_parts()
-    return _beginning(incomplete, _in_time(read))
+    return _in_time(read, incomplete)
 
 
 def contexts(ctx: typer.Context, incomplete: str) -> Sequence[str]:
@@ -67,41 +70,7 @@ def contexts(ctx: typer.Context, incomplete: str) -> Sequence[str]:
 
         return list(read_contexts(_path(ctx.params), os.environ))
 
-    return _beginning(incomplete, _in_time(read))
-
-
-def runs(incomplete: str) -> Sequence[str]:
-    """Return runs that were written down on this machine, the latest first."""
-
-    def read() -> list[str]:
-        from rollout.adapters.journal import journals, runs_directory
-
-        return [path.stem for path in sorted(journals(runs_directory()), key=_changed, reverse=True)]
-
-    return _beginning(incomplete, _in_time(read))
-
-
-def scenarios(incomplete: str) -> Sequence[str]:
-    """Scenarios of the lab."""
-
-    def read() -> list[str]:
-        from rollout.lab.scenarios import scenario_names
-
-        return scenario_names()
-
-    return _beginning(incomplete, _in_time(read))
-
-
-def assignments(incomplete: str) -> Sequence[str]:
-    """Return settings by their keys, with the = that follows; then the words of one that has fixed ones."""
-    from rollout.cli.settings.schema import settings
-
-    name, equals, _ = incomplete.partition("=")
-    if not equals:
-        return _beginning(incomplete, [f"{key}=" for key in settings()])
-    setting = settings().get(name)
-    words = ("true", "false") if setting and setting.is_flag else setting.choices if setting else ()
-    return _beginning(incomplete, [f"{name}={word}" for word in words])
+    return _in_time(read, incomplete)
 
 
 def _seconds() -> float:
@@ -111,8 +80,8 @@ def _seconds() -> float:
         return _SECONDS
 
 
-def _in_time(read: Callable[[], list[str]]) -> list[str]:
-    """Return what it finds within the time; nothing where it fails, or takes longer, and then nobody waits for it."""
+def _in_time(read: Callable[[], Sequence[str]], incomplete: str) -> list[str]:
+    """Return what begins so, if found within the time; nothing where it fails or takes longer: nobody waits for it."""
     names: list[str] = []
 
     def reading() -> None:
@@ -122,11 +91,8 @@ def _in_time(read: Callable[[], list[str]]) -> list[str]:
     thread = threading.Thread(target=reading, name="completion", daemon=True)
     thread.start()
     thread.join(_seconds())
-    return [] if thread.is_alive() else names
-
-
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+    in_time = [] if thread.is_alive() else names
+    return [name for name in in_time if name.startswith(incomplete) and _HARMLESS.fullmatch(name)]
 
 
 def _api(given: Mapping[str, object]) -> "ClusterApi":
@@ -146,14 +112,7 @@ def _path(given: Mapping[str, object]) -> Path | None:
 _BY_NAME: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("node", "exclude", "explain"), nodes),
     "context": contexts,
-    "run": runs,
-    "scenario": scenarios,
-    "set_": assignments,
 }
-
-
-def _changed(path: Path) -> float:
-    return path.stat().st_mtime
 
 
 class Shell(StrEnum):
@@ -165,61 +124,10 @@ class Shell(StrEnum):
 
 
 ShellArgument = Annotated[Shell, typer.Argument(metavar="SHELL", show_default=False, help="Whose script to print.")]
-# Bash parts words at : and =, which stand in contexts (arn:aws:eks:…) and flags. The program is asked with whole words,
-# and what it answers begins where bash's own word does; names are quoted as a line takes them.
-_BASH = """\
-_rollout_completion() {
-    local IFS=$'\\n' rest=$COMP_LINE word i
-    local -a words=() names=()
-    for ((i = 0; i <= COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        if ((i > 0)) && [[ -n $rest && $rest != [[:space:]]* ]]; then
-            words[${#words[@]} - 1]+=$word
-        else
-            words+=("$word")
-        fi
-        rest=${rest#"${rest%%[![:space:]]*}"}
-        rest=${rest#"$word"}
-    done
-    mapfile -t names < <(
-        env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) _ROLLOUT_COMPLETE=complete_bash "$1")
-    word=${words[${#words[@]} - 1]}
-    [[ $word == -*=* ]] && word=${word#*=}
-    [[ $COMP_WORDBREAKS == *:* ]] || word=${word//:/}
-    COMPREPLY=()
-    for i in "${names[@]}"; do
-        [[ -n $i ]] || continue
-        printf -v i %q "${i#"${word%"${word##*[:=]}"}"}"
-        COMPREPLY+=("$i")
-    done
-    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
-    return 0
-}
-
-complete -o default -F _rollout_completion rollout"""
-# What is answered is never run as a line of the shell. Where zsh loads the script as the
-# function `_rollout`, which it does at the first key, it has to answer that, too.
-_ZSH = """\
-#compdef rollout
-
-_rollout_completion() {
-    local line
-    local -a answers names
-    answers=("${(@f)$(env _ROLLOUT_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args \\
-        _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" rollout)}")
-    for line in $answers; do
-        [[ -n $line ]] && names+=("${${line%%$'\t'*}//:/\\:}:${${line#*$'\t'}//:/\\:}")
-    done
-    (( $#names )) && _describe rollout names || _files
-}
-
-compdef _rollout_completion rollout
-[ "${funcstack[1]}" = _rollout ] && _rollout_completion "$@"
-true"""
 
 
 def completion(shell: ShellArgument) -> None:
-    """Print what has a shell complete commands, flags, nodes, contexts, plans and runs.
+    """Print what has a shell complete commands, flags, nodes and contexts.
 
     \b
     Examples:
@@ -227,22 +135,6 @@ def completion(shell: ShellArgument) -> None:
       source <(rollout completion zsh)       in ~/.zshrc, after compinit
       rollout completion fish > ~/.config/fish/completions/rollout.fish
     """
-    show(script_of(shell))
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-
-def script_of(shell: Shell) -> str:
-    """Return the script of a shell."""
-    from typer import completion as typers
-
-    match shell:
-        case Shell.BASH:
-            return _BASH
-        case Shell.ZSH:
-            return _ZSH
-        case Shell.FISH:
-            script: str = typers.get_completion_script(  # type: ignore[attr-defined]
-                prog_name=PROGRAM, complete_var=f"_{PROGRAM.upper()}_COMPLETE", shell=shell.value
-            )
-            return script
-        case _:
-            assert_never(shell)
+    show(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value))

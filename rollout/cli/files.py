@@ -1,24 +1,19 @@
-"""Files that a command writes: whole or not at all, and as the operator would have written them with `>`.
+"""Files that a command writes, whole or not at all.
 
-What is not a regular file is written through: a device, a pipe, a standard stream. A link's target is replaced, not the
-link. An existing file keeps its mode, a new one has what the umask leaves.
+What is not a regular file is written through: a device, a pipe. A link's target is replaced, not the link. An existing
+file keeps its mode, a new one has what the umask leaves.
 """
 
-import errno
 import os
-import re
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-from rollout.adapters.local_files import check_output
+from rollout.adapters.local_files import OutputPlace, output_place
 from rollout.errors import InputError
 
 _NEW_MODE = 0o666
-_STREAMS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
-_STREAM = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
-# What keeps a file from being replaced need not keep it from being written: a mount, a folder of others.
-_NOT_REPLACED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
 
 def check_target(path: Path | None) -> None:
@@ -31,7 +26,8 @@ def check_target(path: Path | None) -> None:
     if not folder.is_dir():
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
     try:
-        check_output(path)
+        with output_place(path) as place:
+            place.state()
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -42,12 +38,13 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
     `mode` is that of a new file, whatever the umask.
     """
     try:
-        stream = _stream(path)
-        if stream is not None:
-            _write_through(os.dup(stream), content)
-        else:
-            check_output(path)
-            _write(path, content, mode)
+        with output_place(path) as place:
+            existing = place.state()
+            if existing is None or stat.S_ISREG(existing.st_mode):
+                _replace(place, content, existing, mode)
+            else:
+                with os.fdopen(place.open(os.O_WRONLY), "wb") as stream:
+                    stream.write(content)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -56,37 +53,10 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {path}: {error.strerror}")
 
 
-def _stream(path: Path) -> int | None:
-    """Return the descriptor of this process that a path means: it may be a socket, or stand in the middle of a file."""
-    number = _STREAM.fullmatch(str(path))
-    return int(number[1]) if number else _STREAMS.get(str(path))
-
-
-def _write(path: Path, content: bytes, mode: int | None) -> None:
-    try:
-        existing = path.stat()
-    except FileNotFoundError:
-        _replace(path, content, None, mode)
-        return
-    if not stat.S_ISREG(existing.st_mode):
-        _write_through(os.open(path, os.O_WRONLY), content)
-        return
-    effective = os.access in os.supports_effective_ids
-    if not os.access(path, os.W_OK, effective_ids=effective):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    try:
-        _replace(path, content, existing)
-    except OSError as error:
-        if error.errno not in _NOT_REPLACED:
-            raise
-        _write_through(os.open(path, os.O_WRONLY | os.O_TRUNC), content)
-
-
-def _replace(path: Path, content: bytes, existing: os.stat_result | None, mode: int | None = None) -> None:
+def _replace(place: OutputPlace, content: bytes, existing: os.stat_result | None, mode: int | None) -> None:
     """Write beside it, under a name that nobody can foresee, and put it in its place."""
-    target = Path(os.path.realpath(path))
-    beside = target.with_name(f".rollout-{secrets.token_hex(8)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE)
+    beside, folder = f".rollout-{secrets.token_hex(8)}", place.folder
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
@@ -96,9 +66,10 @@ def _replace(path: Path, content: bytes, existing: os.stat_result | None, mode: 
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        beside.replace(target)
+        os.replace(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
         raise
 
 
@@ -107,9 +78,3 @@ def _keep_owner_and_mode(descriptor: int, existing: os.stat_result) -> None:
     if (created.st_uid, created.st_gid) != (existing.st_uid, existing.st_gid):
         os.fchown(descriptor, existing.st_uid, existing.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(existing.st_mode))
-
-
-def _write_through(descriptor: int, content: bytes) -> None:
-    """Write to an open file, and close it."""
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)

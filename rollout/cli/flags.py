@@ -25,7 +25,6 @@ from rollout.cli.settings.reading import (
     variables,
 )
 from rollout.cli.settings.schema import settings
-from rollout.cli.settings.values import verbosity
 from rollout.errors import UsageError
 
 __all__ = ["CLUSTER", "HOSTS", "RULES", "SELECTION", "YesOption", "takes"]
@@ -80,7 +79,7 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
-            with logged(str(context.info_name), output.verbose, output.log_file):
+            with logged(str(context.info_name), output.verbose):
                 grouped = {
                     name: kind(**{item.name: received[item.name] for item in fields(kind)})
                     for name, kind in groups.items()
@@ -148,7 +147,7 @@ def _parameter_name(setting: Setting) -> str:
 
 def _annotation(setting: Setting) -> Any:
     """Return the flag for typer: texts, which the schema reads; nothing where it is not given."""
-    counts = setting.key.read is verbosity
+    counts = setting.name == "output.verbose"
     default = "" if counts or setting.is_flag else written(setting.default)
     option = typer.Option(
         f"--{setting.key.flag}/--no-{setting.key.flag}" if setting.default is True else f"--{setting.key.flag}",

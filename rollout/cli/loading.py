@@ -130,24 +130,6 @@ def _title(parameter: Any) -> str:
     return getattr(parameter, "rich_help_panel", None) or _OWN
 
 
-class DefaultCommandGroup(TyperGroup):
-    """A group whose first command is meant where none is named: `rollout fleetlock --listen :8080` serves."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """As any group's, with the first command put in front of options that are not the group's own."""
-        is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        # while a line is being typed, the next word may be any command's name
-        is_open = ctx.resilient_parsing and not args
-        prepare_values(self, ctx)
-        return super().parse_args(ctx, args if is_command or is_open else [next(iter(self.commands)), *args])
-
-    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
-        """Return the commands' names; or flags, which are those of the first command."""
-        if not incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
-
-
 def prepare_values(command: Any, context: typer.Context) -> None:
     """Have a command read its values quickly; one whose line is being typed takes them as they are."""
     parameters = command.get_params(context)

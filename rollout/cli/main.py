@@ -18,7 +18,7 @@ from rollout.cli import completion, failures
 from rollout.cli.failures import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands
 from rollout.cli.settings.reading import strangers
-from rollout.cli.terminal import forget_impossible_sizes, prepare_streams, raise_limit_of_files, say
+from rollout.cli.terminal import prepare_streams, say
 
 # Last, where a terminal of 24 lines still shows it.
 _EPILOG = """\b
@@ -109,8 +109,6 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Run the program: the console entry point."""
     prepare_streams()
-    forget_impossible_sizes()
-    raise_limit_of_files()
     completion.be_silent()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run

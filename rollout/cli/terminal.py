@@ -3,16 +3,12 @@
 The standard streams are made fit for it, however the program was started and whatever their ends can take.
 """
 
-import codecs
-import logging
 import os
-import re
-import resource
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,13 +18,10 @@ if TYPE_CHECKING:
     from rollout.report.console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
-SAID = "rollout.said"
-_LOG = logging.getLogger(SAID)
 
 
 def say(text: str) -> None:
     """Print a line for the operator, beside the data."""
-    _LOG.info("%s", text)
     write_beside(fitted(printable(text)))
 
 
@@ -129,14 +122,6 @@ def is_forced(stream: TextIO) -> bool | None:
     return None if stream.isatty() else False
 
 
-_IN_PLAIN = "rollout.in-plain"
-# each as wide as what it stands for, so that tables stay straight
-_SIGNS: Mapping[str, str] = {"✔": "+", "✘": "x", "→": ">", "·": "-", "…": ".", "━": "-", "╸": "-", "╺": "-"}
-_SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
-# of a terminal that says no size: 0 stands there in containers, and rich would print tables into no columns at all
-_SIZES = ("COLUMNS", "LINES")
-_SIZE = re.compile(r"[1-9][0-9]{0,3}")
-_OPEN_FILES = 4096
 # /dev/null, /dev/full and their like
 _MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -150,36 +135,8 @@ def prepare_streams() -> None:
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
-    codecs.register_error(_IN_PLAIN, _in_plain)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors=_IN_PLAIN)  # type: ignore[union-attr]
-
-
-def _in_plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """One character as an encoding can write it that lacks it: a sign of ours by another, any other by its number."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    begin, end = error.start, error.start + 1
-    character = error.object[begin]
-    if sign := _SIGNS.get(character) or ("*" if character in _SPINNER else ""):
-        return sign, end
-    return codecs.backslashreplace_errors(UnicodeEncodeError(error.encoding, error.object, begin, end, error.reason))
-
-
-def forget_impossible_sizes() -> None:
-    """Let only what can be the size of a terminal stand in the environment; else it is asked of the terminal."""
-    for name in _SIZES:
-        if not _SIZE.fullmatch(os.environ.get(name, "")):
-            os.environ.pop(name, None)
-
-
-def raise_limit_of_files() -> None:
-    """As many open files as a fleet takes, where the limit that is in force is lower than the one that may be set."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def flush_or_discard() -> None:

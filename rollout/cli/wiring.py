@@ -182,11 +182,11 @@ def exposition(*collectors: "Collector") -> Callable[[], bytes]:
 
 def notify_destinations(options: "Notify") -> "tuple[Destination, ...]":
     """Where notifications go; none, and nothing is loaded, where nobody wants any."""
-    if not options.urls:
+    if not options.url:
         return ()
     from rollout.adapters.notify import destinations
 
-    return destinations(options.urls)
+    return destinations(options.url)
 
 
 def system_clock() -> Clock:

@@ -2,14 +2,11 @@
 
 Timestamps are the wall clock's, so that what clients compute from them agrees with their own clock, unless the lab
 is told to be that far `ahead` of it (seconds; below 0: behind), as machines are whose clocks are not kept by NTP.
-Durations (boots, heartbeats, grace periods) are simulated seconds. Tests use the variant that stands still until it
-is moved.
+Durations (boots, heartbeats, grace periods) are simulated seconds.
 """
 
 import time
 from datetime import UTC, datetime, timedelta
-
-from typing_extensions import override
 
 
 class LabClock:
@@ -41,24 +38,3 @@ class LabClock:
     def age(self, moment: datetime) -> float:
         """How many simulated seconds ago a timestamp was given."""
         return (self.now() - moment).total_seconds() * self.speed
-
-
-class ManualClock(LabClock):
-    """A clock for tests: it stands still until it is moved; real and simulated seconds are the same."""
-
-    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        super().__init__()
-        self._start = start
-        self._elapsed = 0.0
-
-    @override
-    def now(self) -> datetime:
-        return self._start + timedelta(seconds=self._elapsed)
-
-    @override
-    def monotonic(self) -> float:
-        return self._elapsed
-
-    def move_to(self, elapsed: float) -> None:
-        """Make it `elapsed` seconds after the start; never backwards."""
-        self._elapsed = max(self._elapsed, elapsed)

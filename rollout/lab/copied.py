@@ -14,7 +14,7 @@ import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.gather.cluster.copying import FORMAT_VERSION, KIND, ClusterCopy, CopiedHost, CopiedPace
-from rollout.lab.api.defaulting import ensure_namespace, with_defaults
+from rollout.lab.api.lifecycle import ensure_namespace, with_defaults
 from rollout.lab.api.resources import (
     BUDGETS,
     DAEMONSETS,

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeVar
 
 from rollout.lab.api.faults import ApiFault
-from rollout.lab.credentials import InventoryHost
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import Scoreboard
 from rollout.lab.simulation import Simulation, simulation
@@ -28,8 +27,9 @@ class Lab:
     """A running lab; a context manager that stops it.
 
     `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port that all hosts share,
-    None where each has its own. `store`, `world`, `api`, `machines`, `agents` (the hosts' Zincati, of those that have
-    it), `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run` only.
+    None where each has its own; `first_host` is one of them. `store`, `world`, `api`, `machines`, `agents` (the hosts'
+    Zincati, where they have it), `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run`
+    only.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float) -> None:
@@ -44,6 +44,7 @@ class Lab:
         files, self.ssh_port = running.files, running.fleet.shared_port
         self.directory, self.kubeconfig, self.inventory = files.directory, files.kubeconfig, files.inventory
         self.known_hosts, self.key = files.known_hosts, files.key
+        self.first_host = running.fleet.inventory[0]
         self.environment = files.environment(self.ssh_port)
         self.store, self.world, self.api = running.store, running.world, running.api
         self.faults, self.requests = running.api.faults, running.api.requests
@@ -138,27 +139,12 @@ class Lab:
             await self._stopping.wait()
 
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-OnReady: TypeAlias = Callable[[dict[str, str], InventoryHost], None]
-"""It is given the environment variables that make clients use the lab, and the first of its hosts."""
-
-
-def serve(scenario: Scenario, *, directory: Path, speed: float, on_ready: OnReady) -> Scoreboard:
+def serve(scenario: Scenario, *, directory: Path, speed: float, on_ready: Callable[[Lab], None]) -> Scoreboard:
     """Serve until SIGINT or SIGTERM, and return what the cluster saw; raises RolloutError."""
-    return asyncio.run(_serve(scenario, directory, speed, on_ready))
-
-
-async def _serve(scenario: Scenario, directory: Path, speed: float, on_ready: OnReady) -> Scoreboard:
-    ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, ended.set)
-    try:
-        async with simulation(scenario, directory=directory, speed=speed) as running:
-            on_ready(running.files.environment(running.fleet.shared_port), running.fleet.inventory[0])
-            await ended.wait()
-            return running.keeper.scoreboard()
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    with Lab.start(scenario, directory=directory, speed=speed) as lab:
+        on_ready(lab)
+        ended.wait()
+        return lab.scoreboard()

@@ -307,7 +307,7 @@ def steps_of(scenario: Scenario) -> tuple[str, ...]:
     url = urlsplit(scenario.fleetlock)
     # any other is served elsewhere, or behind something that this line would not start
     is_served_here = url.scheme == "http" and url.path in ("", "/")
-    serve = (f"rollout fleetlock --listen {url.netloc}   # serves until Ctrl-C",) if is_served_here else ()
+    serve = (f"rollout fleetlock serve --listen {url.netloc}   # serves until Ctrl-C",) if is_served_here else ()
     return (*serve, "rollout fleetlock status   # in one more terminal, with the same env", "rollout status")
 
 

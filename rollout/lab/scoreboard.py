@@ -280,11 +280,11 @@ class ScoreKeeper:
                 self._tally.below_now.discard(_full_name(budget))
 
     def _budgets_of(self, pod: Json) -> list[Json]:
-        return self._cluster.budgets.picking(pod["metadata"].get("namespace", ""), labels_of(pod))
+        return self._cluster.picking(pod["metadata"].get("namespace", ""), labels_of(pod))
 
     def _healthy_of(self, budget: Json) -> int:
         namespace = budget["metadata"].get("namespace", "")
-        pods = self._cluster.pods.matching(namespace, spec_of(budget).get("selector"))
+        pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
         return sum(map(self._is_healthy, pods))
 
     def _is_healthy(self, pod: Json) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.gather.cluster.copying import ClusterCopy
 from rollout.lab import credentials
-from rollout.lab.api.defaulting import ensure_namespace, with_defaults
+from rollout.lab.api.lifecycle import ensure_namespace, with_defaults
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore

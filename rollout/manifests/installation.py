@@ -1,7 +1,5 @@
 """What is installed: the operator's choices, as the templates print them."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -63,41 +61,13 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedFile:
-    """A file that the settings name, at its relative path; `origin` is where it was read."""
-
-    path: str
-    text: str
-    origin: str
-    is_program: bool = False
-
-    @property
-    def key(self) -> str:
-        """Of the ConfigMap."""
-        return re.sub(r"[^-._a-zA-Z0-9]", "_", self.path.replace("/", "."))
-
-
-@dataclass(frozen=True, slots=True)
 class Files:
-    """What the pod reads: two texts, `settings` may be empty, and the names of Secrets, `env_secret` may be empty.
-
-    `carried` are files that the settings name, `places` says by setting which of them, or which folder, is meant.
-    """
+    """What the pod reads: two texts, `settings` may be empty, and the names of Secrets, `env_secret` may be empty."""
 
     settings: str
     known_hosts: str
     ssh_secret: str
     env_secret: str = ""
-    carried: tuple[CarriedFile, ...] = ()
-    places: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Of what stands in the ConfigMap, in bytes, by where it comes from."""
-        texts = {"the settings": self.settings, "known_hosts": self.known_hosts}
-        return {
-            name: len(text.encode()) for name, text in (*texts.items(), *((f.origin, f.text) for f in self.carried))
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,9 +106,8 @@ def _content(installation: Installation) -> dict[str, Any]:
     component = {"app.kubernetes.io/component": "fleetlock"} if serves else {}
     settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
     # a FleetLock server uses no SSH: hosts reboot by themselves
-    own_data = settings if serves else {**settings, KNOWN_HOSTS_FILE: files.known_hosts}
+    data = settings if serves else {**settings, KNOWN_HOSTS_FILE: files.known_hosts}
     secrets = {"tls": installation.service.tls_secret} if serves else {"ssh": files.ssh_secret}
-    data = {**own_data, **{file.key: file.text for file in files.carried}}
     return {
         **{name: getattr(installation, name) for name in installation.__slots__},
         "labels": {
@@ -120,7 +119,6 @@ def _content(installation: Installation) -> dict[str, Any]:
         # not the name of the record, which may stand in the same namespace
         "config_name": f"{access.name}-config",
         "data": data,
-        "own_data": list(own_data),
         "port": _port(installation),
         "secrets": {name: secret for name, secret in secrets.items() if secret},
         "variables": _variables(installation),
@@ -139,10 +137,8 @@ def _port(installation: Installation) -> Mapping[str, Any] | None:
 
 
 def _told(installation: Installation) -> list[str]:
-    """Arguments of every pod: what its log is to be, where the lock is, where the files are that its settings name."""
-    places = {name: f"{_SETTINGS}/files/{place}" for name, place in installation.files.places.items()}
-    values = {"lock.namespace": installation.access.lease_namespace, **places}
-    return ["--output", "json", *(word for name, value in values.items() for word in ("--set", f"{name}={value}"))]
+    """Arguments of every pod: what its log is to be, and where the lock is."""
+    return ["--output", "json", "--set", f"lock.namespace={installation.access.lease_namespace}"]
 
 
 def _variables(installation: Installation) -> Mapping[str, str]:

@@ -350,7 +350,7 @@ class VersionHeld(Struct, frozen=True, tag_field="type", tag="version_held"):
     at: Moment
     version: Annotated[str, Meta(description="that they have staged")]
     nodes: Annotated[tuple[str, ...], Meta(description="on which it failed, in that order")]
-    message: Annotated[str, Meta(description="the same as a sentence, with what ends it")]
+    message: Annotated[str, Meta(description="the same as a sentence")]
 
 
 @dataclass(frozen=True, slots=True)

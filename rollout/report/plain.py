@@ -4,7 +4,6 @@ A line for everything that an operator would want to find there later, and none 
 nodes at once has to stay readable. Where nothing is told for a while, one line says how the whole stands.
 """
 
-import logging
 import shutil
 import threading
 import time
@@ -14,7 +13,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Self
 
-from rollout.execution.base.reporting import EVENTS
 from rollout.model.progress import NodeStep, Phase, PlanReady, PodBlocked, PodReleased, RunFinished, StepEvent
 from rollout.report.columns import wrapped
 from rollout.report.run_view import RunView
@@ -28,18 +26,6 @@ _UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
 # Where a wait may be long, and is somebody's wish.
 _BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
 _WAITS = "waiting "
-
-
-_LOG = logging.getLogger(EVENTS)
-
-
-class EventLog:
-    """Writes every event to the program's own log."""
-
-    def notify(self, event: StepEvent) -> None:
-        """One line for one event."""
-        if _LOG.isEnabledFor(logging.INFO):
-            _LOG.info("%s", sentence(event))
 
 
 class PlainLines:

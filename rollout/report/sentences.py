@@ -23,7 +23,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.model.text import counted, elapsed, printable, shortened
+from rollout.model.text import counted, elapsed, printable, shell_word, shortened
 from rollout.report.run_view import NodeView, RunView
 
 # of a host that does not answer yet, as the SSH executors tell it
@@ -61,9 +61,15 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
         case NodeFinished():
             return _aborted(event) if event.outcome is Outcome.ABORTED else f"{sign(event)} {briefly(event)}"
         case VersionHeld() | Notice():
-            return printable(event.message)
+            return printable(event.message) + _release(event)
         case _:
             assert_never(event)
+
+
+def _release(event: VersionHeld | Notice) -> str:
+    if isinstance(event, Notice):
+        return ""
+    return f". Next: rollout release {shell_word(printable(event.version))}"
 
 
 def extent(plan: RolloutPlan) -> str:

@@ -15,13 +15,7 @@ from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 _MOST = 20
 # So many nodes of which the same is to be said have a line each.
 _FEW = 5
-RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
 _ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
-_UNKNOWN_RULES = (
-    "its rules are unknown and not applied: checks, gates, windows, its reboot command, its drain options",
-    "started nodes are finished with the defaults and this command's flags; pods with local data are not evicted",
-    "no further node is started",
-)
 
 
 def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
@@ -85,7 +79,7 @@ def ways_out(unfinished: Unfinished) -> str:
             "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
         )
     if unfinished.record.problem:
-        return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
+        return "`rollout abort` gives back what was started"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
@@ -133,7 +127,6 @@ def resume_text(
     """
     stranded = inherited.stranded
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
-    lines += (f"  {line}" for line in unknown_rules(unfinished))
     lines += _alike((result.node, f"left as it is: {printable(result.message)}") for result in stranded)
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
@@ -168,14 +161,6 @@ def _planned_lines(
 def _title(unfinished: Unfinished, word: RunWord) -> str:
     text = heading(unfinished, word)
     return text[:1].upper() + text[1:]
-
-
-def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
-    """By what the nodes are finished where the rules of their rollout are not known; nothing where they are."""
-    if unfinished.record.problem:
-        yield from _UNKNOWN_RULES
-    if unfinished.is_garbled:
-        yield RECORD_STAYS
 
 
 def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:

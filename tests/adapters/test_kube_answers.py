@@ -56,6 +56,7 @@ def test_answers_of_an_api_server_are_believed(method: str, path: str, body: dic
         ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":[]}'),
         ("GET", "/api/v1/nodes", b"{}"),
         ("GET", "/api/v1/nodes", SUCCESS),
+        ("GET", "/api/v1/nodes", of("PodList")),
         ("GET", "/api/v1/nodes", of("Node")),
         ("GET", "/api/v1/nodes", of("NodeList", "v2")),
         ("GET", "/api/v1/nodes/w-1", of("NodeList")),

@@ -241,9 +241,9 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n"
 BUFFERED = 12_000_000
 
 
-def keep_silent(_stranger: Stranger, connection: socket.socket) -> None:
-    while connection.recv(4096):
-        pass
+def drip_head(stranger: Stranger, connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"X-More: ")
+    stranger.send_for_ever(connection, b"x", 0.2)
 
 
 def drip_body(stranger: Stranger, connection: socket.socket) -> None:
@@ -272,11 +272,12 @@ def notify(url: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "say", "scheme"),
     [
-        (ask_prometheus, keep_silent, "http"),
+        (ask_prometheus, drip_head, "http"),
         (ask_prometheus, drip_body, "http"),
         (push_slowly, drip_body, "http"),
-        (notify, keep_silent, "http"),
-        (notify, keep_silent, "https"),
+        (notify, drip_head, "http"),
+        # bytes of a handshake that never becomes one
+        (notify, lambda stranger, line: stranger.send_for_ever(line, b"\x16\x03\x03\x40\x00" + b"x", 0.2), "https"),
     ],
 )
 def test_who_drips_is_waited_for_no_longer_than_who_is_silent(

@@ -14,7 +14,7 @@ import yaml
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY

@@ -81,7 +81,7 @@ def hold(lab: Lab, rollout: Rollout) -> None:
     assert ended.outcomes == {"worker-1": "rolled-back"}
     (held,) = (line for line in ended.lines if line["type"] == "version_held")
     assert (held["version"], held["nodes"]) == (BAD, ["worker-1"])
-    assert held["message"].endswith(f"rollout release {BAD}")
+    assert held["message"].startswith(f"version {BAD} is held: it failed on 1 node, worker-1")
 
 
 def mend(lab: Lab) -> None:

@@ -195,8 +195,6 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
             "nosuch:// (URL 2) is not a URL that Apprise",
         ),
         (["--set", f"notify.url=slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
-        (["--set", "notify.file=urls"], "urls: notification URL 1 has no scheme"),
-        (["--set", "notify.file=none"], "cannot read none: No such file or directory"),
         (["--set", "notify.on=everything"], "notify.on: 'everything' is not one of started, wave-done"),
         (["--set", "notify.held-after=0s"], "0s leaves no time"),
         (["--config", "list.toml"], "list.toml:2: notify.url: it takes texts"),
@@ -205,12 +203,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_before_anything_is_asked(
     flags: list[str], complaint: str, rollout: Rollout, tmp_path: Path
 ) -> None:
-    files = {
-        "urls": TOKEN,
-        "list.toml": f'[notify]\nurl = [["https://h/{TOKEN}"]]',
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
+    (tmp_path / "list.toml").write_text(f'[notify]\nurl = [["https://h/{TOKEN}"]]')
     ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags])
     assert ended.code == 64, ended.stderr
     assert complaint in ended.stderr

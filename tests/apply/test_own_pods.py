@@ -106,6 +106,21 @@ def test_whoever_goes_on_knows_what_was_ready(lab: Lab, rollout: Rollout, tmp_pa
     assert "daemonset/kube-system/cilium" in resumed.summary["failed"][0]["message"]
 
 
+def test_what_blocks_others_keeps_no_node_that_is_under_way(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    killed_at(lab, tmp_path, "rebooting", *APPLY, *node_names("worker-1", "cp-2"))
+    lab.call(lambda: set_well(lab, "cp-1", "etcd", well=False))
+    resumed = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
+    assert resumed.code == 4, resumed.stderr
+    assert resumed.summary["succeeded"] == ["worker-1"]
+    assert resumed.summary["reasons"] == {"cp-2": "blocked on 1 node"}
+    assert "cp-2  pod kube-system/etcd-cp-1  is not Ready on cp-1" in resumed.stderr
+    assert not is_cordoned(lab, "worker-1")
+    assert rebooted(lab) == {"worker-1"}
+    lab.call(lambda: set_well(lab, "cp-1", "etcd", well=True))
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert rebooted(lab) == {"worker-1", "cp-2"}
+
+
 def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
     lab: Lab, rollout: Rollout, tmp_path: Path
 ) -> None:

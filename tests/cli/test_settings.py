@@ -80,7 +80,7 @@ def test_set_beats_the_file_and_flags_beat_both(tmp_path: Path) -> None:
 def test_secrets_have_variables() -> None:
     url = "https://hooks.example/T0"
     found = given(read_file(None), variables({"ROLLOUT_NOTIFY": f"{url} {url}/2"}))
-    assert found.notify.urls == (url, f"{url}/2")
+    assert found.notify.url == (url, f"{url}/2")
 
 
 def test_what_is_wrong_in_no_setting_is_no_default(tmp_path: Path) -> None:

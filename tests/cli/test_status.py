@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,14 @@ def test_what_blocks_is_said_once_and_the_plan_ends_with_it(start_lab: StartLab,
     assert error == "rollout: error: not started: blocked on 2 nodes"
     assert sentence.strip() == f"{blocker} {wrapped.strip()}".removeprefix("✘ ")
     assert hint.startswith("hint: ")
+
+
+def test_pools_outside_their_windows_are_named(command: Command, mixed: Lab, home: Path) -> None:
+    """Whenever this is run: the window is in two days."""
+    day = f"{datetime.now(UTC) + timedelta(days=2):%a}".lower()
+    pool = '[[pool]]\nname = "{}"\nselector = "node-role.kubernetes.io/{}="\n'
+    window = f"window = '{day} 02:00 1h'\n"
+    (home / "pools.toml").write_text(pool.format("edge", "worker") + window + pool.format("rest", "control-plane"))
+    told = " ".join(command("status", "--config", "pools.toml", lab=mixed).stdout.split())
+    assert "No node of the pool edge is started now: outside the maintenance window; the next opens" in told
+    assert "pool rest is" not in told

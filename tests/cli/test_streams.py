@@ -82,7 +82,7 @@ main()
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii")
     assert ended.returncode == ExitCode.ERROR
-    assert ended.stdout.startswith("x kubeconfig")
+    assert ended.stdout.startswith("\\u2718 kubeconfig")
     assert "bug" not in ended.stderr
 
 

@@ -136,7 +136,7 @@ def watched(played: Played) -> Iterator[Seen]:
 @contextmanager
 def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[str, str], int]]:
     """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
-    words = ("fleetlock", "--listen", "127.0.0.1:0", *selector(played))
+    words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", *selector(played))
     server = Serving(started(played, home, *words, **variables))
 
     def ask(what: str, name: str) -> int:

@@ -49,7 +49,6 @@ def test_pages_show_one_state(cluster: Cluster) -> None:
         configmaps[name] = cluster.make(path, {"metadata": {"name": name}})
     first = cluster.get(path, limit=2)
     assert first.items == ["aa", "bb"]
-    assert first.body["metadata"]["remainingItemCount"] >= 1
 
     cluster.make(path, {"metadata": {"name": "cd"}})
     cluster.send("DELETE", f"{path}/cc")

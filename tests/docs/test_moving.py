@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, LEASES, NAMESPACES, Resource
 from rollout.lab.lab import Lab
 from rollout.model.gates import HookPolicy

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import NODES, Resource
 from rollout.lab.clock import LabClock
 from rollout.lab.hostplan import HostPlan, plan_hosts

@@ -16,7 +16,7 @@ _SUITE = "bookworm"
 _PACKAGES = ("systemd-sysv", "dbus", "openssh-server", "sudo", "python3-jeepney", "iproute2")
 _OVER_IT = Path(__file__).with_name("machine")
 # what sudo lets each do is in the machine's sudoers file
-USERS = ("core", "ops", "narrow", "both", "careful", "guest", "stranger", "typist")
+USERS = ("core", "ops", "narrow", "both", "careful", "partly", "guest", "stranger", "typist")
 UNITS = ("systemd-networkd", "rollout-e2e-boot", "update-engine", "kubelet", "ssh")
 _OS_RELEASE = """\
 NAME="Flatcar Container Linux by Kinvolk"

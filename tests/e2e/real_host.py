@@ -46,10 +46,6 @@ class RealHost:
     def staged_version(self) -> str:
         return ""
 
-    @property
-    def kernel_version(self) -> str:
-        return "6.6.74-flatcar"
-
     def went_down(self) -> None:
         """Its kubelet is gone."""
         self.running = False

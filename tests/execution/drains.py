@@ -13,7 +13,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import OutageNotice, Reporter
 from rollout.execution.drain.task import DrainTask
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
 from rollout.lab.api.store import Change, ChangeType

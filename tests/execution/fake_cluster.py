@@ -21,8 +21,7 @@ from rollout.adapters.kube.answers import continue_token
 from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.lab.api.endpoints import Answer, Call, Streaming
-from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.misbehaviour import stand_in
+from rollout.lab.api.faults import ApiFault, FaultAnswer, stand_in
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.requests import RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer

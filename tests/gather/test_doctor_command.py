@@ -15,6 +15,7 @@ from rollout.gather.doctor.checks import Check, CheckName, Verdict
 from rollout.gather.doctor.hosts import host_checks
 from rollout.gather.hosts.probe import parse_probe
 from rollout.gather.hosts.probe_command import MARKER, Probe
+from rollout.gather.hosts.sudo import wants_password
 from rollout.model.host import Host, HostFacts, UnitState, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult
 from tests.scripted_api import Kubeconfig, scripted
@@ -86,6 +87,63 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
     check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
     assert check.verdict is verdict
     assert fix in check.fix
+
+
+START = """Matching Defaults entries for ops on node:
+    env_reset, mail_badpass,
+    secure_path=/usr/local/sbin\\:/usr/local/bin, use_pty
+
+User ops may run the following commands on node:
+"""
+
+
+NARROW = """    (root) NOPASSWD: /usr/bin/systemctl reboot, /usr/bin/update_engine_client
+        -status, /usr/bin/update_engine_client -check_for_update
+"""
+
+
+PRICED = "    (ALL : ALL) ALL\n"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PRICED,
+        PRICED + "    (ALL) NOPASSWD: /usr/bin/ls\n",
+        NARROW + PRICED,
+        PRICED + "    (postgres) NOPASSWD: ALL\n    (ALL, !root) NOPASSWD: ALL\n",
+        PRICED + "    (ALL) NOPASSWD: /usr/bin/systemctl restart a\\, reboot, SETENV:\n"
+        "        /usr/bin/systemctl\n        poweroff\n",
+        "    (ALL) NOPASSWD: /usr/bin/ls, PASSWD: /usr/bin/systemctl re*\n",
+        "    (root) NOPASSWD: ALL\n    (root) CWD=/tmp PASSWD: /usr/bin/\n",
+    ],
+)
+def test_a_price(rules: str) -> None:
+    assert wants_password(START + rules)
+    assert wants_password((START + rules).replace("\n", "\r\n"))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "    (ALL) NOPASSWD: ALL\n",
+        NARROW,
+        PRICED + NARROW,
+        PRICED + "    (root) NOPASSWD: /usr/bin/ls, SETENV: /bin/systemctl\n",
+        PRICED + "    (root : adm) TIMEOUT=60 NOPASSWD: NOEXEC: /usr/bin/systemctl re*\n",
+        PRICED + "    (root) PASSWD: /bin/ls, NOPASSWD: /usr/bin/\n",
+        # what is not read here is left to sudo's own word
+        PRICED + "    (root) NOPASSWD: /usr/bin/systemctl ^reboot$\n",
+        PRICED + "    (root) /usr/bin/ls\n".replace("(root)", "!authenticate (root)"),
+        "    (root) NOPASSWD: /usr/bin/ls\n",
+        "",
+        "    (" * 100_000,
+        "    (root) " + "A:" * 100_000,
+    ],
+)
+def test_no_price(rules: str) -> None:
+    assert not wants_password(START + rules)
+    assert not wants_password(rules)
 
 
 def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def locked(lock: object, key: str = LOCK, name: str = "kured") -> Json:
 def ours(name: str, *, image: str) -> Json:
     """A FleetLock server of this program, of whatever name and image."""
     made = workload(name, image=image)
-    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["fleetlock", "--listen", ":9090"]
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["fleetlock", "serve", "--listen", ":9090"]
     return made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.hostplan import scale

@@ -5,7 +5,6 @@ other ten, says `10 nodes done` and ends with 0; whoever reads the exit code bel
 version. The rule: a node that was asked for and could not be reached, judged or rebooted stands in the last lines with
 its reason, in the summary for programs and in the history, and the exit code is 4, in whichever process the rollout
 ends. A node with nothing to do, or one that a flag, a cordon or a pause holds back, is counted there and ends with 0.
-`--require-all` begins nothing where one of the first kind would be left.
 """
 
 import json
@@ -77,38 +76,12 @@ def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
     silent = {"faults": HostFaults(ssh=SshFault.CLOSED)}
     lab = start_lab(with_hosts((1, idle), (2, paused), (3, silent)), nodes=9, speed=30)
     lab.call(lambda: change(lab, "worker-4", cordoned=True))
-    ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3", "--require-all")
+    ended = rollout(lab, "apply", *JSON, "--exclude", "worker-3")
     assert ended.code == 0, ended.stderr
     assert ended.summary["not_done"] == []
     control_planes = sum(name.startswith("cp-") for name in lab.machines)
     left_out = {"excluded": control_planes + 1, "no-update": 1, "paused": 1, "cordoned": 1}
     assert ended.summary["left_out"] == left_out
-
-
-def test_all_or_none(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
-    """New and saved plans alike, and before anybody is asked: no consent, no lock, no cordon."""
-    lab = troubled(start_lab, HostFaults(host_key=HostKeyFault.OTHER))
-    lab.call(lambda: lab.machines["worker-3"].inflict(HostFaults(sudo=SudoFault.PASSWORD)))
-    saved, refused = tmp_path / "saved.plan", tmp_path / "refused.plan"
-    assert rollout(lab, "plan", "--out", str(saved)).code == 0
-    attempts = (
-        ("apply", *TEXT, "--require-all"),
-        ("apply", *JSON, "--require-all"),
-        ("apply", str(saved), "--require-all"),
-        ("apply", "--dry-run", "--require-all"),
-        ("plan", "--out", str(refused), "--require-all"),
-    )
-    for attempt in attempts:
-        ended = rollout(lab, *attempt)
-        assert ended.code == 4, ended.stderr
-        (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
-        assert "--require-all: 2 nodes cannot be rebooted" in error
-        assert "worker-2 (unreachable: " in error
-        assert "worker-3 (no-sudo: " in error
-        assert "hint: `rollout doctor` names the fix for each" in ended.stderr
-    assert not refused.exists()
-    assert (untouched(lab), lab.scoreboard().annotations_left) == (True, {})
-    assert rollout(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"
 
 
 def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, rollout: Rollout, tmp_path: Path) -> None:
@@ -147,8 +120,6 @@ def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
 ) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
     killed_at(lab, tmp_path, "draining", "apply", *JSON, "--max-unavailable", "1")
-    refused = rollout(lab, "resume", "--yes", "--require-all")
-    assert (refused.code, "worker-2 (unreachable: when the rollout was planned: " in refused.stderr) == (4, True)
     ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock(lab))
     assert ended.code == 4, ended.stderr
     assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
@@ -172,6 +143,17 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ro
     assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
     third = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
     assert (third.code, third.summary["succeeded"]) == (0, [failed])
+
+
+@pytest.mark.sample
+def test_a_resume_that_can_take_no_node_tells_of_each_once(start_lab: StartLab, rollout: Rollout) -> None:
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    inflict(lab, HostFaults(reboot=RebootFault.IGNORED))
+    assert rollout(lab, "apply", *TEXT, "--max-unavailable", "1", "--reboot-timeout", "4s").code == 4
+    inflict(lab, HostFaults(ssh=SshFault.CLOSED))
+    ended = rollout(lab, "resume", "--yes")
+    assert (ended.code, ended.stdout.count("unreachable: ")) == (4, 1), ended.stdout
+    assert ended.stdout.endswith("\nNext:\n    rollout doctor\n")
 
 
 def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(

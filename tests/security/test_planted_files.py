@@ -1,21 +1,26 @@
 """Another user lays a link, or a file, where an operator is going to write: in /tmp, or in a folder shared by all.
 
-Against who is quicker than a look there are the kernel's own rules, `fs.protected_symlinks` and the like.
+The kernel refuses to follow it only where `fs.protected_symlinks` is on, which many containers have not.
 """
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rollout.adapters.local_files import check_output, distrust, open_output
+from rollout.adapters.journal import JournalFile
+from rollout.adapters.local_files import Reader, current_reader, distrust, open_output, output_place
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.errors import ExitCode
+from rollout.cli.files import write_whole
+from rollout.errors import ExitCode, InputError
 from rollout.gather.hosts.polling import Answer
 from rollout.model.host import Host
 from tests.conftest import StartLab
@@ -25,6 +30,9 @@ NOBODY = 65534
 
 
 SECRET = "precious\n"
+
+
+TRIES = 2000
 
 
 @pytest.fixture
@@ -42,6 +50,11 @@ def victim(tmp_path: Path) -> Path:
     file.write_text(SECRET)
     file.chmod(0o644)
     return file
+
+
+def judge(path: Path) -> None:
+    with output_place(path) as place:
+        place.state()
 
 
 def planted(place: Path, target: Path) -> Path:
@@ -75,21 +88,131 @@ def test_what_is_of_another_is_not_followed_entered_or_written_in_a_folder_that_
         (theirs(file), f"^.Errno 13. {file}, which lies in .* belongs to nobody"),
         (theirs(folder) / "x.plan", f"^.Errno 13. {folder}, which lies in .* belongs to nobody"),
     ):
-        for write in (lambda place: os.close(open_output(place, os.O_WRONLY | os.O_APPEND)), check_output):
-            with pytest.raises(PermissionError, match=said):
-                write(place)
-    assert victim.read_text() == SECRET
+        with pytest.raises(PermissionError, match=said):
+            judge(place)
 
 
 @as_root
-def test_a_link_of_one_s_own_is_followed_to_where_another_s_lies(shared: Path, victim: Path, tmp_path: Path) -> None:
+def test_a_link_of_one_s_own_is_followed_only_where_nobody_else_can_replace_it(
+    shared: Path, victim: Path, tmp_path: Path
+) -> None:
     (shared / "x").symlink_to(victim)
-    check_output(shared / "x")
+    judge(shared / "x")
+    shared.chmod(0o777)
+    with pytest.raises(PermissionError, match="may be replaced by anybody"):
+        judge(shared / "x")
+    # nor where it leads to one of another
     planted(shared / "y", victim)
     own = tmp_path / "own"
     own.symlink_to("shared/../shared/y")
     with pytest.raises(PermissionError, match="belongs to nobody"):
-        check_output(own)
+        judge(own)
+
+
+def append(file: Path) -> None:
+    """As a log and known_hosts are."""
+    os.close(open_output(file, os.O_WRONLY | os.O_APPEND))
+    JournalFile(file).close()
+    descriptor = open_output(file, os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b"spoilt")
+    os.fchmod(descriptor, 0o600)
+    os.close(descriptor)
+
+
+def lay_link(place: Path, victim: Path) -> None:
+    place.touch()
+    place.unlink()
+    place.symlink_to(victim)
+    place.unlink()
+
+
+def lay_hard_link(place: Path, victim: Path) -> None:
+    os.link(victim, place)
+    place.unlink()
+
+
+@as_root
+@pytest.mark.sample
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+@pytest.mark.parametrize("write", [append, lambda file: write_whole(file, b"spoilt")], ids=["appended", "whole"])
+@pytest.mark.parametrize("lay", [lay_link, lay_hard_link])
+def test_nobody_wins_a_race_against_the_writer(
+    lay: Callable[[Path, Path], None], write: Callable[[Path], None], mode: int, shared: Path, victim: Path
+) -> None:
+    shared.parent.chmod(0o755)
+    shared.chmod(mode)
+    # whoever may write a file may give it another name, whatever the kernel protects
+    os.chown(victim, 0, NOBODY)
+    victim.chmod(0o664)
+
+    def write_anew() -> None:
+        with suppress(FileNotFoundError):
+            (shared / "x").unlink()
+        write(shared / "x")
+
+    with racing(shared, lambda: lay(Path("x"), Path("../victim"))):
+        _, refused = tried(write_anew, lambda: victim.read_text() != SECRET)
+    state = victim.stat()
+    assert (victim.read_text(), state.st_mode & 0o777, state.st_uid) == (SECRET, 0o664, 0)
+    assert refused, "the race did not take place"
+
+
+@as_root
+def test_nobody_swaps_a_folder_under_the_writer(shared: Path, tmp_path: Path) -> None:
+    """In a folder without the sticky bit, anybody may rename what is ours and lay a link in its place."""
+    shared.parent.chmod(0o755)
+    shared.chmod(0o777)
+    run, elsewhere = shared / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+
+    def swap() -> None:
+        # the writer may have made it anew
+        aside = Path(f"aside-{time.monotonic_ns()}")
+        Path("run").rename(aside)
+        with suppress(OSError):
+            Path("run").symlink_to("../elsewhere")
+            Path("run").unlink()
+        aside.rename("run")
+
+    with racing(shared, swap):
+        written, refused = tried(lambda: append(run / "x"), lambda: any(elsewhere.iterdir()))
+    assert list(elsewhere.iterdir()) == []
+    assert written, "nothing was ever written"
+    assert refused, "the race did not take place"
+
+
+def tried(write: Callable[[], None], is_lost: Callable[[], bool]) -> tuple[int, int]:
+    """How often it was written and how often refused, until the race is lost or has been run often enough."""
+    written = refused = 0
+    for _ in range(TRIES):
+        try:
+            write()
+            written += 1
+        except (OSError, InputError):
+            refused += 1
+        if is_lost():
+            break
+    return written, refused
+
+
+@contextmanager
+def racing(folder: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Another user's process does this again and again, from within a folder whose parents it may not search."""
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        while os.getppid() != 1:
+            with suppress(OSError):
+                act()
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @as_root
@@ -100,7 +223,6 @@ def test_no_command_writes_through_it(shared: Path, victim: Path, start_lab: Sta
             ("plan", "--out", "{}"),
             ("report", "--out", "{}.html"),
             ("plan", "--markdown", "{}"),
-            ("status", "--set", "output.log-file={}"),
             ("known-hosts", "--known-hosts", "{}"),
         )
     ):
@@ -140,16 +262,19 @@ def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
     return path
 
 
-def test_what_everybody_may_write_is_distrusted(tmp_path: Path) -> None:
+def test_the_users_own_group_is_nobody_else(tmp_path: Path) -> None:
+    """As with umask 002 where each user has a group of their own."""
     path = settings(tmp_path, mode=0o664)
-    assert distrust(path, path.stat().st_uid) == ""
-    path.chmod(0o666)
-    assert "may be written by others (mode 0666)" in distrust(path, path.stat().st_uid)
+    owner = path.stat()
+    assert distrust(path, Reader(owner.st_uid, frozenset({owner.st_gid}))) == ""
+    assert "may be written by others (mode 0664)" in distrust(path, Reader(owner.st_uid, frozenset()))
+    path.chmod(0o644)
+    assert distrust(path, current_reader()) == ""
 
 
 def test_what_belongs_to_neither_us_nor_root_is_distrusted(tmp_path: Path) -> None:
     path = settings(tmp_path)
-    stranger = path.stat().st_uid + 1
+    stranger = Reader(path.stat().st_uid + 1, frozenset())
     belongs_to_root = path.stat().st_uid == 0
     assert bool(distrust(path, stranger)) is not belongs_to_root
 

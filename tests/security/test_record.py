@@ -3,8 +3,8 @@
 Whoever may write ConfigMaps in the Lease's namespace can put anything there, and `resume` once went on with what it
 could make of it: without the checks, the reboot command and the nodes that it did not know of, and to the end, where it
 took the record away and ended with 0. The rule: what is not understood is never dropped. A record is understood as a
-whole or not at all, reading it takes bounded memory, nothing in it becomes a path, and without one nothing is resumed
-but begun nodes, by their own marks, where their operator asks for that by name.
+whole or not at all, reading it takes bounded memory, nothing in it becomes a path, and without one nothing is resumed,
+but given back by `abort`.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.apply.conftest import Rollout, Started, command
 from tests.apply.test_resume import APPLY, stopped_at
 from tests.ended import end_of
 from tests.security.hands import PACKED, PLAIN, mark, put_record
-from tests.state import marks_of, rebooted, record, run_of
+from tests.state import marks_of, record, run_of
 from tests.waiting import wait_until
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
@@ -69,10 +69,13 @@ def test_a_record_that_is_not_understood_is_not_gone_on_with(
             assert (name, ended.code) == (name, 6), ended.stderr
             assert says in ended.stderr, name
             assert "rollout abort" in ended.stderr, name
-            assert "rollout resume --finish-begun" in ended.stderr, name
             assert "bug" not in ended.stderr, ended.stderr
             assert (name, record(lab), marks_of(lab, node)) == (name, standing, on_node)
         assert not list(tmp_path.rglob("evil*"))
+        put_record(lab, None)
+        ended = rollout(lab, "resume", "--yes", *unlocked)
+        assert (ended.code, record(lab), marks_of(lab, node)) == (6, None, on_node), ended.stderr
+        assert "its record is gone" in ended.stderr
 
 
 def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
@@ -94,10 +97,7 @@ def test_whoever_only_looks_is_told_why_and_where_else_it_may_be(
             for word in ("status", "plan", "doctor"):
                 assert "bug" not in rollout(lab, word).stderr, word
             refused = rollout(lab, "apply", "--yes")
-            assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
-        put_record(lab, whole)
-        intact = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
-        assert (intact.code, "this one's is intact" in intact.stderr) == (64, True)
+            assert (refused.code, "rollout abort" in refused.stderr) == (6, True)
 
 
 def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
@@ -113,35 +113,8 @@ def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
     for words in (("apply", "--yes"), ("resume", "--yes"), ("resume", "--yes", "--retry-failed")):
         ended = rollout(lab, *words)
         assert (words, ended.code) == (words, 6), ended.stderr
-    finished = rollout(lab, "resume", "--yes", "--finish-begun")
-    assert (finished.code, record(lab)) == (0, standing)
-    assert "Nothing to finish" in finished.stdout
-    assert "rollout abort removes it" in finished.stdout
-
-
-@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "garbled"])
-def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
-    started: Started, rollout: Rollout, tmp_path: Path, *, is_gone: bool
-) -> None:
-    with interrupted(started, tmp_path, nodes=6) as (lab, node):
-        run, whole = run_of(lab), record(lab)
-        assert whole is not None
-        put_record(lab, None if is_gone else PLAIN["edited"][0](whole))
-        standing = record(lab)
-        assert rollout(lab, "resume", "--yes", "--force-unlock", run).code == 6
-        unasked = rollout(lab, "resume", "--finish-begun", "--force-unlock", run)
-        assert unasked.code == 3
-        ended = rollout(lab, "resume", "--finish-begun", "--yes", "-o", "json", "--force-unlock", run)
-        assert ended.code == 0, ended.stderr
-        assert "its rules are unknown and not applied: checks" in ended.stderr
-        assert node in ended.summary["succeeded"]
-        rules = next(line["plan"]["policy"] for line in ended.lines if line["type"] == "plan")
-        assert rules["drain"]["delete_emptydir_data"] is False
-        assert record(lab) == standing
-        assert is_gone or "stays as it is: rollout abort removes it" in ended.stderr
-        score = lab.scoreboard()
-        assert rebooted(lab) == set(ended.summary["succeeded"])
-        assert (score.cordons_left, score.annotations_left) == ((), {})
+        assert "rollout abort" in ended.stderr
+    assert record(lab) == standing
 
 
 def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Started, tmp_path: Path) -> None:
@@ -164,9 +137,8 @@ def test_an_id_on_a_node_is_no_path_either(started: Started, rollout: Rollout, t
     with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
         put_record(lab, None)
         mark(lab, node, run="../../../../evil")
-        ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
+        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
         assert ended.code == 6, ended.stderr
-        assert "no node's marks are understood" in ended.stderr
         undone = rollout(lab, "abort", "--yes")
         assert undone.code == 4, undone.stderr
         assert f"{node}: its marks are not understood" in undone.stdout

@@ -173,7 +173,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """The server on it, with the module's `FLAGS`, if it has any."""
     flags: Sequence[str] = getattr(request.module, "FLAGS", ())
-    serving = Serving(command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "--listen", "127.0.0.1:0", *flags))
+    serving = Serving(
+        command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "serve", "--listen", "127.0.0.1:0", *flags)
+    )
     yield serving
     assert serving.end() == 0
 
@@ -184,7 +186,7 @@ def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.Te
 @contextmanager
 def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None) -> Iterator[Serving]:
     """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
-    words = ("fleetlock", "--listen", "127.0.0.1:0", *arguments)
+    words = ("fleetlock", "serve", "--listen", "127.0.0.1:0", *arguments)
     server = Serving(start(home, lab.environment, words), context=context)
     try:
         yield server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rollout.adapters.kube.api import connect
 from rollout.execution.record.memory import change_memory
-from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.lifecycle import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, LEASES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.lab import Lab
 from rollout.model.memory import Pause

@@ -115,7 +115,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
 def test_flags_that_cannot_be_meant_are_refused(
     lab: Lab, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    process = command(lab, tmp_path, "fleetlock", *arguments)
+    process = command(lab, tmp_path, "fleetlock", "serve", *arguments)
     _, said = process.communicate(timeout=60)
     assert words in " ".join(said.split())
     assert process.returncode in (1, 64)

@@ -158,7 +158,7 @@ class Misfortunes(Tale):
     @noted
     def somebody_goes_on(self, flags: tuple[str, ...]) -> None:
         self.witness.retries += bool(flags)
-        self.operators.start(resuming=("--finish-begun",) if self.trouble.record_is_garbled else flags)
+        self.operators.start(resuming=flags)
 
     @rule(node=NODE)
     @noted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rollout.adapters.local_files import distrust, usual_folder
+from rollout.adapters.local_files import current_reader, distrust, usual_folder
 from rollout.adapters.secrets import is_secret
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
@@ -169,7 +169,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _own(path: Path) -> Path:
-    if reason := distrust(path, os.geteuid()):
+    if reason := distrust(path, current_reader()):
         raise UsageError(
             f"ansible.cfg of the current folder is refused: {reason}",
             hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",

@@ -10,11 +10,11 @@ success are read by `rollout.gather.cluster.failure`.
 """
 
 import ssl
+from dataclasses import dataclass
 
 import msgspec
 import urllib3.exceptions as http
 
-from rollout.adapters.foreign_http import innermost
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.decode import NO_JSON, garbled
 from rollout.gather.cluster.wire import decoder_of
@@ -77,32 +77,60 @@ def continue_token(body: bytes, method: str, path: str) -> str:
         read = decoder_of(_Body).decode(body)
     except NO_JSON as error:
         raise garbled(request, error) from error
-    if not _is_answer(read, method, path):
+    address = _Address.of(path)
+    if address is not None and not _is_answer(read, method, address):
         raise garbled(request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})")
     return (read.metadata.token if read.metadata else None) or ""
 
 
-def _is_answer(read: _Body, method: str, path: str) -> bool:
-    """Whether it is an object of the version that was asked for, their list for a collection, or that a deed is done.
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """What a path is about. `version` is group/version; without a `resource` it is the list of those served."""
 
-    Answers to paths such as /version are of no kind.
-    """
-    root, *parts = path.strip("/").split("/")
-    if root not in ("api", "apis"):
-        return True
-    at = 1 if root == "api" else 2
-    version, rest = "/".join(parts[:at]), parts[at:]
-    # the namespace of an object, and not one that is itself the object
-    resource, *names = (rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest) or [""]  # noqa: PLR2004
-    if not resource:
+    version: str
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @classmethod
+    def of(cls, path: str) -> "_Address | None":
+        """None for addresses such as /version, whose answers are of no kind."""
+        match path.strip("/").split("/"):
+            case ["api", version, *rest]:
+                return cls._within(version, rest)
+            case ["apis", group, version, *rest]:
+                return cls._within(f"{group}/{version}", rest)
+            case _:
+                return None
+
+    @classmethod
+    def _within(cls, version: str, parts: list[str]) -> "_Address":
+        match parts:
+            case ["namespaces", _, resource, *rest]:
+                return cls(version, resource, *rest[:2])
+            case _:
+                return cls(version, *parts[:3])
+
+
+def _is_answer(read: _Body, method: str, address: _Address) -> bool:
+    if not address.resource:
         return read.kind == _DISCOVERY
-    is_subresource = len(names) > 1
+    if address.subresource and read.kind.lower() == address.subresource:
+        return True
     if read.kind == "Status":
-        # the answer to a deed that leaves no object, or not this one, behind
-        return (method == "DELETE" or is_subresource) and bytes(read.status) == _SUCCESS
-    is_list = method == "GET" and not names
-    is_of_version = read.api_version == version or is_subresource
-    return bool(read.kind) and is_of_version and read.kind.endswith("List") is is_list
+        # The answer to a deed that leaves no object, or not this one, behind.
+        return (method == "DELETE" or bool(address.subresource)) and bytes(read.status) == _SUCCESS
+    is_list = method == "GET" and not address.name
+    kind = read.kind.removesuffix("List") if is_list and read.kind.endswith("List") else read.kind
+    return read.api_version == address.version and _plural(kind) == address.resource and (kind != read.kind) == is_list
+
+
+def _plural(kind: str) -> str:
+    """Return the resource of a kind, by the rule that Kubernetes' own clients guess it by."""
+    word = kind.lower()
+    if word.endswith(("s", "x", "ch", "sh")):
+        return f"{word}es"
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
@@ -116,7 +144,7 @@ def exchange_error(error: Exception, server: str, request: str) -> ApiError:
 
 def _ended_early(error: Exception) -> bool:
     """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
-    unread = isinstance(error, http.InvalidChunkLength) or isinstance(innermost(error), ValueError)
+    unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)
     return unread and isinstance(error, _BROKEN)
 
 
@@ -134,6 +162,16 @@ def _tls_error(error: Exception, server: str) -> ApiError:
 
 def _cause(error: BaseException) -> str:
     """Return the innermost reason, without the names of client classes around it."""
-    inner = innermost(error)
+    inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
+        error = below
+    return error
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    return next((part for part in error.args if isinstance(part, BaseException)), None)

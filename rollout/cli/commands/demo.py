@@ -5,19 +5,16 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rollout.adapters.local_files import scratch_for
-from rollout.cli import wiring
 from rollout.cli.failures import PROGRAM, invoke
 from rollout.cli.simulated import NodesOption, ScenarioOption, SpeedOption, own_path, scoreboard_text
 from rollout.cli.terminal import is_forced, show
 from rollout.errors import ExitCode
 from rollout.model.policy import Policy
-from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +32,6 @@ With trouble to rehearse:
 On your own cluster, changing nothing:
     {program} doctor"""
 _STATE_HOME = "XDG_STATE_HOME"
-# In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
-_DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
 
 
 def demo(
@@ -57,8 +52,7 @@ def demo(
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
-        show("So do the demo's time-outs and estimates; earlier runs are simulated, too.")
-        _write_earlier_run(lab, speed)
+        show("So do the demo's time-outs; how long a plan takes is estimated for real machines.")
         _run_command(program, lab, ["status", *detecting])
         _run_command(program, lab, ["plan", *planned, "--out", saved], _timeouts(speed))
         code = _run_command(program, lab, ["apply", saved])
@@ -102,33 +96,6 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
         Lab.start(scale(loaded, nodes) if nodes else loaded, directory=Path(directory), speed=speed) as lab,
     ):
         yield lab
-
-
-def _write_earlier_run(lab: "Lab", speed: float) -> None:
-    """Write a journal by which plans are estimated: one node, as long as the lab's take at this speed."""
-    from datetime import timedelta
-
-    from rollout.adapters.journal import SUFFIX, JournalFile
-    from rollout.lab.api.resources import NAMESPACES
-    from rollout.report.lines import RunRecord, SummaryLine, record_of
-
-    begun = wiring.system_clock().now() - timedelta(days=7)
-    drained, ready, settled = (
-        begun + timedelta(seconds=seconds / speed) for seconds in accumulate((_DRAIN, _REBOOT, _SETTLE))
-    )
-    (uid,) = (
-        item["metadata"]["uid"] for item in lab.store.items(NAMESPACES) if item["metadata"]["name"] == "kube-system"
-    )
-    journal = JournalFile(_state(lab) / "rollout" / "runs" / f"earlier{SUFFIX}")
-    for line in (
-        RunRecord(at=begun, run="earlier", cluster={"uid": uid}),
-        NodeStep(begun, "worker-1", Phase.DRAINING, "1 pod left"),
-        NodeStep(drained, "worker-1", Phase.DRAINED),
-        NodeFinished(ready, "worker-1", Outcome.SUCCEEDED, Phase.DONE),
-        SummaryLine(settled, succeeded=["worker-1"], failed=[], skipped=[], not_started=[], reasons={}),
-    ):
-        journal.write(record_of(line))
-    journal.close()
 
 
 def _state(lab: "Lab") -> "Path":

@@ -7,7 +7,7 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, RULES, takes
-from rollout.cli.loading import DefaultCommandGroup, SectionedCommand
+from rollout.cli.loading import SectionedCommand
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.schema import Cluster
 from rollout.cli.settings.values import node_name
@@ -27,8 +27,8 @@ _LIMITS = tuple(
 )
 
 fleetlock_app = typer.Typer(
-    cls=DefaultCommandGroup,
-    help="Serve FleetLock: hosts with Zincati ask before they reboot. Without a command: serve.",
+    help="Serve FleetLock: hosts with Zincati ask before they reboot.",
+    no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
 )
@@ -43,8 +43,8 @@ def serve(settings: Given) -> None:
 
     \b
     Examples:
-      rollout fleetlock --listen :8080 --slots 2
-      rollout fleetlock --group workers=25% \\
+      rollout fleetlock serve --listen :8080 --slots 2
+      rollout fleetlock serve --group workers=25% \\
         --group-selector workers=node-role.kubernetes.io/worker
     """
     from rollout.cli.stages import fleetlock

@@ -1,7 +1,6 @@
 """`rollout history` and `rollout report`: what runs were, by their journals."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,22 +77,6 @@ def _reported(recorded: "RecordedRun") -> "RunReport":
     return report_of(recorded.records, origin=recorded.origin, unreadable=recorded.unreadable, is_being_written=writing)
 
 
-class ReportFormat(StrEnum):
-    """What a report is written as."""
-
-    HTML = "html"
-    MARKDOWN = "markdown"
-    JSON = "json"
-
-
-_ENDINGS = {
-    ".html": ReportFormat.HTML,
-    ".htm": ReportFormat.HTML,
-    ".md": ReportFormat.MARKDOWN,
-    ".markdown": ReportFormat.MARKDOWN,
-    ".json": ReportFormat.JSON,
-}
-
 ReportedRunArgument = Annotated[
     str,
     typer.Argument(
@@ -127,11 +110,9 @@ def report(settings: Given, run: ReportedRunArgument = "", out: OutOption = None
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages.recorded import recorded_run
 
-    ending = _ENDINGS.get(out.suffix.lower(), ReportFormat.MARKDOWN) if out else ReportFormat.MARKDOWN
-    chosen = ReportFormat.JSON if settings.output.as_json else ending
+    ending = ".json" if settings.output.as_json else out.suffix.lower() if out else ""
     check_target(out)
-    run_read = recorded_run(run, settings.output.journal)
-    written = _written(_reported(run_read), chosen)
+    written = _written(_reported(recorded_run(run, settings.output.journal)), ending)
     if out is None:
         show_bytes(written)
         return
@@ -139,17 +120,16 @@ def report(settings: Given, run: ReportedRunArgument = "", out: OutOption = None
     say(f"Written to {printable(str(out))}.")
 
 
-def _written(report: "RunReport", chosen: ReportFormat) -> bytes:
-    match chosen:
-        case ReportFormat.HTML:
-            from rollout.report.runs.pages import run_page
+def _written(report: "RunReport", ending: str) -> bytes:
+    """Return it as JSON or HTML where this is how the file's name ends, else as Markdown."""
+    if ending == ".json":
+        from rollout.model.json_text import json_document
 
-            return run_page(report).encode()
-        case ReportFormat.MARKDOWN:
-            from rollout.report.markdown import run_markdown
+        return json_document(report)
+    if ending in (".html", ".htm"):
+        from rollout.report.runs.pages import run_page
 
-            return run_markdown(report).encode()
-        case ReportFormat.JSON:
-            from rollout.model.json_text import json_document
+        return run_page(report).encode()
+    from rollout.report.markdown import run_markdown
 
-            return json_document(report)
+    return run_markdown(report).encode()

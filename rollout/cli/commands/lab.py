@@ -22,6 +22,7 @@ from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
     from rollout.lab.credentials import InventoryHost
+    from rollout.lab.lab import Lab
     from rollout.lab.scenario import Scenario
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -92,19 +93,18 @@ def up(
         raise UsageError("--like is a whole cluster", hint="Drop --nodes and --scenario.")
     loaded = _scenario(scenario, nodes, fleetlock, like)
 
-    def ready(environment: dict[str, str], host: "InventoryHost") -> None:
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    def ready(lab: "Lab") -> None:
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in lab.environment.items()]
         if program := own_path():
             exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
-        files = directory.resolve()
-        (files / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
+        (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
-        for line in _next_steps(files, host, steps_of(loaded)).splitlines():
+        for line in _next_steps(lab.directory, lab.first_host, steps_of(loaded)).splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     if loaded.fleetlock:
-        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock listens there.")
+        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
 

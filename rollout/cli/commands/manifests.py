@@ -1,6 +1,5 @@
 """`rollout manifests`."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,21 +23,13 @@ if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
     from rollout.manifests.installation import Files, Installation, Listen, Service, Times
 
-_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(
-    rf"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
-    r"(?P<version>(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
-)
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
 
 
 def fixed_image(value: str) -> str:
     """Return a container image of a fixed version, or none."""
-    match = _IMAGE.fullmatch(value)
-    if value and not match:
-        raise ValueError(f"{value!r} is not an image. Write it as registry.example/node-rollout:1.0.")
-    if match and not match["version"]:
+    if value and ":" not in value.rpartition("/")[2]:
         raise ValueError(f"{value!r} has no tag: each pod might run another version. Add :TAG or @sha256:DIGEST.")
     return value
 
@@ -116,8 +107,6 @@ KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to inst
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
-# What the API server takes, and what kubectl can keep beside it as the state that it applied last.
-_MOST_BYTES, _MOST_APPLIED_BYTES = 1 << 20, 1 << 17
 # Where an option comes from, in click's words.
 _TYPED = "COMMANDLINE"
 _OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
@@ -216,33 +205,12 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.cli.stages.pod_settings import carried_files, refuse_secrets, refuse_uncarried
     from rollout.manifests.installation import Files
 
     by_ansible = settings.settings.ssh.executor is Executor.ANSIBLE
     is_without = kind in (Kind.ROLES, Kind.FLEETLOCK)
     known_hosts = "" if is_without else _known_hosts(options.known_hosts, by_authority=by_ansible)
-    places, carried = carried_files({} if kind is Kind.ROLES else settings.written, settings.origin)
-    for file in carried:
-        refuse_secrets(file.text, file.origin)
-    texts = ((settings.text, settings.origin), (known_hosts, options.known_hosts))
-    for text, origin in (*texts, *((file.text, file.origin) for file in carried)):
-        refuse_uncarried(text, origin)
-    files = Files(settings.text, known_hosts, options.ssh_secret, options.env_secret, carried, places)
-    _refuse_large(files)
-    return files
-
-
-def _refuse_large(files: "Files") -> None:
-    size = sum(files.sizes.values())
-    if size > _MOST_BYTES:
-        origin, most = max(files.sizes.items(), key=lambda item: item[1])
-        smaller = "Name a folder with less in it."
-        keys = 'Leave one key a host (ssh-ed25519); or with executor = "ansible" one line @cert-authority.'
-        raise InputError(
-            f"what the pod reads has {size} bytes, {origin} {most} of them, and a ConfigMap holds {_MOST_BYTES}",
-            hint=keys if origin == "known_hosts" else smaller,
-        )
+    return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
@@ -301,14 +269,11 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     if installation.kind is Kind.ROLES:
         return ()
     namespace = installation.access.namespace
-    files = installation.files
-    apply = ["next: kubectl apply --server-side -f -"] if sum(files.sizes.values()) > _MOST_APPLIED_BYTES else []
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"generic {options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     secrets = [f"tls {options.tls_secret} --cert=FILE --key=FILE"] if options.tls_secret else []
     return (
         *(() if names_registry(options.image) else (f"warning: {local}",)),
-        *apply,
         *(
             f"next, where there is none yet: kubectl -n {namespace} create secret {secret}"
             for secret in (secrets if installation.kind is Kind.FLEETLOCK else [key])

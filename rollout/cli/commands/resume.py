@@ -12,7 +12,7 @@ from rollout.cli.settings.reading import PLANNED, Given
 from rollout.cli.settings.rules import refuse_another_address, refuse_missing_commands
 from rollout.cli.settings.schema import Allow
 from rollout.cli.settings.values import duration
-from rollout.cli.terminal import say, show, show_lines
+from rollout.cli.terminal import show, show_lines
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Policy, Selection
 from rollout.model.quantity import Duration
@@ -34,31 +34,23 @@ UnlockOption = Annotated[
     ),
 ]
 RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Try the failed nodes again, too")]
-FinishOption = Annotated[
-    bool,
-    typer.Option(
-        "--finish-begun",
-        help="If its record is gone or not understood: finish started nodes by their marks, start no others",
-    ),
-]
 # What the rules of the interrupted rollout leave open.
 _OPEN = (Allow.BLOCKED, Allow.HELD)
 _OPEN_RULES = ("nodes.allow", "nodes.skip")
 
 
-@takes(*CLUSTER, "nodes.allow", "nodes.skip", "nodes.require-all", "gates.interactive", *HOSTS)
+@takes(*CLUSTER, "nodes.allow", "nodes.skip", "gates.interactive", *HOSTS)
 def resume(
     settings: Given,
     yes: YesOption = False,
     retry_failed: RetryOption = False,
-    finish_begun: FinishOption = False,
     force_unlock: UnlockOption = "",
 ) -> None:
     """Go on with an interrupted rollout, from any machine.
 
     What it needs stands on the cluster: nodes that were begun are taken on from where they stand, by the rules of the
     interrupted rollout; those that were not are planned anew. Where those rules are not known, because its record is
-    gone or not understood, nothing is resumed (exit 6), but with --finish-begun.
+    gone or not understood, nothing is resumed (exit 6).
 
     \b
     Examples:
@@ -69,17 +61,18 @@ def resume(
     from rollout.cli.stages.lock import refuse_beside_living
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.session import connect
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.continuation import is_nothing_left
-    from rollout.report.unfinished import RECORD_STAYS
+    from rollout.model.progress import RunResult
 
     _refuse_other_allowances(settings)
     session = connect(settings, Selection())
     watch = refuse_beside_living(session.api, session.namespace, force_unlock)
     unfinished = gather.find_unfinished(session.api, session.namespace)
-    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed, finish_begun=finish_begun):
+    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry_failed):
         _tell_nothing(unfinished, as_json=session.as_json)
         return
-    refusals.refuse_unknown_rules(unfinished, finish_begun=finish_begun)
+    refusals.refuse_unknown_rules(unfinished)
     rules = _rules(unfinished, settings)
     gates = wiring.gates(settings, rules.gates.alerts)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=session.as_json)
@@ -88,30 +81,27 @@ def resume(
     with metering as meter, meter.measured_pass(session.api, session.namespace):
         run = plan.planned_rest(replace(session, observers=meter.observers), unfinished, retry=retry_failed)
         meter.observe_hosts(run.targets.observations, among_others=True)
-        if not yes and not unfinished.begun and plan.next_without_waves(run.plan, settings):
-            # the next command is the last line
+        if not (session.as_json or unfinished.begun) and plan.next_without_waves(run.plan, settings):
+            # all of it has been shown, and the next command is the last line
+            execute.notify_end(run, RunResult((), excluded=run.plan.excluded), StopRequest())
             raise typer.Exit(ExitCode.PARTIAL)
         if not yes:
             consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {session.place}")
-        code = execute.execute(run)
-        if unfinished.is_garbled:
-            say(RECORD_STAYS)
-        raise typer.Exit(code)
+        raise typer.Exit(execute.execute(run))
 
 
 def _rules(unfinished: "Unfinished", settings: Given) -> Policy:
-    """Return those of the interrupted rollout, which what is typed cannot change; the defaults where none are known."""
+    """Return those of the interrupted rollout, which what is typed cannot change."""
     from rollout.execution.rollout.continuation import rules_of
 
     rules = rules_of(unfinished)
-    if unfinished.record.plan is not None:
-        settings.refuse_typed(
-            set(PLANNED).difference(_OPEN_RULES),
-            "cannot be changed now: the interrupted rollout has its own rules",
-            "Drop it; for other rules: rollout abort, then rollout apply.",
-        )
-        refuse_missing_commands(settings, rules)
-        refuse_another_address(settings, rules)
+    settings.refuse_typed(
+        set(PLANNED).difference(_OPEN_RULES),
+        "cannot be changed now: the interrupted rollout has its own rules",
+        "Drop it; for other rules: rollout abort, then rollout apply.",
+    )
+    refuse_missing_commands(settings, rules)
+    refuse_another_address(settings, rules)
     return rules
 
 
@@ -138,8 +128,6 @@ def _nothing(unfinished: "Unfinished | None") -> str:
         return "Nothing to resume: this cluster has no record of a rollout."
     if unfinished.is_only_taints:
         return f"Nothing to resume: {heading(unfinished)}. Remove it: rollout abort."
-    if unfinished.is_garbled:
-        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort removes it."
     return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."
 
 
@@ -203,15 +191,14 @@ def _undo(session: "Session", *, wait: float) -> "Aborted":
     from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import gather
     from rollout.cli.stages.execute import run_options
-    from rollout.execution.base.reporting import Observers, Unfailing
+    from rollout.execution.base.reporting import Unfailing
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
-    from rollout.report.plain import EventLog, PlainLines
+    from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(session, gather.read_nodes(session), ())
-    observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
-    ports = Ports(session.api, session.shell, wiring.system_clock(), observer)
+    ports = Ports(session.api, session.shell, wiring.system_clock(), Unfailing(PlainLines(sys.stderr)))
     stop = StopRequest()
     with stopped_by_signals(stop, meaning="no further node is given back"):
         return undo(targets.hosts, ports, run_options(session, len(targets.selected)), wait=wait, stop=stop)

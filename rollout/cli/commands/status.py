@@ -11,7 +11,7 @@ from rollout.cli.flags import CLUSTER, HOSTS, SELECTION, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
 from rollout.cli.terminal import say, show, show_bytes
-from rollout.model.gates import WindowPolicy
+from rollout.model.policy import Policy
 from rollout.model.text import counted
 
 if TYPE_CHECKING:
@@ -72,18 +72,21 @@ def status(settings: Given, run: RunOption = False, watch: WatchOption = False, 
         memory=memory,
         now=now,
         rollout=rollout,
-        closed=_closed(policy.gates.windows),
+        closed=_closed(policy),
         repeated=settings.repeated,
     )
     show(text)
 
 
-def _closed(windows: WindowPolicy) -> str:
-    """Return why no node may be started now, as a sentence; empty where one may."""
+def _closed(policy: Policy) -> str:
+    """Return why no node, or none of a pool, may be started now, as sentences; empty where all may."""
     from rollout.planning.eligibility.schedule import Schedule
 
-    why = Schedule.of(windows).closed(wiring.system_clock().now())
-    return f"No node is started now: {why}." if why else ""
+    schedule, now = Schedule.of(policy.gates.windows), wiring.system_clock().now()
+    if why := schedule.closed(now):
+        return f"No node is started now: {why}."
+    pools = {pool.name: schedule.in_pool(policy, pool.name).closed(now) for pool in policy.pools}
+    return " ".join(f"No node of the pool {name} is started now: {why}." for name, why in pools.items() if why)
 
 
 def _write_nodes(statuses: "Sequence[NodeStatus]", rollout: "FollowUp", *, only_pending: bool) -> None:

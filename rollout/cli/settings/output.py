@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rollout.cli import terminal
 from rollout.cli.settings.keys import Table, setting
-from rollout.cli.settings.values import verbosity
 
 
 class OutputFormat(StrEnum):
@@ -21,10 +20,7 @@ class Output(Table):
     """How to print, and what is written down."""
 
     format: OutputFormat = setting(OutputFormat.TEXT, "text, json, wide: every column", flag="output", short="-o")
-    verbose: int = setting(
-        0, "Print more: stages, decisions; -vv: requests", read=verbosity, flag="verbose", short="-v"
-    )
-    log_file: Path | None = setting(None, "Append all that -vv prints, with what was said and done, to this file")
+    verbose: int = setting(0, "Print more: stages; -vv: requests", flag="verbose", short="-v", least=0)
     journal: Path | None = setting(None, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs")
 
     @property

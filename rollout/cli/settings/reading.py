@@ -31,7 +31,7 @@ _TAKEN = {
 }
 # Of these tables a plan holds the rules, but for what is of each process alone.
 _OWN = (
-    *("nodes.require-all", "waves.stop", "gates.command", "gates.interactive"),
+    *("waves.stop", "gates.command", "gates.interactive"),
     *("alerts.prometheus-url", "alerts.alertmanager-url", "alerts.silence"),
     *("reboot.command", "reboot.pre-playbook", "reboot.post-playbook"),
 )
@@ -48,7 +48,7 @@ _WITHOUT_SETTING = ("ROLLOUT_PROMETHEUS_TOKEN", "ROLLOUT_SSH_KEY_PASSPHRASE", *O
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 _TABLE = re.compile(r"\s*\[+\s*([\w.\"'-]+)\s*\]+")
 _EXAMPLE = 'Write a table and a key: [drain], then timeout = "10m".'
-_ALL = "See them all in docs/configuration.md, or complete --set with the Tab key."
+_ALL = "See them all in docs/configuration.md."
 
 
 class Given(Settings):

@@ -108,7 +108,6 @@ class Nodes(Table):
         (), f"{', '.join(Allow)}, or a rival's name", words=(*Allow, *RIVALS), flag="allow"
     )
     skip: tuple[Skip, ...] | None = setting(None, "blocked: leave out nodes with blockers", flag="skip")
-    require_all: bool = setting(False, "Start nothing if a node cannot be rebooted (exit 4)", flag="require-all")
 
 
 class Detect(Table):

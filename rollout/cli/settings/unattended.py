@@ -82,20 +82,14 @@ class Notify(Table):
     url: tuple[str, ...] = setting(
         (),
         "Send notifications there: https://… gets JSON, an Apprise URL (slack://…, mailto://…) a text. A secret: "
-        "best in the variable, or in notify.file",
+        "best in the variable",
         "URL",
         check=values.notify_urls,
         variable="ROLLOUT_NOTIFY",
         between=" ",
     )
-    file: values.UrlFile | None = setting(None, "File with such URLs, one a line", "FILE", read=values.url_file)
     on: tuple[NotifyEvent, ...] = setting(tuple(NotifyEvent), "Notify only on these events. Default: all", "EVENT")
     held_after: Duration = setting(Duration(600), "How long an eviction may be held before it is told of")
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """Every URL."""
-        return (*self.url, *(self.file.urls if self.file else ()))
 
 
 class Operate(Table):

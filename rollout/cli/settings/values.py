@@ -5,7 +5,6 @@ What they need is imported where it is needed: a help text and a completion need
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,20 +16,9 @@ TRUTH = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
 }
-_COMMENT = "#"
 _PRINCIPAL = re.compile(r"[A-Za-z0-9][\w.@-]{0,99}", re.ASCII)
 _ALERT_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-
-
-def verbosity(value: str) -> int:
-    """How often `-v` was given; by a variable or a file also whether at all."""
-    word = value.lower()
-    if word in TRUTH:
-        return int(TRUTH[word])
-    if word.isdecimal():
-        return int(word)
-    raise ValueError(f"{value!r} is neither a number nor true or false")
 
 
 def duration(value: str) -> Duration:
@@ -233,38 +221,12 @@ def textfile(value: str) -> Path:
     return path
 
 
-@dataclass(frozen=True, repr=False, slots=True)
-class UrlFile:
-    """The URLs that a file holds; secrets, and so never shown."""
-
-    urls: tuple[str, ...]
-
-
 def notify_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """URLs that can be sent to. None is part of a complaint, which has their number."""
     from rollout.adapters.notify import destinations
 
     destinations(urls)
     return tuple(urls)
-
-
-def url_file(value: str) -> UrlFile:
-    """Return a file with a URL a line, read."""
-    lines = (line.strip() for line in _content(value).splitlines())
-    urls = [line for line in lines if line and not line.startswith(_COMMENT)]
-    try:
-        return UrlFile(notify_urls(urls))
-    except UsageError as error:
-        raise UsageError(f"{value}: {error.message}", hint=error.hint) from None
-
-
-def _content(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not text in UTF-8") from None
 
 
 def group_slots(value: str) -> str:

@@ -27,7 +27,7 @@ from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
 from rollout.report.lines import Command, DryRunLine
 from rollout.report.live import LiveProgress
-from rollout.report.plain import EventLog, PlainLines
+from rollout.report.plain import PlainLines
 from rollout.report.plan_parts import rehearsal_text
 from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
@@ -140,7 +140,7 @@ def _silencing(run: Run, observer: Observer) -> Iterator[Observer]:
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, (EventLog(), *run.session.observers)), shown))
+    return Observers((*map(Unfailing, run.session.observers), shown))
 
 
 def _journalled(run: Run, observer: Observer, shown: Observer) -> AbstractContextManager[Observer]:

@@ -1,6 +1,6 @@
 """The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
-import logging
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -36,10 +36,9 @@ from rollout.planning.plan.staleness import Difference, changes
 from rollout.planning.play.pace import Pace
 from rollout.report.plan_screen import brief_text, file_text
 from rollout.report.sentences import extent
-from rollout.report.unfinished import older_failures, resume_text, unknown_rules
+from rollout.report.unfinished import older_failures, resume_text
 
 _MOST_CHANGES = 10
-_DECISIONS = logging.getLogger("rollout.decision")
 
 
 def load_saved(file: Path) -> SavedPlan:
@@ -97,8 +96,13 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     if session.as_json:
         warn_of_held(rest.plan)
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
-    refusals.refuse_unfit(session, asked_about, rest.inherited)
-    return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
+    blocked = ""
+    if unfinished.begun:  # taken to their end, whatever keeps others from being begun
+        blocked = refusals.why_blocked(session, asked_about)
+    else:
+        refusals.refuse_unfit(session, asked_about)
+    inherited = replace(rest.inherited, blocked=blocked)
+    return run_of(session, gathered, rest.plan, rest.selected, conceded, inherited)
 
 
 def _show_rest(
@@ -106,7 +110,7 @@ def _show_rest(
 ) -> None:
     """Show what is gone on with; where standard output is for programs, warn of what is not as it should be."""
     if session.as_json:
-        for line in (*unknown_rules(unfinished), *older_failures(unfinished, rest.retried)):
+        for line in older_failures(unfinished, rest.retried):
             say(f"warning: {line}")
         return
     lock = glance_at_lock(session.api, session.namespace)
@@ -130,7 +134,6 @@ def decide(session: Session, gathered: Gathered) -> RolloutPlan:
     with stage("plan") as note, shown_meanwhile("making the plan"):
         fresh = build_plan(inputs)
         note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
-    _tell_decisions(fresh)
     if saved is None:
         return fresh
     _refuse_stale(saved.plan, inputs)
@@ -153,20 +156,6 @@ def finish_text(end: Finish, date: datetime) -> str:
     why = f"; {end.obstacle}" if end.at else ""
     limit = f"--max-unavailable {end.limit}"
     return f"not done by {date.astimezone():%a %Y-%m-%d %H:%M %Z}, whatever the limit: {ends} with {limit}{why}"
-
-
-def _tell_decisions(plan: RolloutPlan) -> None:
-    """For the log: what the plan does with each node, whoever shows it or not."""
-    if not _DECISIONS.isEnabledFor(logging.INFO):
-        return
-    for wave in plan.waves:
-        _DECISIONS.info("wave %d: %s (%s)", wave.index, ", ".join(node.name for node in wave.nodes), wave.because)
-    for exclusion in plan.excluded:
-        _DECISIONS.info("%s is left out: %s: %s", exclusion.node, exclusion.reason, exclusion.message)
-    for blocker in plan.blockers:
-        _DECISIONS.info("blocker %s on %s: %s: %s", blocker.kind, blocker.node, blocker.object, blocker.message)
-    for warning in plan.warnings:
-        _DECISIONS.debug("warning %s on %s: %s: %s", warning.kind, warning.node, warning.object, warning.message)
 
 
 def inputs_of(session: Session, gathered: Gathered) -> PlanInputs:
@@ -284,9 +273,13 @@ def despite_hold(plan: RolloutPlan) -> str:
     return f", {nodes} of them into a version that is held" if nodes else ""
 
 
-def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy) -> bytes:
-    """Return what a plan by these rules was made of."""
-    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy))
+_KEY_BYTES = 32
+
+
+def cluster_copy(gathered: Gathered, kept: Kept, policy: Policy, *, anonymous: bool) -> bytes:
+    """Return what a plan by these rules was made of; `anonymous`: by a key that is forgotten here."""
+    key = secrets.token_bytes(_KEY_BYTES) if anonymous else b""
+    return copy_document(kept, gathered.targets.observations, _pace(gathered, policy), key)
 
 
 def _pace(gathered: Gathered, policy: Policy) -> CopiedPace:

@@ -3,17 +3,15 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from rollout.adapters.journal import SUFFIX, Record, journals, read_journal, read_lines, read_log, runs_directory
+from rollout.adapters.journal import SUFFIX, Record, journals, read_lines, read_log, runs_directory
 from rollout.cli.terminal import say
 from rollout.errors import InputError
 from rollout.model.text import printable, shortened
 
 _STDIN = Path("-")
 _ELSEWHERE = "A path is taken, too: a file that `apply --set output.journal=FILE` wrote."
-_HEAD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +66,9 @@ def _kept(run: str) -> Path:
 
 
 def _last(kept: Sequence[Path]) -> Path:
-    """Return the one that was written last; it is said which, and of which cluster, for nobody has named it."""
+    """Return the one that was written last; it is said which, for nobody has named it."""
     path = max(kept, key=lambda path: path.stat().st_mtime)
-    try:
-        # its first record says of which cluster it is; that record may be torn
-        heads = [record.get("cluster") for record in islice(read_journal(path), _HEAD)]
-    except OSError:
-        heads = []
-    where = next((head.get("server") for head in heads if isinstance(head, dict)), "") or "an unknown cluster"
-    say(f"The last run: {printable(path.stem)}, on {printable(str(where))}.")
+    say(f"The last run: {printable(path.stem)}.")
     return path
 
 

@@ -7,35 +7,26 @@ from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.gather import find_unfinished_among, with_patience
 from rollout.cli.stages.lock import glance_at_lock
 from rollout.cli.stages.session import Session
+from rollout.cli.terminal import say
 from rollout.errors import (
     ApiError,
     ApiUnavailableError,
     BlockedError,
-    IncompleteError,
     LockedError,
-    UsageError,
 )
 from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.stored import has_begun
 from rollout.execution.record.unfinished import Unfinished, word_of
-from rollout.execution.rollout.ledger import Inheritance
 from rollout.gather.cluster.memory import memory_of, read_slots, slots_of
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
-from rollout.model.plan import Blocker, BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.progress import NotDone, excluded_by_trouble
+from rollout.model.plan import Blocker, BlockerKind, RolloutPlan
 from rollout.model.text import counted
 from rollout.ports import ClusterApi
 from rollout.report.plan_parts import finding_lines
 from rollout.report.unfinished import heading, ways_out
 
-_MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."
-_MEND_FILE = f"{_MEND} Then make a new plan: rollout plan --require-all --out FILE."
-_MEND_RESUME = (
-    "`rollout doctor` names the fix for each. Nodes that failed: --retry-failed. Without --require-all the rest goes"
-    " on; what it leaves is for `rollout apply`."
-)
 _FORBIDDEN = 403
 
 
@@ -100,26 +91,12 @@ def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
             ) from error
 
 
-def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
-    """`BlockedError` for a rollout whose rules are not known, unless its begun nodes are to be finished without them.
-
-    `UsageError` where that is asked for, and they are known.
-    """
-    if unfinished.record.problem and not finish_begun:
+def refuse_unknown_rules(unfinished: Unfinished) -> None:
+    """`BlockedError` for a rollout whose rules are not known."""
+    if unfinished.record.problem:
         raise BlockedError(
             f"{heading(unfinished)}: without its record its rules are not known, so it is not resumed",
-            hint="rollout abort gives back what was started, and removes a record that is not understood; "
-            "rollout resume --finish-begun takes begun nodes to their end by their marks, and starts no other.",
-        )
-    if unfinished.record.problem and not unfinished.run:
-        raise BlockedError(
-            f"{heading(unfinished)}: no node's marks are understood by which it could be finished",
-            hint="rollout status --run names the nodes; rollout abort removes its record, and leaves them as they are.",
-        )
-    if finish_begun and not unfinished.record.problem:
-        raise UsageError(
-            "--finish-begun is for a rollout whose record is gone or not understood; this one's is intact",
-            hint="Use: rollout resume",
+            hint="rollout abort gives back what was started, and removes a record that is not understood.",
         )
 
 
@@ -139,37 +116,26 @@ def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
     return [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
 
 
-def refuse_unfit(session: Session, plan: RolloutPlan, inherited: Inheritance | None = None) -> None:
-    """Raise `BlockedError` where something is bound to stop the run, all of it named at once.
-
-    With `--require-all`, `IncompleteError` before it, where trouble keeps a node that was asked for out of the plan.
-    """
-    if session.settings.nodes.require_all:
-        refuse_excluded(session, plan, inherited)
+def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
+    """Raise `BlockedError` where something is bound to stop the run, all of it named at once."""
     if blockers := refused(session, plan):
-        nodes = len({blocker.node for blocker in blockers if blocker.node})
-        where = f" on {counted(nodes, 'node')}" if nodes else ""
         raise BlockedError(
-            f"not started: blocked{where}",
+            f"not started: {_blocked(blockers)}",
             details=tuple(finding_lines(blockers)),
             hint="Clear this, leave those nodes out (--skip blocked, --exclude), or try them (--allow blocked).",
         )
 
 
-def refuse_excluded(session: Session, plan: RolloutPlan, inherited: Inheritance | None = None) -> None:
-    """Raise `IncompleteError` where a node is missing; it names all of them, for nothing else may.
+def why_blocked(session: Session, plan: RolloutPlan) -> str:
+    """Return the same, having warned of it, where a rollout has nodes under way: those go on, and no other is begun."""
+    if not (blockers := refused(session, plan)):
+        return ""
+    say(f"warning: {_blocked(blockers)}: nodes under way are finished, no other is started")
+    for line in finding_lines(blockers):
+        say(f"  {line}")
+    return _blocked(blockers)
 
-    Of what is gone on with, nodes that failed, and begun ones that cannot be finished, count too. One that the next
-    run takes, from elsewhere, is not missing: refused for it, no run in a pod would ever begin.
-    """
-    absent, hint = excluded_by_trouble(plan.excluded), _MEND_FILE if session.saved else _MEND
-    if inherited is not None:
-        stranded = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
-        absent, hint = (*inherited.failed, *stranded, *absent), _MEND_RESUME
-    missing = [node for node in absent if node.reason is not ExclusionReason.DEFERRED]
-    if missing:
-        nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)
-        raise IncompleteError(
-            f"--require-all: {counted(len(missing), 'node')} cannot be rebooted: {nodes}",
-            hint=hint,
-        )
+
+def _blocked(blockers: Sequence[Blocker]) -> str:
+    nodes = len({blocker.node for blocker in blockers if blocker.node})
+    return f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"

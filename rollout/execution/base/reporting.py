@@ -25,9 +25,6 @@ from rollout.model.progress import (
 )
 from rollout.ports import Clock, Observer
 
-EVENTS = "rollout.run"
-"""Whose logger they are written to."""
-
 
 class Observers:
     """Several observers as one, told in their order."""

@@ -205,7 +205,7 @@ class RunMemory:
             held, self._newly_held = self._newly_held, {}
             self.newly_held += tuple(held)
         for version, why in held.items():
-            message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
+            message = f"{why}. Nodes that have it staged are left out"
             self._report.version_held(version, self._seen.versions[version].nodes, message)
 
     @property

@@ -15,7 +15,7 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
+from rollout.model.policy import Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility.candidates import excluded_by_name, is_control_plane
@@ -33,9 +33,6 @@ from rollout.planning.plan.continuation import (
     with_earlier_exclusions,
 )
 from rollout.planning.play.pace import Past
-
-# What drains of the rollout were not allowed is not known, so no data is deleted.
-_SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +64,17 @@ class Continuation:
     retried: tuple[str, ...]
 
 
-def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool, finish_begun: bool) -> bool:
+def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool) -> bool:
     """Whether there is nothing to go on with; a record that only needs tidying away is something."""
     failed = retry_failed and (unfinished.failed or unfinished.given_back)
     if unfinished.begun or unfinished.unclear or failed:
         return False
-    if finish_begun and unfinished.record.problem:
-        return True
     return unfinished.record.ended and not (unfinished.untouched or unfinished.is_garbled)
 
 
 def rules_of(unfinished: Unfinished) -> Policy:
-    """Those of the interrupted rollout; where they are not known, such as nothing can be lost by."""
-    return unfinished.record.plan.policy if unfinished.record.plan else _SAFE
+    """Those of the interrupted rollout; where they are not known, nothing is gone on with."""
+    return unfinished.record.plan.policy if unfinished.record.plan else Policy()
 
 
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
@@ -152,7 +147,6 @@ def continuation(
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
         failed=_failed_before(unfinished, plan if retry_failed else None),
         stranded=left_behind,
-        is_recorded=not unfinished.record.problem,
         retried=retried.union(back_again),
         left_over=_left_over(unfinished, plan),
     )

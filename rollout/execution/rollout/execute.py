@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.base.patience import PatientApi, patient_api
+from rollout.execution.base.patience import patient_api
 from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.drain import must_go
@@ -59,8 +59,7 @@ def run_plan(
         is_over = False
         if not run.ledger.fenced and run.may_act():
             is_over = _is_over(run, is_new=inherited is None)
-            if run.record is not None:
-                run.record.end(complete=is_over)
+            run.record.end(complete=is_over)
         result = replace(_result(run), resumable=not is_over)
     run.report.finished(result)
     return result
@@ -78,7 +77,7 @@ def _begun(
     """Hold the Lease, with the plan on record and told of."""
     report = Reporter(ports.observer, ports.clock)
     cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    record = _record(cluster, options, inherited, report)
+    record = RunRecord(cluster, options.lease_namespace, report.notice, operating=options.operating)
     with (
         lease_lock(ports, options, plan.plan_id, cluster, report, stop) as lock,
         PhaseEvents(ports.api, plan.plan_id, plan.nodes, report) as events,
@@ -87,8 +86,7 @@ def _begun(
         memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
         gates = PolicyGates(Surroundings(plan, cluster, report, stop, memory), ports.gates)
         gates.before_rollout()
-        if record is not None:
-            record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
+        record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
         if not options.operating:
             memory.begin_by_hand()
         report.plan(plan)
@@ -110,14 +108,6 @@ def _begun(
             moved=MovedPods(options.pods),
             ledger=Ledger(cordoned_before=left.left_cordoned, failures_before=left.failures),
         )
-
-
-def _record(
-    cluster: PatientApi, options: RunOptions, inherited: Inheritance | None, report: Reporter
-) -> RunRecord | None:
-    if inherited is not None and not inherited.is_recorded:
-        return None
-    return RunRecord(cluster, options.lease_namespace, report.notice, operating=options.operating)
 
 
 def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:

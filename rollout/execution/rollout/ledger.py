@@ -68,9 +68,9 @@ class Inheritance:
     `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
-    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away. `retried` are nodes that failed and are tried again, given back by then or not.
-    `left_over` are nodes that it was to take, and that the plan of this process leaves out.
+    ends of begun nodes that this process cannot go on with. `retried` are nodes that failed and are tried again, given
+    back by then or not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
+    `blocked`: why no other node may be begun beside those; empty where others may.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Inheritance:
     failures: int = 0
     failed: tuple[NotDone, ...] = ()
     stranded: tuple[NodeResult, ...] = ()
-    is_recorded: bool = True
     retried: frozenset[str] = frozenset()
     left_over: tuple[str, ...] = ()
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

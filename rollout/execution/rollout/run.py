@@ -100,7 +100,7 @@ class Run:
     report: Reporter
     cluster: PatientApi
     gates: PolicyGates
-    record: RunRecord | None
+    record: RunRecord
     memory: RunMemory
     events: EventWriter
     moved: MovedPods
@@ -133,7 +133,8 @@ class Run:
         runner = self._wave_runner()
         why = self._settle_first()
         for wave in self.plan.waves:
-            why = why or (runner.reason_to_halt() if self._is_begun(wave) else runner.reason_to_stop())
+            others = self.inherited.blocked or runner.reason_to_stop()
+            why = why or (runner.reason_to_halt() if self._is_begun(wave) else others)
             if why:
                 self.ledger.give_up(wave.nodes, why)
                 continue
@@ -185,7 +186,7 @@ class Run:
         return health
 
     def _keep(self, health: Health) -> None:
-        if self.record is not None and self.may_act():
+        if self.may_act():
             self.record.keep(health)
 
     def _settle(self, before: Health, wave: Wave) -> str:

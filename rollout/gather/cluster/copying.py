@@ -1,10 +1,15 @@
 """A cluster's copy in a file, to be rehearsed on: what a plan was made of, as the API's objects.
 
 What a plan does not read is not in it: no Secret, no environment, no image. Of annotations there is only that a pod is
-the mirror of a static one.
+the mirror of a static one. Where names are to be hidden, those of nodes become numbers in their order, other names and
+labels digests by a key that is thrown away; what Kubernetes itself calls so stays.
 """
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +17,7 @@ import msgspec
 from rollout.gather.cluster import snapshot
 from rollout.gather.cluster.decode import MIRROR_ANNOTATION
 from rollout.model.host import HostFacts, HostObservation
+from rollout.model.text import natural_key
 
 FORMAT_VERSION: Final = "1.0"
 KIND: Final = "node-rollout-snapshot"
@@ -38,7 +44,17 @@ _LEFT_OUT: Final = frozenset(
         "machineID",
     }
 )
+_OF_KUBERNETES: Final = re.compile(r"([\w.-]+\.)?(kubernetes|k8s)\.io/.+")
+_KNOWN_NAMES: Final = frozenset(
+    {"default", "kube-system", "kube-public", "kube-node-lease", "system-node-critical", "system-cluster-critical"}
+)
+_KNOWN_VALUES: Final = re.compile(r"(true|false|linux|amd64|arm64|\d{1,3})?")
+_ORDINAL: Final = re.compile(r"(.+)-(\d{1,5})")
 _MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
+_NAMES: Final = frozenset({"name", "namespace", "nodeName", "claimName", "persistentVolumeName", "priorityClassName"})
+_KEYS: Final = frozenset({"topologyKey", "matchLabelKeys", "mismatchLabelKeys"})
+_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Node", "ReplicationController"})
+_NODE_FIELD: Final = "metadata.name"
 
 Json = dict[str, Any]
 
@@ -75,14 +91,21 @@ class ClusterCopy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pace: CopiedPace
 
 
-def copy_document(kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace) -> bytes:
-    """Return the document."""
+def copy_document(
+    kept: snapshot.Kept, observations: Mapping[str, HostObservation], pace: CopiedPace, key: bytes = b""
+) -> bytes:
+    """Return the document; with a `key` its names are hidden."""
     sections = {
         name: [_shown(msgspec.json.decode(body)) for body in kept.get(path, {}).values()]
         for name, path in _SECTIONS.items()
     }
     hosts = {name: _host(seen) for name, seen in sorted(observations.items())}
-    head: Json = {"format_version": FORMAT_VERSION, "kind": KIND}
+    if key:
+        hidden = _Hidden.of((node["metadata"]["name"] for node in sections["nodes"]), key)
+        sections = {name: [hidden.tree(item) for item in items] for name, items in sections.items()}
+        hosts = {hidden.name(name): host for name, host in hosts.items()}
+        pace = CopiedPace(pace.reboot, {hidden.digest(uid): seconds for uid, seconds in pace.owners.items()})
+    head: Json = {"format_version": FORMAT_VERSION, "kind": KIND, "anonymous": bool(key)}
     return msgspec.json.encode({**head, **sections, "hosts": hosts, "pace": pace}) + b"\n"
 
 
@@ -103,3 +126,66 @@ def _shown(value: Any, field: str = "") -> Any:
     if MIRROR_ANNOTATION in (value.get("annotations") or {}):
         shown["annotations"] = {MIRROR_ANNOTATION: ""}
     return shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """Names and labels as they are shown; the same word is always shown the same."""
+
+    nodes: Mapping[str, str]
+    digest: Callable[[str], str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[str], key: bytes) -> "_Hidden":
+        """Of these nodes."""
+        ordered = sorted(nodes, key=natural_key)
+
+        @cache
+        def digest(word: str) -> str:
+            return "x" + hashlib.blake2b(word.encode(), key=key, digest_size=6).hexdigest()
+
+        return cls({name: f"node-{number}" for number, name in enumerate(ordered, 1)}, digest)
+
+    def name(self, name: str) -> str:
+        """An object's; ordinals stay."""
+        if name in _KNOWN_NAMES or not name:
+            return name
+        if name in self.nodes:
+            return self.nodes[name]
+        if match := _ORDINAL.fullmatch(name):
+            return f"{self.digest(match[1])}-{match[2]}"
+        return self.digest(name)
+
+    def key(self, key: str) -> str:
+        """A label's, a taint's, or a resource's."""
+        return key if _OF_KUBERNETES.fullmatch(key) or key == _NODE_FIELD or not key else self.digest(key)
+
+    def value(self, value: str) -> str:
+        """A label's or a taint's."""
+        return value if _KNOWN_VALUES.fullmatch(value) else self.name(value)
+
+    def tree(self, value: Any, field: str = "") -> Any:
+        """A part of an object, which stands in this field."""
+        if isinstance(value, list):
+            return [self.tree(item, field) for item in value]
+        if isinstance(value, str):
+            return self._text(value, field)
+        if not isinstance(value, dict):
+            return value
+        if field in _MAPS:
+            return {self.key(key): self.value(text) for key, text in value.items()}
+        if field in ("requests", "allocatable", "overhead"):
+            return {self.key(key) if "/" in key else key: amount for key, amount in value.items()}
+        hidden = {key: self.tree(item, key) for key, item in value.items()}
+        if value.get("kind") not in _KINDS and "kind" in value:
+            hidden |= {"kind": "Custom", "apiVersion": "custom/v1"}
+        return hidden
+
+    def _text(self, text: str, field: str) -> str:
+        if field in _NAMES or field == "namespaces":
+            return self.name(text)
+        if field in _KEYS or field == "key":
+            return self.key(text)
+        if field in ("value", "values"):
+            return self.value(text)
+        return self.digest(text) if field in ("uid", "hostIP") else text

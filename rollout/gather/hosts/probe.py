@@ -12,7 +12,7 @@ from rollout.gather.hosts.engine_status import parse_update_status
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, shown_sources
-from rollout.gather.hosts.sudo import refusal
+from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal, wants_password
 from rollout.gather.hosts.users import logged_in
 from rollout.model.detection import Source
 from rollout.model.host import (
@@ -48,7 +48,8 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
     if not _BOOT_ID.fullmatch(boot_id):
         return _no_boot_id(host, complaints)
     os_release = assignments(answers.get("os-release", ""))
-    may_reboot = answers.get("may-reboot", "") in _PERMITTED
+    wants_a_password = wants_password(answers.get("sudo-rules", ""))
+    may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
         host=host,
         update=parse_update_status(answers, complaints) if Source.UPDATE_ENGINE in probe.sources else _NOT_ASKED,
@@ -61,7 +62,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         zincati=zincati_strategy(answers.get("zincati", "")),
         reboots_itself=tuple(_reboots_itself(answers)),
         may_reboot=may_reboot,
-        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints),
+        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
@@ -103,10 +104,12 @@ def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else ""
 
 
-def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str]) -> str:
+def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool) -> str:
     status = answers.get("may-reboot", "").removeprefix("no").strip()
     cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
-    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
+    if wants_a_password:
+        cause = SudoRefusal(SudoProblem.PASSWORD, "of its rules for it the last has no NOPASSWD")
+    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause.sentence}" if cause else "")
 
 
 def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:

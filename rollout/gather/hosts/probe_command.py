@@ -36,7 +36,8 @@ printf 'TTY=%s\\n' "$(tty)"
 if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
-# `sudo -l COMMAND` tells whether the command is permitted and runs nothing.
+# `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by
+# the list of all rules.
 # A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
 # A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
@@ -73,7 +74,9 @@ if [ -d /usr/lib/zincati ] || [ -d /etc/zincati ]; then
 fi
 mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
-elif run 5 sudo -n -l systemctl reboot >/dev/null; then echo sudo
+elif run 5 sudo -n -l systemctl reboot >/dev/null; then
+  echo sudo
+  mark sudo-rules; run 5 sudo -n -l
 else echo "no $?"; fi
 mark shows
 if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo reboot-required; fi

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
-from rollout.lab.api.statuses import Cause, StatusError, forbidden, forbidden_path, invalid, unauthorized
+from rollout.lab.api.resources import Resource
+from rollout.lab.api.statuses import StatusError, forbidden, forbidden_path, unauthorized
 from rollout.lab.api.store import Json
 
 ANONYMOUS = "system:anonymous"
@@ -132,9 +132,6 @@ class Access:
         """Answer a SelfSubjectAccessReview."""
         spec = review.get("spec") or {}
         asked = spec.get("resourceAttributes") or {}
-        if bool(asked) == bool(spec.get("nonResourceAttributes")):
-            message = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            raise invalid(ACCESS_REVIEWS, "", [Cause("FieldValueInvalid", message, field="spec.resourceAttributes")])
         plural = asked.get("resource", "")
         if asked.get("subresource"):
             plural = f"{plural}/{asked['subresource']}"

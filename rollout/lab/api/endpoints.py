@@ -13,7 +13,7 @@ import msgspec
 from rollout.lab.api import protobuf
 from rollout.lab.api.access import Access
 from rollout.lab.api.evicting import Evictor
-from rollout.lab.api.listing import list_page
+from rollout.lab.api.listing import Lists
 from rollout.lab.api.representation import JSON, encoded, list_body, object_body, wants_table
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import ACCESS_REVIEWS, SUBRESOURCES, Resource, discovered, resource_list
@@ -25,7 +25,6 @@ from rollout.lab.api.writing import Write, Writer, deletion_request, dry_run_ask
 _OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
-_GO_KINDS: dict[type, str] = {str: "string", list: "array", int: "number", float: "number", bool: "bool"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,7 @@ class Endpoints:
     def __init__(self, store: ObjectStore, access: Access) -> None:
         self._store = store
         self._access = access
+        self._lists = Lists(store)
         self._writer = Writer(store)
         self._evictor = Evictor(store, self._writer)
         self._verbs: dict[str, Callable[[Call, Resource], Answer | Streaming]] = {
@@ -109,7 +109,7 @@ class Endpoints:
         return self._object(call, resource, self._writer.current(resource, target.name, target.namespace))
 
     def _list(self, call: Call, resource: Resource) -> Answer:
-        page = list_page(self._store, call.target, resource, call.query)
+        page = self._lists.page(call.target, resource, call.query)
         body = list_body(resource, page, self._store.now(), _included(call))
         return Answer(_OK, encoded(body))
 
@@ -150,10 +150,11 @@ class Endpoints:
     def _plain(self, call: Call) -> Answer:
         """Addresses that are no resource's: health, version, discovery."""
         path = call.target.path.rstrip("/")
-        if _is_of_no_group(path):
+        _, base, *parts = f"{path}/".split("/")
+        if base == "apis" and parts[2:] and resource_list(*parts[:2]) is None:
             # What no part of the server knows is not answered by the API proper.
             return Answer(_NOT_FOUND, b"404 page not found\n", _TEXT)
-        if call.target.verb not in {"get", "head"}:
+        if call.target.verb != "get":
             raise unknown_path()
         if path in _HEALTH:
             return Answer(_OK, b"ok", _TEXT)
@@ -161,14 +162,6 @@ class Endpoints:
         if body is None:
             raise unknown_path()
         return Answer(_OK, encoded(body))
-
-
-def _is_of_no_group(path: str) -> bool:
-    match path.split("/"):
-        case ["", "apis", group, version, *_]:
-            return resource_list(group, version) is None
-        case _:
-            return False
 
 
 def _write(call: Call, resource: Resource) -> Write:
@@ -196,12 +189,7 @@ def _body(call: Call, kind: str) -> Json:
     body = _decoded(call.payload)
     if isinstance(body, dict):
         return body
-    go_kind = _GO_KINDS.get(type(body), "null")
-    struct = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
-    raise bad_request(
-        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse "
-        f"error: json: cannot unmarshal {go_kind} into Go value of type {struct} ({call.payload.hex()})"
-    )
+    raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
 
 
 def _options(call: Call) -> Json | None:

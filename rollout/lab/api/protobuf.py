@@ -75,8 +75,6 @@ _KINDS: Final[Mapping[str, _Message]] = {
     "Eviction": {1: _METADATA, 2: _nested("deleteOptions", _DELETE_OPTIONS)},
     "DeleteOptions": _DELETE_OPTIONS,
     "SelfSubjectAccessReview": {1: _METADATA, 2: _nested("spec", {1: _nested("resourceAttributes", _ATTRIBUTES)})},
-    "Namespace": {1: _METADATA},
-    "ConfigMap": {1: _METADATA, 2: _mapped("data")},
     "Secret": {1: _METADATA, 2: _mapped("data", lambda raw: b64encode(bytes(raw)).decode()), 3: _Field("type", _text)},
     "RoleBinding": _ROLE_BINDING,
     "ClusterRoleBinding": _ROLE_BINDING,

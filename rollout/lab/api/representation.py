@@ -19,15 +19,14 @@ from rollout.lab.api.resources import (
     DEPLOYMENTS,
     EVENTS,
     LEASES,
-    NAMESPACES,
     NODES,
     PODS,
     REPLICASETS,
     STATEFULSETS,
     Resource,
 )
-from rollout.lab.api.statuses import not_acceptable
 from rollout.lab.api.store import Json
+from rollout.lab.objects import condition, is_deleting, is_finished, is_ready
 
 _NONE, _UNKNOWN = "<none>", "<unknown>"
 _ROLE: Final = "node-role.kubernetes.io/"
@@ -58,14 +57,14 @@ class Column:
 
     def cell(self, obj: Json, now: datetime) -> Value:
         """Return what it shows of an object; a map as its size."""
-        value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        value = _field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
         value = len(value) if isinstance(value, dict) else value
         if isinstance(self.absent, str):
             return str(value) if value or value == 0 else self.absent
         return value if isinstance(value, int) else self.absent
 
 
-def field_of(obj: Json, path: str) -> object:
+def _field_of(obj: Json, path: str) -> object:
     """Return a field by its dotted path, None where anything on the way is missing."""
     value: object = obj
     for part in path.split("."):
@@ -73,7 +72,7 @@ def field_of(obj: Json, path: str) -> object:
     return value
 
 
-def human_duration(seconds: float) -> str:
+def _human_duration(seconds: float) -> str:
     """At most two units, the second only while it still says something; the thresholds are Kubernetes' own."""
     whole = max(int(seconds), 0)
     if whole < 2 * _MINUTE:
@@ -91,28 +90,27 @@ def human_duration(seconds: float) -> str:
 
 def _since(path: str) -> Cell:
     def age(obj: Json, now: datetime) -> str:
-        text = field_of(obj, path)
+        text = _field_of(obj, path)
         if not isinstance(text, str):
             return _UNKNOWN
-        return human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
+        return _human_duration((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())
 
     return age
 
 
 def _of(have: str, want: str) -> Cell:
     """`2/3`, a count of another one."""
-    return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
+    return lambda obj, _now: f"{_field_of(obj, have) or 0}/{_field_of(obj, want) or 0}"
 
 
 def _entries(obj: Json, path: str) -> list[Json]:
-    value = field_of(obj, path)
+    value = _field_of(obj, path)
     return value if isinstance(value, list) else []
 
 
 def _node_status(node: Json, _now: datetime) -> str:
-    states = [condition["status"] for condition in _entries(node, "status.conditions") if condition["type"] == "Ready"]
-    words = ["Ready" if state == "True" else "NotReady" for state in states] or ["Unknown"]
-    return ",".join([*words, *(["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else [])])
+    verdict = "Ready" if is_ready(node) else "NotReady" if condition(node, "Ready") else "Unknown"
+    return f"{verdict},SchedulingDisabled" if _field_of(node, "spec.unschedulable") else verdict
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
@@ -126,28 +124,13 @@ def _node_address(node: Json, _now: datetime) -> str:
 
 
 def _pod_ready(pod: Json, _now: datetime) -> str:
-    containers = _entries(pod, "status.containerStatuses")
-    count = sum(bool(status.get("ready")) and "running" in (status.get("state") or {}) for status in containers)
-    return f"{count}/{len(_entries(pod, 'spec.containers'))}"
+    count = len(_entries(pod, "spec.containers"))
+    return f"{count if is_ready(pod) else 0}/{count}"
 
 
-def pod_status(pod: Json, _now: datetime | None = None) -> str:
-    """Return the most telling thing about a pod's containers, not its phase."""
-    status: Json = pod.get("status") or {}
-    phase = str(status.get("phase") or "Unknown")
-    if pod["metadata"].get("deletionTimestamp") and phase not in {"Succeeded", "Failed"}:
-        return "Terminating"
-    reasons = [
-        (state.get(kind) or {}).get("reason")
-        for container in _entries(pod, "status.containerStatuses")
-        for state in (container.get("state") or {},)
-        for kind in ("waiting", "terminated")
-    ]
-    return next((str(reason) for reason in reasons if reason), str(status.get("reason") or phase))
-
-
-def _restarts(pod: Json, _now: datetime) -> int:
-    return sum(status.get("restartCount", 0) for status in _entries(pod, "status.containerStatuses"))
+def _pod_status(pod: Json, _now: datetime) -> str:
+    phase = str(_field_of(pod, "status.phase") or "Unknown")
+    return "Terminating" if is_deleting(pod) and not is_finished(pod) else phase
 
 
 def _event_object(event: Json, _now: datetime) -> str:
@@ -163,8 +146,8 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
     PODS: (
         _NAME,
         Column("Ready", _pod_ready),
-        Column("Status", pod_status),
-        Column("Restarts", _restarts, ""),
+        Column("Status", _pod_status),
+        Column("Restarts", lambda _pod, _now: 0, ""),
         _AGE,
         Column("IP", "status.podIP", _NONE, priority=1),
         Column("Node", "spec.nodeName", _NONE, priority=1),
@@ -179,10 +162,7 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         Column("Version", "status.nodeInfo.kubeletVersion"),
         Column("Internal-IP", _node_address, _NONE, priority=1),
         Column("OS-Image", "status.nodeInfo.osImage", _UNKNOWN, priority=1),
-        Column("Kernel-Version", "status.nodeInfo.kernelVersion", _UNKNOWN, priority=1),
-        Column("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN, priority=1),
     ),
-    NAMESPACES: (_NAME, Column("Status", "status.phase"), _AGE),
     **dict.fromkeys((DEPLOYMENTS, REPLICASETS, STATEFULSETS), (_NAME, _READY, _AGE)),
     DAEMONSETS: (_NAME, Column("Ready", _of("status.numberReady", "status.desiredNumberScheduled")), _AGE),
     BUDGETS: (
@@ -200,14 +180,8 @@ _COLUMNS: Final[dict[Resource, tuple[Column, ...]]] = {
         Column("Reason", "reason"),
         Column("Object", _event_object),
         Column("Message", "message"),
-        Column("Name", "metadata.name", priority=1),
     ),
 }
-
-
-def columns_of(resource: Resource) -> tuple[Column, ...]:
-    """Return the columns of a resource's table."""
-    return _COLUMNS.get(resource, (_NAME, _AGE))
 
 
 JSON = "application/json"
@@ -219,13 +193,8 @@ _META = {"apiVersion": "meta.k8s.io/v1"}
 
 
 def wants_table(accept: str) -> bool:
-    """Whether the first form in an Accept header that is served is a table's; raises 406 where none is."""
-    for clause in (accept or JSON).split(","):
-        media, *parameters = (part.strip() for part in clause.split(";"))
-        named = dict(part.split("=", 1) for part in parameters if "=" in part)
-        if media in {JSON, "application/*", "*/*"} and named.get("as") in {None, "Table"}:
-            return "as" in named
-    raise not_acceptable([JSON])
+    """Whether an Accept header asks for a table: kubectl's names that first, and takes JSON as well."""
+    return "as=Table" in accept
 
 
 def object_body(resource: Resource, obj: Json, now: datetime, include: str, *, headers: bool = True) -> Json:
@@ -249,7 +218,7 @@ def list_body(resource: Resource, page: Page, now: datetime, include: str) -> Js
 def _table(
     resource: Resource, objects: Iterable[Json], metadata: Json, now: datetime, include: str, *, headers: bool = True
 ) -> Json:
-    columns = columns_of(resource)
+    columns = _COLUMNS.get(resource, (_NAME, _AGE))
     rows: list[Json] = [
         {
             "cells": [column.cell(obj, now) for column in columns],
@@ -272,6 +241,5 @@ def compressed(payload: bytes, accept_encoding: str) -> tuple[bytes, dict[str, s
     """Return the payload, compressed where the client can read that and it is worth it, and the headers that say so."""
     if len(payload) < _COMPRESSION_THRESHOLD or "gzip" not in accept_encoding:
         return payload, {}
-    compressor = zlib.compressobj(_COMPRESSION_LEVEL, wbits=_GZIP_WINDOW)
-    packed = compressor.compress(payload) + compressor.flush()
+    packed = zlib.compress(payload, _COMPRESSION_LEVEL, _GZIP_WINDOW)
     return packed, {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}

@@ -9,8 +9,8 @@ from rollout.lab.api.resources import NAMESPACES, SERVED, Resource
 _BY_ADDRESS: dict[tuple[str, str, str], Resource] = {
     (resource.group, "v1", resource.plural): resource for resource in SERVED
 }
-_OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create"}
+_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 
 
 @dataclass(frozen=True, slots=True)

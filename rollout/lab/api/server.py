@@ -18,10 +18,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
 from rollout.lab.api.access import Access, Denial
-from rollout.lab.api.defaulting import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
-from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
-from rollout.lab.api.misbehaviour import break_off, half_answer, is_half, stand_in
+from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan, half_answer, is_half, stand_in
+from rollout.lab.api.lifecycle import SYSTEM_NAMESPACES, ensure_namespace
 from rollout.lab.api.representation import JSON, compressed, encoded, object_body
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
 from rollout.lab.api.statuses import StatusError, too_large
@@ -156,7 +155,7 @@ class ApiServer:
         response = _response(request, answer, _http_date(self._clock.now()))
         if not answer.breaks_off:
             return response
-        return await break_off(request, response)
+        return await _break_off(request, response)
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
         fault = self.faults.strike(call.target)
@@ -265,6 +264,19 @@ async def _cut(request: web.BaseRequest) -> None:
     if request.transport is not None:
         request.transport.abort()
     await asyncio.get_running_loop().create_future()
+
+
+async def _break_off(request: web.BaseRequest, answer: web.Response) -> web.StreamResponse:
+    """Announce twice as much as is sent, and end the connection: the client cannot but notice."""
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.headers["Content-Length"] = str(2 * len(body) + 2)
+    response.force_close()
+    await response.prepare(request)
+    await response.write(body)
+    if request.transport is not None:
+        request.transport.close()
+    return response
 
 
 async def stream(

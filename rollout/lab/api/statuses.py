@@ -118,12 +118,6 @@ def method_not_allowed() -> StatusError:
     return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, {})
 
 
-def not_acceptable(accepted: Iterable[str]) -> StatusError:
-    """None of the representations asked for is served."""
-    message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return StatusError(HTTPStatus.NOT_ACCEPTABLE, "NotAcceptable", message)
-
-
 def already_exists(resource: Resource, name: str) -> StatusError:
     """Say that the name of a new object is taken."""
     message = f'{resource.qualified} "{name}" already exists'
@@ -185,20 +179,6 @@ def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusErr
     )
 
 
-def invalid_patch(why: str) -> StatusError:
-    """Refuse a patch of which no object comes out."""
-    cause = Cause("FieldValueInvalid", f"Invalid value: {why}", field="patch")
-    message = f' "" is invalid: patch: {cause.message}'
-    return StatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, {"causes": [cause.as_json()]})
-
-
-def invalid_options(kind: str, cause: Cause) -> StatusError:
-    """Options of a request that no server knows, such as `DeleteOptions`."""
-    message = f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}'
-    details: Json = {"group": "meta.k8s.io", "kind": kind, "causes": [cause.as_json()]}
-    return StatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details)
-
-
 def server_error(message: str) -> StatusError:
     """Return a 500, which has no reason."""
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
@@ -213,15 +193,4 @@ def budget_refuses(cause: str, *, retry_seconds: int = 0) -> StatusError:
         "Cannot evict pod as it would violate the pod's disruption budget.",
         {"causes": [Cause("DisruptionBudget", cause).as_json()], **later},
         headers={"Retry-After": str(retry_seconds)} if retry_seconds else {},
-    )
-
-
-def future_version(asked: int, current: int) -> StatusError:
-    """Say that a list was asked at a version that does not exist yet."""
-    return StatusError(
-        HTTPStatus.GATEWAY_TIMEOUT,
-        "Timeout",
-        f"Too large resource version: {asked}, current: {current}",
-        {"causes": [Cause("ResourceVersionTooLarge", "Too large resource version").as_json()], "retryAfterSeconds": 1},
-        headers={"Retry-After": "1"},
     )

@@ -5,13 +5,14 @@ by convention: to change an object, build a new dictionary that shares the uncha
 The store knows nothing about rights, deletion grace or defaults.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from random import SystemRandom
+from itertools import takewhile
+from random import Random, SystemRandom
 from typing import Any
 from uuid import uuid4
 
@@ -20,8 +21,7 @@ from rollout.lab.api.resources import PODS, Resource
 Json = dict[str, Any]
 
 # The alphabet of a real server's generated names: no vowels, hence no words.
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH = 5
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class ChangeType(StrEnum):
@@ -43,19 +43,7 @@ class Change:
     revision: int
 
 
-class StoreError(Exception):
-    """The store refused; the API front turns it into a Status answer."""
-
-
-class AlreadyExistsError(StoreError):
-    """An object of that name exists."""
-
-
-class AbsentError(StoreError):
-    """No object of that name exists."""
-
-
-class CompactedError(StoreError):
+class CompactedError(Exception):
     """The history asked for is no longer kept."""
 
 
@@ -77,7 +65,7 @@ def timestamp(moment: datetime) -> str:
 
 
 class _Collection:
-    """The objects of one resource, in key order."""
+    """The objects of one resource, and their keys in order."""
 
     __slots__ = ("keys", "objects")
 
@@ -94,24 +82,13 @@ class _Collection:
         del self.objects[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def range(self, namespace: str, after: str = "", limit: int | None = None) -> list[str]:
-        """Keys of a namespace (of all: empty) that sort behind `after`, the first `limit` of them."""
-        first, last = self._bounds(namespace, after)
-        return self.keys[first : last if limit is None else min(last, first + limit)]
-
-    def count(self, namespace: str, after: str) -> int:
-        """How many such keys there are."""
-        first, last = self._bounds(namespace, after)
-        return last - first
-
-    def _bounds(self, namespace: str, after: str) -> tuple[int, int]:
-        first = bisect_right(self.keys, after) if after else 0
-        last = len(self.keys)
+    def of(self, namespace: str) -> list[Json]:
+        """Objects of a namespace, of all where it is empty."""
+        keys = self.keys
         if namespace:
-            first = max(first, bisect_left(self.keys, f"{namespace}/"))
             # "0" is the character behind "/": the first key that can belong to another namespace.
-            last = bisect_left(self.keys, f"{namespace}0")
-        return first, max(first, last)
+            keys = keys[bisect_left(keys, f"{namespace}/") : bisect_left(keys, f"{namespace}0")]
+        return [self.objects[key] for key in keys]
 
 
 class ObjectStore:
@@ -126,72 +103,33 @@ class ObjectStore:
         self.compacted = 0
         self.now = now
         self._limit = history
-        self._collections: dict[Resource, _Collection] = {}
+        self._collections: defaultdict[Resource, _Collection] = defaultdict(_Collection)
         self._history: deque[Change] = deque()
         self._observers: list[Callable[[Change], None]] = []
         self._unannounced: deque[Change] = deque()
         self._announcing = False
         self._pods_by_node: dict[str, dict[str, None]] = {}
-        self._random = SystemRandom()
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         """Return the stored object, or None."""
-        return self._of(resource).objects.get(key_of(name, namespace))
+        return self._collections[resource].objects.get(key_of(name, namespace))
 
-    def items(self, resource: Resource, namespace: str = "") -> Iterable[Json]:
+    def items(self, resource: Resource, namespace: str = "") -> list[Json]:
         """Objects in key order, of one namespace or of all."""
-        collection = self._of(resource)
-        return [collection.objects[key] for key in collection.range(namespace)]
-
-    def items_at(
-        self,
-        resource: Resource,
-        revision: int,
-        namespace: str = "",
-        *,
-        after: str = "",
-        limit: int | None = None,
-    ) -> list[Json]:
-        """Do the same for an older revision; raises CompactedError where that is forgotten.
-
-        Of those behind the key `after` the first `limit`.
-        """
-        undone = self._undone(resource, revision, namespace, after)
-        collection = self._of(resource)
-        enough = None if limit is None else limit + len(undone)
-        keys = [key for key in collection.range(namespace, after, enough) if key not in undone]
-        revived = [key for key, old in undone.items() if old is not None]
-        if revived:
-            keys = sorted([*keys, *revived])
-        return [undone.get(key) or collection.objects[key] for key in keys[:limit]]
-
-    def count_at(self, resource: Resource, revision: int, namespace: str = "", *, after: str = "") -> int:
-        """How many objects `items_at` has without a limit."""
-        undone = self._undone(resource, revision, namespace, after)
-        current = self._of(resource).objects
-        difference = sum((old is not None) - (key in current) for key, old in undone.items())
-        return self._of(resource).count(namespace, after) + difference
-
-    def _undone(self, resource: Resource, revision: int, namespace: str, after: str) -> dict[str, Json | None]:
-        """Return what the objects changed since a revision were then (None: absent), as far as in range."""
-        prefix = f"{namespace}/" if namespace else ""
-        # Oldest change last, so that it is the one that stays.
-        changed = ((object_key(change.obj), change) for change in self._changed_since(revision, resource))
-        return {key: change.previous for key, change in changed if key > after and key.startswith(prefix)}
+        return self._collections[resource].of(namespace)
 
     def pods_on(self, node: str) -> list[Json]:
         """Return the pods bound to a node, in key order."""
-        pods = self._of(PODS).objects
+        pods = self._collections[PODS].objects
         return [pods[key] for key in sorted(self._pods_by_node.get(node, ()))]
 
     def create(self, resource: Resource, obj: Json) -> Json:
         """Store a new object: fills name (from generateName), uid, creationTimestamp, resourceVersion."""
         metadata = dict(obj.get("metadata") or {})
+        namespace = metadata.get("namespace", "")
         if not metadata.get("name"):
-            metadata["name"] = self._generated_name(metadata["generateName"])
-        key = key_of(metadata["name"], metadata.get("namespace", ""))
-        if key in self._of(resource).objects:
-            raise AlreadyExistsError(key)
+            metadata["name"] = self.free_name(resource, metadata["generateName"], namespace, SystemRandom())
+        key = key_of(metadata["name"], namespace)
         metadata["uid"] = str(uuid4())
         metadata["creationTimestamp"] = timestamp(self.now())
         typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
@@ -200,9 +138,7 @@ class ObjectStore:
     def put(self, resource: Resource, obj: Json) -> Json:
         """Replace a stored object; an unchanged one keeps its version and makes no event."""
         key = object_key(obj)
-        current = self._of(resource).objects.get(key)
-        if current is None:
-            raise AbsentError(key)
+        current = self._collections[resource].objects[key]
         version = current["metadata"]["resourceVersion"]
         unchanged = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
         if unchanged == current:
@@ -210,12 +146,9 @@ class ObjectStore:
         return self._write(ChangeType.MODIFIED, resource, key, obj)
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """Take an object away for good; an absent one raises AbsentError."""
+        """Take an object away for good."""
         key = key_of(name, namespace)
-        current = self._of(resource).objects.get(key)
-        if current is None:
-            raise AbsentError(key)
-        self._write(ChangeType.DELETED, resource, key, current)
+        self._write(ChangeType.DELETED, resource, key, self._collections[resource].objects[key])
 
     def subscribe(self, observer: Callable[[Change], None]) -> None:
         """Have `observer` called, synchronously, after every change.
@@ -230,36 +163,27 @@ class ObjectStore:
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
         """Return what happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
-        return list(self._changed_since(revision, resource))[::-1]
-
-    def _changed_since(self, revision: int, resource: Resource) -> Iterator[Change]:
-        """Yield the same, newest first."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
-        for change in reversed(self._history):
-            if change.revision <= revision:
-                break
-            if change.resource is resource:
-                yield change
+        newer = takewhile(lambda change: change.revision > revision, reversed(self._history))
+        return [change for change in newer if change.resource is resource][::-1]
 
     def compact(self) -> None:
         """Forget the history: watches and pages from before now are answered 410 Gone."""
         self._history.clear()
         self.compacted = self.revision
 
-    def _of(self, resource: Resource) -> _Collection:
-        collection = self._collections.get(resource)
-        if collection is None:
-            collection = self._collections[resource] = _Collection()
-        return collection
-
-    def _generated_name(self, prefix: str) -> str:
-        return prefix + "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+    def free_name(self, resource: Resource, prefix: str, namespace: str, draw: Random) -> str:
+        """Return a generated name that no object has."""
+        while True:
+            name = prefix + "".join(draw.choices(ALPHABET, k=5))
+            if self.get(resource, name, namespace) is None:
+                return name
 
     def _write(self, kind: ChangeType, resource: Resource, key: str, obj: Json) -> Json:
         self.revision += 1
         stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
-        collection = self._of(resource)
+        collection = self._collections[resource]
         previous = collection.objects.get(key)
         if kind is ChangeType.DELETED:
             collection.drop(key)

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from rollout.lab.api.listing import selection_of, whole_number
+from rollout.lab.api.listing import whole_number
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import Resource
-from rollout.lab.api.selectors import Selection
+from rollout.lab.api.selectors import Selection, selection_of
 from rollout.lab.api.statuses import bad_request, expired
 from rollout.lab.api.store import Change, ChangeType, CompactedError, Json, ObjectStore
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from rollout.lab.api.defaulting import has_generation, with_defaults
-from rollout.lab.api.deletion import deleted_form, is_due, settle
+from rollout.lab.api.lifecycle import deleted_form, has_generation, is_due, settle, with_defaults
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from rollout.lab.api.statuses import (
@@ -19,7 +18,6 @@ from rollout.lab.api.statuses import (
     bad_request,
     forbidden,
     invalid,
-    invalid_options,
     namespace_terminating,
     not_found,
     server_error,
@@ -29,8 +27,8 @@ from rollout.lab.api.statuses import (
     wrong_precondition,
     wrong_uid_on_update,
 )
-from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
-from rollout.lab.api.validation import check_kind, check_new, check_patched_shape, check_shape, check_update
+from rollout.lab.api.store import Json, ObjectStore, timestamp
+from rollout.lab.api.validation import check, check_kind
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -54,12 +52,8 @@ class DeletionRequest:
 
 
 def dry_run_asked(query: Mapping[str, str], options: Json | None = None) -> bool:
-    """Whether `dryRun=All` stands in the query or in the options of the body; 422 for another value."""
-    asked = [*([query["dryRun"]] if "dryRun" in query else []), *((options or {}).get("dryRun") or ())]
-    if any(value not in {"All", ""} for value in asked):
-        message = f'Unsupported value: ["{asked[0]}"]: supported values: "All"'
-        raise invalid_options("DeleteOptions", Cause("FieldValueNotSupported", message, field="dryRun"))
-    return "All" in asked
+    """Whether `dryRun=All` stands in the query or in the options of the body."""
+    return "All" in (query.get("dryRun"), *((options or {}).get("dryRun") or ()))
 
 
 def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
@@ -115,7 +109,6 @@ class Writer:
         """Store a new object."""
         resource, namespace = write.resource, write.target.namespace
         check_kind(resource, body)
-        check_shape(resource, body)
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
@@ -123,12 +116,11 @@ class Writer:
             metadata.pop(field, None)
         if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        obj = {**body, "metadata": metadata}
-        check_new(resource, obj)
+        obj = with_defaults(resource, {**body, "metadata": metadata})
+        check(resource, obj)
         if resource.namespaced:
             self.check_namespace(resource, namespace, metadata.get("name", ""))
-        obj = with_writers(write, {}, obj, timestamp(self._store.now()))
-        return self._stored(write, with_defaults(resource, obj))
+        return self._stored(write, with_writers(write, {}, obj, timestamp(self._store.now())))
 
     def _stored(self, write: Write, obj: Json) -> Json:
         metadata = obj["metadata"]
@@ -138,17 +130,12 @@ class Writer:
         if write.dry_run:
             identity = {"uid": str(uuid4()), "creationTimestamp": timestamp(self._store.now())}
             return {**obj, "metadata": {"name": metadata.get("generateName", ""), **metadata, **identity}}
-        try:
-            return self._store.create(write.resource, obj)
-        except AlreadyExistsError as error:
-            # A generated name that was taken: as rare here as on a real server, and answered alike.
-            raise already_exists(write.resource, str(error)) from error
+        return self._store.create(write.resource, obj)
 
     def update(self, write: Write, body: Json) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
         target, resource = write.target, write.resource
         check_kind(resource, body)
-        check_shape(resource, body)
         metadata = body.get("metadata") or {}
         named = (metadata.get("name"), metadata.get("namespace", target.namespace))
         if named != (target.name, target.namespace):
@@ -182,7 +169,6 @@ class Writer:
         patched = apply_patch(media_type, current or {"metadata": {}}, patch)
         if current is None:
             raise not_found(resource, target.name)
-        check_patched_shape(resource, patched)
         if (patched.get("metadata") or {}).get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         return self.replace(write, current, patched)
@@ -192,7 +178,7 @@ class Writer:
         resource, now = write.resource, timestamp(self._store.now())
         _check_identity(resource, current, wanted.get("metadata") or {})
         obj = with_defaults(resource, _within(write, current, wanted), creating=False)
-        check_update(resource, obj, current)
+        check(resource, obj, current)
         obj = with_writers(write, current, obj, now)
         if write.dry_run:
             version = current["metadata"]["resourceVersion"]
@@ -350,9 +336,7 @@ def merge(current: Json, patch: Json, *, strategic: bool = False) -> Json:
 def _merged_list(current: list[Json], patch: list[Json], key: str) -> list[Json]:
     elements, fresh = {element.get(key): element for element in current}, dict[Any, Json]()
     for element in patch:
-        identity = element.get(key)
-        if identity is None:
-            raise bad_request(f"map: {element} does not contain declared merge key: {key}")
+        identity = element[key]
         if element.get(_DIRECTIVE) == "delete":
             elements.pop(identity, None)
         elif identity in elements:

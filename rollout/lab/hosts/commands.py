@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rollout.lab.hosts.engine import os_release
 from rollout.lab.hosts.questions import checked, marked
 from rollout.lab.hosts.session import Output, Session
 
@@ -89,7 +90,8 @@ async def _commands(session: Session, line: str) -> Output:
 
     Variables are those of os-release, which a line of the playbooks reads before.
     """
-    known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', session.machine.release.os_release, re.MULTILINE))
+    written = os_release(session.machine.os_version, session.machine.system)
+    known = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', written, re.MULTILINE))
     tokens = _tokens(_VARIABLE.sub(lambda match: known.get(match[1], match[0]), line))
     said, words, is_due = Output(), list[str](), True
     for token in tokens:

@@ -1,12 +1,11 @@
 """A host's operating system: the release that runs, Flatcar's as a rule, and its update-engine.
 
-One version string decides os-release, the kernel and the name that the kubelet reports, so that everything a
+One version string decides os-release and the name that the kubelet reports, so that everything a
 simulated host answers changes together when it boots another release. Of the engine there are state and sequence of
 operations; how the state is printed is the business of the commands that print it, and whoever owns the clock drives
 the sequence.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +30,7 @@ _TEXTS: Final[Mapping[System, tuple[str, str]]] = MappingProxyType(
             "Flatcar Container Linux by Kinvolk {version} (Oklo)",
             (
                 'NAME="Flatcar Container Linux by Kinvolk"\nID=flatcar\nID_LIKE=coreos\nVERSION={version}\n'
-                'VERSION_ID={version}\nBUILD_ID={build}\nPRETTY_NAME="{pretty}"\n'
+                'VERSION_ID={version}\nBUILD_ID=2025-06-13-0151\nPRETTY_NAME="{pretty}"\n'
             ),
         ),
         System.FEDORA_COREOS: (
@@ -52,28 +51,15 @@ _TEXTS: Final[Mapping[System, tuple[str, str]]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A version with all that the operating system derives from it.
-
-    `pretty_name` is the name of the image, also as a Node's `osImage`; `os_release` the text of /etc/os-release.
-    """
-
-    version: str
-    kernel: str
-    pretty_name: str
-    os_release: str
+def image_name(version: str, system: System) -> str:
+    """Return the name of the image, also as a Node's `osImage`."""
+    return _TEXTS[system][0].format(version=version)
 
 
-def release_of(version: str, system: System = System.FLATCAR) -> Release:
-    """Return the release with this version string."""
-    digest = hashlib.sha256(version.encode()).digest()
-    kernel = f"6.6.{digest[0] % 100 + 20}-flatcar"
-    build = f"2025-{digest[1] % 12 + 1:02}-{digest[2] % 28 + 1:02}-0151"
-    pretty, text = _TEXTS[system]
-    pretty = pretty.format(version=version)
-    os_release = text.format(version=version, major=version.partition(".")[0], build=build, pretty=pretty)
-    return Release(version, kernel, pretty, os_release)
+def os_release(version: str, system: System) -> str:
+    """Return the text of /etc/os-release."""
+    pretty = image_name(version, system)
+    return _TEXTS[system][1].format(version=version, major=version.partition(".")[0], pretty=pretty)
 
 
 def next_version(version: str) -> str:

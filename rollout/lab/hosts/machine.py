@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from rollout.lab.clock import LabClock
-from rollout.lab.hosts.engine import Release, System, UpdateEngine, next_version, release_of
+from rollout.lab.hosts.engine import System, UpdateEngine, image_name, next_version
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
 
 UPDATE_ENGINE: Final = "update-engine.service"
@@ -35,21 +35,13 @@ class Unit:
     masked: bool = False
 
     @property
-    def active_state(self) -> str:
-        """`ActiveState` as systemd names it."""
-        return "active" if self.active else "inactive"
-
-    @property
-    def load_state(self) -> str:
-        """`LoadState` as systemd names it."""
-        return "masked" if self.masked else "loaded"
-
-    @property
-    def file_state(self) -> str:
-        """`UnitFileState` as systemd names it."""
-        if self.masked:
-            return "masked"
-        return "enabled" if self.enabled else "disabled"
+    def properties(self) -> dict[str, str]:
+        """What systemd shows of it."""
+        return {
+            "LoadState": "masked" if self.masked else "loaded",
+            "ActiveState": "active" if self.active else "inactive",
+            "UnitFileState": "masked" if self.masked else "enabled" if self.enabled else "disabled",
+        }
 
 
 class Units:
@@ -76,6 +68,8 @@ class Units:
             unit.active = unit.enabled and not unit.masked
 
 
+# A download takes ten steps of an update.
+_STEP_SECONDS, _STEP_SHARE = 3, 0.1
 STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
 
@@ -93,9 +87,6 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     shutdown: float = 2
     boot: float = 20
-    bus_retry: float = 10
-    update_step: float = 3
-    download: float = 30
 
 
 class HostCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,8 +114,8 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time. `told` is what `wall` has shown to all. `boot_files` are put
-    on it by every boot.
+    changes in order; `faults` may be replaced at any time. `boot_files` are put on it by every
+    boot.
     """
 
     def __init__(
@@ -160,8 +151,7 @@ class Machine:
         self.commands = commands
         self.journal: list[str] = []
         self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
-        self.told: list[str] = []
-        self.release: Release = release_of(version, system)
+        self.os_version = version
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
         self.background: set[asyncio.Task[object]] = set()
@@ -180,11 +170,6 @@ class Machine:
         return () if self.reboots else self.faults.users
 
     @property
-    def os_version(self) -> str:
-        """The version that runs, such as `4081.2.0`."""
-        return self.release.version
-
-    @property
     def staged_version(self) -> str:
         """The version that its next boot is to bring; empty where none is staged."""
         return self.engine.staged or ""
@@ -192,12 +177,7 @@ class Machine:
     @property
     def os_image(self) -> str:
         """What a kubelet reports as the OS image."""
-        return self.release.pretty_name
-
-    @property
-    def kernel_version(self) -> str:
-        """What a kubelet reports as the kernel."""
-        return self.release.kernel
+        return image_name(self.os_version, self.system)
 
     def inflict(self, faults: HostFaults) -> None:
         """Replace the host's faults."""
@@ -253,7 +233,7 @@ class Machine:
         holds = self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files
         staged = self.engine.staged or self.os_version
         if holds:
-            self.release = release_of(staged, self.system)
+            self.os_version = staged
         self.engine.boot(self.os_version)
         if self.faults.stages_again:
             self.engine = UpdateEngine.with_staged(next_version(staged), checked=int(self.booted_at.timestamp()))
@@ -275,7 +255,7 @@ class Machine:
         return task
 
     def _continue_update(self) -> None:
-        self._after(self.timings.update_step, self._advance_update)
+        self._after(_STEP_SECONDS, self._advance_update)
 
     def log(self, unit: str, message: str) -> None:
         """Add a line to the host's journal."""
@@ -292,9 +272,8 @@ class Machine:
             self._after(self.timings.boot if seconds is None else seconds, self.power_on)
 
     def _advance_update(self) -> None:
-        share = self.timings.update_step / self.timings.download
         checked = int(self.clock.now().timestamp())
-        if self.engine.advance(checked=checked, share=share, fault=self.faults.update):
+        if self.engine.advance(checked=checked, share=_STEP_SHARE, fault=self.faults.update):
             self._continue_update()
 
     def _new_boot_id(self) -> str:

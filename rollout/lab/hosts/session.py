@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from rollout.lab.hosts.engine import System
+from rollout.lab.hosts.engine import System, os_release
 from rollout.lab.hosts.machine import LOCKSMITHD, Machine
 
 NOT_FOUND: Final = 127
@@ -100,8 +100,9 @@ def _scheduled(machine: Machine) -> str | None:
 
 _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyType(
     {
-        "/etc/os-release": lambda machine: machine.release.os_release,
-        "/usr/lib/os-release": lambda machine: machine.release.os_release,
+        **dict.fromkeys(
+            ("/etc/os-release", "/usr/lib/os-release"), lambda machine: os_release(machine.os_version, machine.system)
+        ),
         "/etc/hostname": lambda machine: f"{machine.name}\n",
         "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
         "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),

@@ -26,9 +26,6 @@ ANCHORS: Final = "/etc/pki/ca-trust/source/anchors/"
 _APPLICATION: Final = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
 _STRATEGY: Final = "fleet_lock"
 _REFRESH_SECONDS: Final = 300
-# A reboot is put off while somebody is logged in, but not for ever.
-_POSTPONED_SECONDS: Final = 60
-_POSTPONEMENTS: Final = 10
 _HTTP_SECONDS: Final = 30 * 60
 _SUCCESS: Final = range(200, 300)
 # systemd starts a unit anew that has failed.
@@ -41,16 +38,7 @@ class Answer:
 
     at: float
     path: str
-    kind: str = ""
-    value: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the drop-in says."""
-
-    base_url: str
-    group: str
+    kind: str
 
 
 def node_id(machine_id: str) -> str:
@@ -72,19 +60,14 @@ def drop_in(base_url: str, group: str) -> str:
     return "\n".join((*lines, "[identity]", f"group = {json.dumps(group)}", ""))
 
 
-def lengthened(seconds: int, hundredths: int) -> int:
-    """Return a pause with that many hundredths more, of a second at least: drawn anew, they keep hosts out of step."""
-    return seconds + max(seconds // 100, 1) * hundredths
-
-
-def settings_of(text: str) -> Settings | None:
-    """Return what a drop-in says; None where no server is to be asked."""
+def settings_of(text: str) -> tuple[str, str] | None:
+    """Return base URL and group of a drop-in; None where no server is to be asked."""
     written = tomllib.loads(text)
     updates = written.get("updates", {})
-    base_url = updates.get(_STRATEGY, {}).get("base_url", "")
+    base_url = updates.get(_STRATEGY, {}).get("base_url")
     if not base_url or updates.get("strategy") != _STRATEGY or not updates.get("enabled", True):
         return None
-    return Settings(base_url, written.get("identity", {}).get("group") or "default")
+    return base_url, written.get("identity", {}).get("group") or "default"
 
 
 class Zincati:
@@ -119,75 +102,50 @@ class Zincati:
             while self._machine.engine.staged is None:
                 self._machine.attempt_update()
                 await self._pause(_REFRESH_SECONDS)
-            await self._await_reboot(session)
-        self._machine.log("zincati", f"update finalized: {self._machine.engine.staged}")
+            await self._ask_until_granted(session, PRE_REBOOT)
         self._machine.reboot()
 
     async def _ask_until_granted(self, session: aiohttp.ClientSession, path: str) -> None:
-        while (await self._ask(session, path)).kind:
+        while await self._refusal(session, path):
             await self._pause(_REFRESH_SECONDS)
 
-    async def _await_reboot(self, session: aiohttp.ClientSession) -> None:
-        """Ask until granted; whoever is logged in then has some minutes, each of which the slot is asked for again."""
-        left = _POSTPONEMENTS
-        while True:
-            if (await self._ask(session, PRE_REBOOT)).kind:
-                left = _POSTPONEMENTS
-                await self._pause(_REFRESH_SECONDS)
-                continue
-            if not (left and self._machine.users):
-                return
-            if left in (_POSTPONEMENTS, 1):
-                self._machine.told.append(f"zincati: rebooting in {left} min")
-            left -= 1
-            await self._sleep(_POSTPONED_SECONDS)
-
-    async def _ask(self, session: aiohttp.ClientSession, path: str) -> Answer:
-        settings = await self._settings()
-        kind, value = await self._answer(session, urljoin(settings.base_url, path), settings.group)
-        answer = Answer(self._machine.clock.monotonic(), path, kind, value)
-        self.answers.append(answer)
-        said = f"lock-manager {path.removeprefix('v1/')} failure: {value}" if kind else f"{path}: granted"
-        self._machine.log("zincati", said)
-        return answer
-
-    async def _answer(self, session: aiohttp.ClientSession, url: str, group: str) -> tuple[str, str]:
-        """Kind and sentence of a failure, both empty for any 2xx: what else such an answer says is not read."""
-        body, headers = request_body(self._machine.machine_id, group), {"fleet-lock-protocol": "true"}
+    async def _refusal(self, session: aiohttp.ClientSession, path: str) -> str:
+        """Ask once: the kind of a failure, empty for any 2xx, of which nothing else is read."""
+        base_url, group = await self._settings()
+        url, body = urljoin(base_url, path), request_body(self._machine.machine_id, group)
+        headers = {"fleet-lock-protocol": "true"}
         try:
             async with session.post(url, data=body, headers=headers, ssl=self._trust(url)) as response:
-                return ("", "") if response.status in _SUCCESS else _rejection(response.status, await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return "client_failed_request", str(error) or type(error).__name__
+                kind = "" if response.status in _SUCCESS else _kind(response.status, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            kind = "client_failed_request"
+        self.answers.append(Answer(self._machine.clock.monotonic(), path, kind))
+        return kind
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
         """Return this machine's authorities, and those among the host's anchors."""
         anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
         return ssl.create_default_context(cadata="\n".join(anchors)) if anchors and url.startswith("https:") else True
 
-    async def _settings(self) -> Settings:
-        """Return what counts now; a unit that is stopped, or whose settings are not in order, asks nobody."""
+    async def _settings(self) -> tuple[str, str]:
+        """Return what counts now; a unit that is stopped, or that no drop-in leads to a server, asks nobody."""
         while True:
-            try:
-                settings = settings_of(self._machine.files.get(DROP_IN, ""))
-            except tomllib.TOMLDecodeError as error:
-                settings = None
-                self._machine.log("zincati", f"failed to parse TOML: {error}")
+            settings = settings_of(self._machine.files.get(DROP_IN, ""))
             if settings is not None and self._machine.units.active(ZINCATI):
                 return settings
             await self._sleep(_RESTART_SECONDS)
 
     async def _pause(self, seconds: int) -> None:
-        await self._sleep(lengthened(seconds, self._rng.randint(0, 10)))
+        # up to a tenth more, drawn anew: that keeps hosts out of step
+        await self._sleep(seconds + max(seconds // 100, 1) * self._rng.randint(0, 10))
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(self._machine.clock.scaled(seconds))
 
 
-def _rejection(status: int, body: bytes) -> tuple[str, str]:
-    """Kind and sentence of an error as the protocol has it, or the agent's own words for any other answer."""
+def _kind(status: int, body: bytes) -> str:
+    """Return the kind of an error as the protocol has it, or the agent's own word for any other answer."""
     try:
-        error = json.loads(body)
-        return str(error["kind"]), str(error["value"])
+        return str(json.loads(body)["kind"])
     except (ValueError, TypeError, KeyError):
-        return f"generic_http_{status}", "(unknown/generic server error)"
+        return f"generic_http_{status}"

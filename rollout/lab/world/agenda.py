@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollout.lab.clock import LabClock, ManualClock
+from rollout.lab.clock import LabClock
 
 # How much may be done before other tasks of the loop (API requests, SSH sessions) get their turn.
 _SLICE_SECONDS = 0.01
@@ -80,23 +80,9 @@ class Agenda:
     def settle(self) -> None:
         """Run everything that is due and every settling timer, at once, until nothing is left to do."""
         while self._ready or any(timer.settles for timer in self._timers):
-            while self._ready:
-                self._run_ready()
+            self._run_all_ready()
             for timer in self._take_settling():
                 self._do(timer.work)
-
-    def advance(self, seconds: float) -> None:
-        """Move a manual clock on, doing everything on its way at its time."""
-        clock = self.clock
-        if not isinstance(clock, ManualClock):
-            raise TypeError("only a manual clock can be moved")
-        until = clock.monotonic() + seconds
-        self._run_all_ready()
-        while self._timers and self._timers[0].due <= until:
-            clock.move_to(self._timers[0].due)
-            self._run_timer()
-            self._run_all_ready()
-        clock.move_to(until)
 
     async def run(self) -> None:
         """Do everything at its time, until `stop`."""

@@ -67,6 +67,9 @@ def _count(value: str | int, total: int) -> int:
     return int(value)
 
 
+# How far the controller trails the pods, and how long an eviction counts that has led to nothing.
+_LAG_SECONDS, _EXPIRY_SECONDS = 0.2, 120
+
 _SCALED: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 
 
@@ -101,17 +104,17 @@ class DisruptionController:
         self._ask_those_picking(change.obj["metadata"].get("namespace", ""), labels)
 
     def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
-        for budget in self._cluster.budgets.picking(namespace, labels):
+        for budget in self._cluster.picking(namespace, labels):
             self._ask(budget)
 
     def _ask(self, budget: Json) -> None:
-        self._cluster.agenda.later(self._cluster.timings.budget_lag, self._reconcile, *key(budget))
+        self._cluster.agenda.later(_LAG_SECONDS, self._reconcile, *key(budget))
 
     def _reconcile(self, namespace: str, name: str) -> None:
         budget = self._cluster.store.get(BUDGETS, name, namespace)
         if budget is None:
             return
-        pods = self._cluster.pods.matching(namespace, spec_of(budget).get("selector"))
+        pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
         try:
             expected = expectation(budget, len(pods), self._scales(pods) if needs_scale(budget) else ())
         except UnscalableError as error:
@@ -122,8 +125,7 @@ class DisruptionController:
         self._cluster.store.put(BUDGETS, self._counted(budget, expected, healthy, disrupted))
         if disrupted:
             # Looked at again once the oldest entry must have led to a deletion.
-            expiry = self._cluster.timings.disruption_expiry
-            self._cluster.agenda.after(expiry, self._reconcile, namespace, name, settles=False)
+            self._cluster.agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
 
     def _counted(self, budget: Json, expected: Expectation, healthy: int, disrupted: dict[str, str]) -> Json:
         allowed = disruptions_allowed(expected, healthy)
@@ -162,8 +164,7 @@ class DisruptionController:
         return {
             name: moment
             for name, moment in granted.items()
-            if name in staying
-            and self._cluster.clock.age(datetime.fromisoformat(moment)) < self._cluster.timings.disruption_expiry
+            if name in staying and self._cluster.clock.age(datetime.fromisoformat(moment)) < _EXPIRY_SECONDS
         }
 
     def _scales(self, pods: Iterable[Json]) -> list[int]:

@@ -41,10 +41,6 @@ class HostState(Protocol):
     def staged_version(self) -> str:
         """The version that its next boot is to bring; empty where none is staged."""
 
-    @property
-    def kernel_version(self) -> str:
-        """`uname -r`."""
-
 
 class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a kubelet registers its Node with, and how it misbehaves.
@@ -68,27 +64,8 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Durations in simulated seconds; a scenario may override any of them.
+    """How long nodes and pods take to be ready, in simulated seconds; a scenario may say otherwise."""
 
-    `node_grace` is how long a node may be silent before it is called Unknown, looked at every
-    `node_monitor`; `orphan_grace` is how long the pods of a Node that was deleted stay; `budget_lag` and
-    `retry_unschedulable` are how far those controllers trail the changes.
-    """
-
-    heartbeat: float = 10
-    status_report: float = 300
-    node_monitor: float = 5
-    node_grace: float = 40
-    orphan_grace: float = 40
-    kubelet_start: float = 1
     kubelet_ready: float = 5
     startup_min: float = 2
     startup_max: float = 4
-    termination_min: float = 1
-    termination_max: float = 2.5
-    kubelet_sync: float = 1
-    budget_lag: float = 0.2
-    retry_unschedulable: float = 0.5
-    volume_detach: float = 2
-    disruption_expiry: float = 120
-    eviction_by_taint: int = 300

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.objects import (
@@ -29,6 +29,10 @@ from rollout.lab.world.reports import micro_time, new_lease, new_node, registere
 _NEVER = "never"
 _REQUEST = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
 _AGENT_SECONDS = 5.0
+_START_SECONDS = 1.0
+_SYNC_SECONDS = 1.0
+_TERMINATION_SECONDS = (1.0, 2.5)
+_HEARTBEAT_SECONDS, _BEATS_A_REPORT = 10.0, 30
 
 
 class Kubelet:
@@ -70,7 +74,7 @@ class Kubelet:
     def start(self) -> None:
         """Start with the host: a new kubelet registers, and is ready a little later."""
         self._life += 1
-        self._after(self._cluster.timings.kubelet_start, self._come_up)
+        self._after(_START_SECONDS, self._come_up)
 
     def renew(self) -> None:
         """Renew the Lease: the heartbeat."""
@@ -122,8 +126,7 @@ class Kubelet:
         self._register(ready=False)
         for pod in self._cluster.store.pods_on(self.host.name):
             self._recover(pod)
-        timings = self._cluster.timings
-        self._after(max(0.0, timings.kubelet_ready - timings.kubelet_start), self._become_ready)
+        self._after(max(0.0, self._cluster.timings.kubelet_ready - _START_SECONDS), self._become_ready)
 
     def _become_ready(self) -> None:
         self.set_ready(ready=True)
@@ -159,17 +162,14 @@ class Kubelet:
         elif uid(pod) not in self.running:
             self._begin_start(pod)
         elif self._is_misreported(pod):
-            self._cluster.agenda.later(self._cluster.timings.kubelet_sync, self._correct, key(pod), uid(pod))
+            self._cluster.agenda.later(_SYNC_SECONDS, self._correct, key(pod), uid(pod))
 
     def _recover(self, pod: Json) -> None:
         """See to a pod of the time before the boot: its containers are gone."""
-        now = self._cluster.now()
         if is_deleting(pod):
             self._remove(key(pod), uid(pod))
-        elif phase(pod) == "Running" and spec_of(pod).get("restartPolicy") == "Never":
-            self._cluster.store.put(PODS, reports.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
         elif phase(pod) == "Running":
-            self._cluster.store.put(PODS, reports.stopped(pod, now, reason="Unknown", code=255))
+            self._cluster.store.put(PODS, reports.with_readiness(pod, self._cluster.now(), ready=False))
         current = self._own(key(pod), uid(pod))
         if current is not None:
             self._sync(current)
@@ -187,7 +187,6 @@ class Kubelet:
         if pod is None or is_deleting(pod) or is_finished(pod):
             return
         self.running.add(pod_uid)
-        restarts = reports.restarts_of(pod) + 1 if phase(pod) == "Running" else 0
         host_ip = self.host.address
         self._cluster.store.put(
             PODS,
@@ -197,7 +196,6 @@ class Kubelet:
                 host_ip=host_ip,
                 pod_ip=host_ip if spec_of(pod).get("hostNetwork") else self._next_address(),
                 ready=setting(pod, "ready") != _NEVER,
-                restarts=restarts,
                 starting=timedelta(seconds=seconds),
             ),
         )
@@ -211,8 +209,7 @@ class Kubelet:
         wanted = setting(pod, "termination-seconds")
         if wanted == _NEVER:
             return
-        timings = self._cluster.timings
-        usual = self._cluster.rng.uniform(timings.termination_min, timings.termination_max)
+        usual = self._cluster.rng.uniform(*_TERMINATION_SECONDS)
         self._after(min(grace, float(wanted) if wanted else usual), self._remove, key(pod), uid(pod))
 
     def _remove(self, where: Key, pod_uid: str) -> None:
@@ -221,9 +218,6 @@ class Kubelet:
         if pod is None:
             return
         self.running.discard(pod_uid)
-        if pod["metadata"].get("finalizers"):
-            ended = reports.finished(pod, self._cluster.now(), code=0, reason="Completed")
-            pod = self._cluster.store.put(PODS, ended)
         begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
 
     def _drop(self, pod: Json) -> None:
@@ -248,8 +242,8 @@ class Kubelet:
         self._addresses = self._addresses % 250 + 1
         return f"10.{128 + self._index // 256}.{self._index % 256}.{self._addresses}"
 
-    def _after(self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True) -> None:
-        self._cluster.agenda.after(seconds, self._in_life, self._life, work, args, settles=settles)
+    def _after(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
+        self._cluster.agenda.after(seconds, self._in_life, self._life, work, args)
 
     def _in_life(self, life: int, work: Callable[..., None], args: tuple[Any, ...]) -> None:
         if life == self._life:
@@ -289,13 +283,13 @@ class Kubelets:
         name = change.obj["metadata"]["name"]
         kubelet = self._kubelets.get(name)
         if change.type is ChangeType.DELETED and kubelet is not None and kubelet.alive:
-            self._cluster.agenda.after(self._cluster.timings.heartbeat, kubelet.report)
+            self._cluster.agenda.after(_HEARTBEAT_SECONDS, kubelet.report)
 
     def begin_heartbeats(self) -> None:
         """Renew all Leases now and regularly from now on, and report conditions more rarely."""
         for kubelet in self._kubelets.values():
             kubelet.renew()
-        self._cluster.agenda.repeat(self._cluster.timings.heartbeat / _PLACES, self._tick)
+        self._cluster.agenda.repeat(_HEARTBEAT_SECONDS / _PLACES, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
@@ -303,10 +297,5 @@ class Kubelets:
         kubelets = list(self._kubelets.values())
         for kubelet in kubelets[place::_PLACES]:
             kubelet.renew()
-            if self._reports(rounds, place):
+            if rounds % _BEATS_A_REPORT == place:
                 kubelet.report()
-
-    def _reports(self, rounds: int, place: int) -> bool:
-        timings = self._cluster.timings
-        every = max(1, round(timings.status_report / timings.heartbeat))
-        return rounds % every == place % every

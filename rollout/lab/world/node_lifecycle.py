@@ -29,6 +29,9 @@ from rollout.lab.world.placement import (
 )
 from rollout.lab.world.reports import marked_unready, silenced
 
+# A node may be silent for so long before it is called Unknown, which is looked at now and then; pods of a Node that was
+# deleted stay for so long.
+_GRACE_SECONDS, _MONITOR_SECONDS, _ORPHAN_SECONDS = 40, 5, 40
 _EFFECTS = ("NoSchedule", "NoExecute")
 
 
@@ -53,7 +56,7 @@ class NodeLifecycle:
         name = change.obj["metadata"]["name"]
         if change.type is ChangeType.DELETED:
             self._heard.pop(name, None)
-            self._cluster.agenda.after(self._cluster.timings.orphan_grace, self._collect_orphans, name, settles=False)
+            self._cluster.agenda.after(_ORPHAN_SECONDS, self._collect_orphans, name, settles=False)
             return
         self._cluster.agenda.soon(self._follow, name)
         if change.previous is not None and is_ready(change.previous) and not is_ready(change.obj):
@@ -64,10 +67,10 @@ class NodeLifecycle:
 
     def begin_monitoring(self) -> None:
         """Look for silent nodes from now on."""
-        self._cluster.agenda.repeat(self._cluster.timings.node_monitor, self._monitor)
+        self._cluster.agenda.repeat(_MONITOR_SECONDS, self._monitor)
 
     def _monitor(self) -> None:
-        silent_since = self._cluster.agenda.time - self._cluster.timings.node_grace
+        silent_since = self._cluster.agenda.time - _GRACE_SECONDS
         for name, heard in self._heard.items():
             if heard < silent_since:
                 self._silence(name)
@@ -127,7 +130,7 @@ class NodeLifecycle:
                 self._plan_eviction(name, pod, taint)
 
     def _plan_eviction(self, name: str, pod: Json, taint: Taint) -> None:
-        seconds = seconds_on(spec_of(pod), taint, self._cluster.timings.eviction_by_taint)
+        seconds = seconds_on(spec_of(pod), taint)
         if seconds is None or is_mirror(pod) or is_deleting(pod) or is_finished(pod):
             return
         args = (name, key(pod), uid(pod), taint)

@@ -3,14 +3,14 @@
 A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rollout.gather.cluster.requests import milli, whole
 from rollout.lab.api.selectors import holds, matches
 from rollout.lab.api.store import Json
-from rollout.lab.objects import Key, is_deleting, labels_of, spec_of, status_of
+from rollout.lab.objects import is_deleting, labels_of, spec_of, status_of
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -48,14 +48,12 @@ def soft_taints(pod_spec: Json, taints: Iterable[Taint]) -> int:
     return sum(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
 
 
-def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
-    """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all.
-
-    `default` is for pods that came without the tolerations which an API server adds at admission.
-    """
+def seconds_on(pod_spec: Json, taint: Taint) -> float | None:
+    """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all."""
     fitting = [toleration for toleration in pod_spec.get("tolerations") or () if tolerates(toleration, taint)]
     if not fitting:
-        return default if taint["key"] in {NOT_READY, UNREACHABLE} else 0
+        # A pod that came without the tolerations which an API server adds at admission has theirs.
+        return 300 if taint["key"] in {NOT_READY, UNREACHABLE} else 0
     limits = [entry["tolerationSeconds"] for entry in fitting if entry.get("tolerationSeconds") is not None]
     return max(0, min(limits)) if limits else None
 
@@ -105,7 +103,6 @@ class Constraints:
 
     forbidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    needed_keys: frozenset[str] = frozenset()
     drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
 
@@ -174,7 +171,7 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
     if not all(_draws(room.labels.get(label), values) for label, values in constraints.drawn):
         return "node(s) didn't match pod affinity rules"
     crowded = any(room.labels.get(label) in values for label, values in constraints.crowded.items())
-    if crowded or any(key not in room.labels for key in constraints.needed_keys):
+    if crowded or any(label not in room.labels for label in constraints.crowded):
         return "node(s) didn't match pod topology spread constraints"
     return None
 
@@ -265,28 +262,3 @@ def crowded_values(
 
 def _share(used: int, total: int) -> float:
     return (total - used) / total if total else 0.0
-
-
-class Repulsion:
-    """The anti-affinity terms of the pods placed so far: a scheduler honours them both ways."""
-
-    def __init__(self) -> None:
-        self._terms: dict[Key, list[tuple[list[str], Json]]] = {}
-
-    def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
-        """Take in a pod that was placed; the namespaces are all that there are."""
-        terms = [(term_namespaces(term, pod, namespaces), term) for term in affinity_terms(pod, "podAntiAffinity")]
-        if terms:
-            self._terms[where] = terms
-
-    def drop(self, where: Key) -> None:
-        """Forget a pod that left its place."""
-        self._terms.pop(where, None)
-
-    def against(self, pod: Json) -> Iterator[tuple[Key, str]]:
-        """Return the pods that keep this one away, each with the topology key of its term."""
-        namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
-        for where, terms in self._terms.items():
-            for namespaces, term in terms:
-                if namespace in namespaces and matches(term.get("labelSelector"), labels):
-                    yield where, term["topologyKey"]

@@ -1,10 +1,9 @@
 """What a kubelet writes about its node and into the status of pods, as pure functions."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from rollout.lab.api.store import Json, timestamp
-from rollout.lab.objects import condition, is_ready, labels_of, spec_of, status_of, with_condition, with_status
+from rollout.lab.objects import condition, is_ready, labels_of, status_of, with_condition, with_status
 from rollout.lab.world.host import HostState, NodeSetting
 
 _NOT_READY = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
@@ -44,7 +43,6 @@ def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
         nodeInfo={
             "machineID": host.machine_id,
             "bootID": host.boot_id,
-            "kernelVersion": host.kernel_version,
             "osImage": host.os_image,
             "containerRuntimeVersion": "containerd://2.1.4",
             "kubeletVersion": "v1.36.0",
@@ -92,41 +90,14 @@ def micro_time(moment: datetime) -> str:
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
-# What a container ends with that was killed, and one that a reboot took away.
-_KILLED = 137
-
-
-def started(
-    pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int, starting: timedelta
-) -> Json:
+def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, starting: timedelta) -> Json:
     """Return the pod with its containers running, for the first time or again.
 
     It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
     """
-    running = {"running": {"startedAt": timestamp(now)}}
-    known = status_of(pod).get("containerStatuses")
-    before = {status["name"]: status["state"] for status in known or ()}
-    containers = [
-        {
-            "name": container["name"],
-            "image": container.get("image", ""),
-            "ready": ready,
-            "started": True,
-            "restartCount": restarts,
-            "state": running,
-            "lastState": before.get(container["name"], {}) if restarts else {},
-        }
-        for container in spec_of(pod).get("containers") or ()
-    ]
-    running_pod = with_status(
-        pod,
-        phase="Running",
-        hostIP=host_ip,
-        podIP=pod_ip,
-        startTime=status_of(pod).get("startTime") or timestamp(now),
-        containerStatuses=containers,
-    )
-    return with_readiness(_bound_before(running_pod, timestamp(now - starting)), now, ready=ready)
+    began = status_of(pod).get("startTime") or timestamp(now)
+    running = with_status(pod, phase="Running", hostIP=host_ip, podIP=pod_ip, startTime=began)
+    return with_readiness(_bound_before(running, timestamp(now - starting)), now, ready=ready)
 
 
 def _bound_before(pod: Json, latest: str) -> Json:
@@ -160,37 +131,4 @@ def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
 
 def marked_unready(pod: Json, now: datetime) -> Json:
     """Return the pod as the node lifecycle leaves it when its node falls silent: Ready is no longer True."""
-    if not is_ready(pod):
-        return pod
-    ready = condition(pod, "Ready") or {}
-    return with_condition(pod, {**_without_time(ready), "status": "False"}, now)
-
-
-def stopped(pod: Json, now: datetime, *, reason: str, code: int = _KILLED) -> Json:
-    """Return the pod with its containers terminated; its phase stays."""
-    ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": timestamp(now)}}
-    containers = _each_container(pod, state=ended, ready=False, started=False)
-    return with_readiness(with_status(pod, containerStatuses=containers), now, ready=False)
-
-
-def finished(pod: Json, now: datetime, *, code: int, reason: str) -> Json:
-    """Return the pod at its end: Succeeded, or Failed where a container did."""
-    phase = "Failed" if code else "Succeeded"
-    ended = with_status(stopped(pod, now, reason=reason, code=code), phase=phase)
-    if code:
-        return ended
-    return with_condition(ended, {"type": "Ready", "status": "False", "reason": "PodCompleted"}, now)
-
-
-def restarts_of(pod: Json) -> int:
-    """How often its containers were started again."""
-    statuses = status_of(pod).get("containerStatuses") or ()
-    return max((int(status["restartCount"]) for status in statuses), default=0)
-
-
-def _each_container(pod: Json, **fields: Any) -> list[Json]:
-    return [{**status, **fields} for status in status_of(pod).get("containerStatuses") or ()]
-
-
-def _without_time(condition: Json) -> Json:
-    return {name: value for name, value in condition.items() if name != "lastTransitionTime"}
+    return with_condition(pod, {"type": "Ready", "status": "False"}, now) if is_ready(pod) else pod

@@ -24,7 +24,6 @@ from rollout.lab.world.placement import (
     Constraints,
     Demand,
     NodeRoom,
-    Repulsion,
     affinity_terms,
     crowded_values,
     pinned_node,
@@ -39,6 +38,7 @@ from rollout.lab.world.volumes import volume_terms
 
 # Like a real scheduler, which on large clusters stops looking once it has found this many feasible nodes.
 _ENOUGH_NODES = 100
+_RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Scheduler:
         self._unschedulable: dict[Key, bool] = {}
         self._placed: dict[Key, _Taken] = {}
         self._siblings: Counter[tuple[str, str]] = Counter()
-        self._repulsion = Repulsion()
+        # The anti-affinity terms of placed pods, and where they look: they count both ways.
+        self._repelling: dict[Key, list[tuple[list[str], Json]]] = {}
 
     def node_changed(self, change: Change) -> None:
         """Take in a change of a Node."""
@@ -102,7 +103,7 @@ class Scheduler:
 
     def _retry(self) -> None:
         if self._unschedulable:
-            self._cluster.agenda.later(self._cluster.timings.retry_unschedulable, self._requeue)
+            self._cluster.agenda.later(_RETRY_SECONDS, self._requeue)
 
     def _requeue(self) -> None:
         self._queue.update(dict.fromkeys(self._unschedulable))
@@ -175,7 +176,7 @@ class Scheduler:
         if not forbidden and not crowded and not volumes and not drawn:
             return UNCONSTRAINED
         frozen = {topology: frozenset(values) for topology, values in forbidden.items()}
-        return Constraints(frozen, crowded, frozenset(crowded), drawn, volumes)
+        return Constraints(frozen, crowded, drawn, volumes)
 
     def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
         """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
@@ -198,10 +199,12 @@ class Scheduler:
         """Return the topology values that the pod's own terms, or those of placed pods, forbid."""
         terms = affinity_terms(pod, "podAntiAffinity")
         rooms = [(term["topologyKey"], room) for term in terms for room in self._meant(term, pod)]
-        for where, topology in self._repulsion.against(pod):
+        namespace, labels = pod["metadata"].get("namespace", ""), labels_of(pod)
+        for where, repelling in self._repelling.items():
             room = self._rooms.get(self._placed[where].node)
-            if room is not None:
-                rooms.append((topology, room))
+            for namespaces, term in repelling:
+                if room is not None and namespace in namespaces and matches(term.get("labelSelector"), labels):
+                    rooms.append((term["topologyKey"], room))
         for topology, room in rooms:
             if topology in room.labels:
                 yield topology, room.labels[topology]
@@ -211,7 +214,7 @@ class Scheduler:
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
     def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:
-        pods = self._cluster.pods.matching(namespace, selector)
+        pods = self._cluster.matching(namespace, selector)
         placed = [(pod, self._placed.get(key(pod))) for pod in pods]
         return [
             (pod, self._rooms[taken.node]) for pod, taken in placed if taken is not None and taken.node in self._rooms
@@ -243,13 +246,15 @@ class Scheduler:
         self._placed[where] = taken
         self._siblings[taken.owner, taken.node] += 1
         self._account(taken, 1)
-        self._repulsion.add(where, pod, self._cluster.store.items(NAMESPACES))
+        if terms := affinity_terms(pod, "podAntiAffinity"):
+            namespaces = self._cluster.store.items(NAMESPACES)
+            self._repelling[where] = [(term_namespaces(term, pod, namespaces), term) for term in terms]
         if any(self._unschedulable.values()):
             self._retry()
 
     def _release(self, where: Key) -> None:
         taken = self._placed.pop(where, None)
-        self._repulsion.drop(where)
+        self._repelling.pop(where, None)
         if taken is None:
             return
         self._siblings[taken.owner, taken.node] -= 1

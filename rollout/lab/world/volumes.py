@@ -11,6 +11,7 @@ from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
 from rollout.lab.objects import is_finished, node_name, spec_of, with_status
 from rollout.lab.world.cluster import Cluster
 
+_DETACH_SECONDS = 2
 CSI_DRIVER = "csi.lab.node-rollout.dev"
 
 
@@ -25,8 +26,7 @@ class AttachController:
         node = node_name(change.obj)
         for volume in self._attachable(change.obj) if node else ():
             if change.type is ChangeType.DELETED or is_finished(change.obj):
-                delay = self._cluster.timings.volume_detach
-                self._cluster.agenda.later(delay, self._detach, node, volume)
+                self._cluster.agenda.later(_DETACH_SECONDS, self._detach, node, volume)
             else:
                 self._cluster.agenda.soon(self._attach, node, volume)
 

@@ -11,8 +11,7 @@ from typing import ClassVar
 import msgspec
 from typing_extensions import override
 
-from rollout.lab.api.defaulting import admitted
-from rollout.lab.api.deletion import begin_deletion, settle
+from rollout.lab.api.lifecycle import admitted, begin_deletion, settle
 from rollout.lab.api.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
@@ -24,7 +23,7 @@ from rollout.lab.api.resources import (
     STORED,
     Resource,
 )
-from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.api.store import ALPHABET, Change, ChangeType, Json
 from rollout.lab.objects import (
     controller_of,
     is_active,
@@ -36,10 +35,9 @@ from rollout.lab.objects import (
     spec_of,
     status_of,
     uid,
-    with_condition,
     with_spec,
 )
-from rollout.lab.world.cluster import ALPHABET, Cluster
+from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.placement import (
     NOT_READY,
     UNREACHABLE,
@@ -71,11 +69,8 @@ class WorkloadController(ABC):
         self._act(obj)
         current = self._cluster.current(self.resource, obj)
         if current is not None:
-            conditions = status_of(current).get("conditions")
-            kept = {"conditions": conditions} if conditions else {}
             seen = {"observedGeneration": current["metadata"].get("generation", 1)}
-            status = {**kept, **self._status(current), **seen}
-            self._cluster.store.put(self.resource, {**current, "status": status})
+            self._cluster.store.put(self.resource, {**current, "status": {**self._status(current), **seen}})
 
     @abstractmethod
     def _act(self, obj: Json) -> None:
@@ -83,10 +78,10 @@ class WorkloadController(ABC):
 
     @abstractmethod
     def _status(self, obj: Json) -> Json:
-        """Return the status that follows from the pods; conditions are kept where it has none."""
+        """Return the counts that follow from the pods."""
 
     def _pods(self, obj: Json) -> list[Json]:
-        return self._cluster.pods.owned_by(obj["metadata"]["uid"])
+        return self._cluster.owned_by(obj["metadata"]["uid"])
 
     def _create(self, obj: Json, name: str = "", *, labels: Mapping[str, str] | None = None, spec: Json) -> None:
         """Store a new pod by its owner's template with that spec, unless its namespace is going away."""
@@ -98,7 +93,7 @@ class WorkloadController(ABC):
         prefix = f"{metadata['name']}-"
         template: Json = spec_of(obj)["template"].get("metadata") or {}
         known = {
-            "name": name or self._free_name(where, prefix),
+            "name": name or self._cluster.store.free_name(PODS, prefix, where, self._cluster.rng),
             "namespace": where,
             "labels": {**(template.get("labels") or {}), **(labels or {})},
             "ownerReferences": [owner_reference(obj, self.resource)],
@@ -108,13 +103,6 @@ class WorkloadController(ABC):
         }
         # Its parts are shared with the template, so that many pods take little memory.
         self._cluster.store.create(PODS, {"metadata": known, "spec": admitted(spec), "status": {"phase": "Pending"}})
-
-    def _free_name(self, namespace: str, prefix: str) -> str:
-        """Return a generated name that no pod has."""
-        while True:
-            name = f"{prefix}{self._cluster.suffix()}"
-            if self._cluster.pods.get((namespace, name)) is None:
-                return name
 
 
 def owner_reference(owner: Json, resource: Resource) -> Json:
@@ -133,11 +121,6 @@ def template_hash(template: Json) -> str:
 def template_spec(obj: Json) -> Json:
     """Return the pod spec of a workload's template."""
     return spec_of(spec_of(obj)["template"])
-
-
-def without_zeros(status: Json) -> Json:
-    """Return a status as the API writes it: counts of zero are left out."""
-    return {name: value for name, value in status.items() if value != 0}
 
 
 def _replicas(obj: Json) -> int:
@@ -163,18 +146,8 @@ class Deployments(WorkloadController):
 
     @override
     def _status(self, obj: Json) -> Json:
-        wanted, below = _replicas(obj), status_of(self._owned(obj) or {})
-        available = int(below.get("availableReplicas", 0))
-        counts = {
-            **{name: below.get(name, 0) for name in ("replicas", "readyReplicas", "availableReplicas")},
-            "updatedReplicas": below.get("replicas", 0),
-            "unavailableReplicas": max(0, wanted - available),
-        }
-        # A quarter may be missing: the default of a Deployment's rolling update.
-        enough = available >= wanted - wanted // 4
-        verdict = {"type": "Available", "status": "True" if enough else "False"}
-        known = {**obj, "status": {**without_zeros(counts), "conditions": status_of(obj).get("conditions") or []}}
-        return status_of(with_condition(known, verdict, self._cluster.now()))
+        below = status_of(self._owned(obj) or {})
+        return {name: below.get(name, 0) for name in ("replicas", "readyReplicas")}
 
     def _owned(self, obj: Json) -> Json | None:
         return self._cluster.store.get(REPLICASETS, _set_name(obj), obj["metadata"].get("namespace", ""))
@@ -224,9 +197,7 @@ class ReplicaSets(WorkloadController):
     @override
     def _status(self, obj: Json) -> Json:
         active = [pod for pod in self._pods(obj) if is_active(pod)]
-        ready = _ready(active)
-        counts = {"fullyLabeledReplicas": len(active), "readyReplicas": ready, "availableReplicas": ready}
-        return {"replicas": len(active), **without_zeros(counts)}
+        return {"replicas": len(active), "readyReplicas": _ready(active)}
 
 
 def _worth(pod: Json) -> tuple[bool, bool, str]:
@@ -250,10 +221,7 @@ class StatefulSets(WorkloadController):
     @override
     def _status(self, obj: Json) -> Json:
         pods = self._pods(obj)
-        ready = _ready([pod for pod in pods if is_active(pod)])
-        counts = {"readyReplicas": ready, "currentReplicas": len(pods), "updatedReplicas": len(pods)}
-        # Unlike its siblings, the count of the available ones is written even when it is zero.
-        return {"replicas": len(pods), "availableReplicas": ready, **without_zeros(counts)}
+        return {"replicas": len(pods), "readyReplicas": _ready([pod for pod in pods if is_active(pod)])}
 
     def _fill(self, obj: Json, ordinal: int, pod: Json | None) -> bool:
         """See to one ordinal; whether its pod is Ready, so that the next one may follow."""
@@ -323,20 +291,8 @@ class DaemonSets(WorkloadController):
     def _status(self, obj: Json) -> Json:
         spec, present = _daemon_spec(obj), self._by_node(obj)
         wanted = {node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _fits(spec, node)}
-        scheduled = [name for name in wanted if present.get(name)]
-        ready = sum(any(is_ready(pod) for pod in present[name] if is_active(pod)) for name in scheduled)
-        counts = {
-            "numberAvailable": ready,
-            "updatedNumberScheduled": len(scheduled),
-            "numberUnavailable": len(wanted) - ready,
-        }
-        return {
-            "currentNumberScheduled": len(scheduled),
-            "desiredNumberScheduled": len(wanted),
-            "numberMisscheduled": sum(name not in wanted for name in present),
-            "numberReady": ready,
-            **without_zeros(counts),
-        }
+        ready = [name for name in wanted if any(is_active(pod) and is_ready(pod) for pod in present.get(name, ()))]
+        return {"desiredNumberScheduled": len(wanted), "numberReady": len(ready)}
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
         """Return the DaemonSet's pods by the node they run on or are meant for."""
@@ -395,7 +351,7 @@ class GarbageCollector:
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
-        self._remove((PODS, pod) for pod in self._cluster.pods.owned_by(owner_uid))
+        self._remove((PODS, pod) for pod in self._cluster.owned_by(owner_uid))
         sets = self._cluster.store.items(REPLICASETS)
         self._remove((REPLICASETS, item) for item in sets if (controller_of(item) or {}).get("uid") == owner_uid)
 

@@ -117,11 +117,6 @@ class World:
         self._begin()
         await self.agenda.run()
 
-    def advance(self, seconds: float) -> None:
-        """With a manual clock: let that much time pass at once, everything happening at its time."""
-        self._begin()
-        self.agenda.advance(seconds)
-
     def stop(self) -> None:
         """End `run`."""
         self.agenda.stop()

@@ -6,19 +6,22 @@ The grammar, and the rules for names and values, are those of kubectl and the AP
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.selectors import whole_number
 
-_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^ \t\r\n=!(),<>]+|$)")
+_WORD, _S = r"[^ \t\r\n=!(),<>]+", r"[ \t\r\n]"
+# A requirement, and whether another follows.
+_REQUIREMENT = re.compile(
+    rf"{_S}*(?:!{_S}*(?P<absent>{_WORD})|(?P<key>{_WORD})(?:{_S}*(?P<sign>==|!=|[=<>]){_S}*(?P<value>{_WORD})?"
+    rf"|{_S}+(?P<set>in|notin){_S}*\((?P<values>(?:{_S}*(?:{_WORD})?{_S}*,)*{_S}*(?:{_WORD})?){_S}*\))?)"
+    rf"{_S}*(?:(?P<more>,)|$)"
+)
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)?[A-Za-z0-9]")
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LONGEST_NAME, _LONGEST_PREFIX = 63, 253
-_END: Final = ("", ",")
-_SYMBOLS = frozenset({"", "=", "==", "!=", "!", "(", ")", ",", "<", ">"})
 _OPERATORS = {
     "=": SelectorOperator.IN,
     "==": SelectorOperator.IN,
@@ -33,7 +36,46 @@ _HINT = "Write it as for kubectl: role=worker,zone!=b, 'role in (worker,edge)', 
 
 def parse_selector(text: str) -> LabelSelector:
     """The selector that `text` writes; an empty one matches everything. `UsageError` where no API server takes it."""
-    return LabelSelector(_Reader(text).requirements() if text.strip() else ())
+    requirements, at, more = list[Requirement](), 0, bool(text.strip())
+    while more:
+        match = _REQUIREMENT.match(text, at)
+        if match is None:
+            unread = text[at:].strip()
+            raise _refused(text, f"it cannot be parsed from {unread!r}" if unread else "it ends too early")
+        requirements.append(_requirement(match, text))
+        at, more = match.end(), bool(match["more"])
+    return LabelSelector(tuple(requirements))
+
+
+def _requirement(match: re.Match[str], text: str) -> Requirement:
+    key, sign = match["absent"] or match["key"], match["sign"] or match["set"]
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
+        raise _refused(text, f"the prefix {_cut(prefix)!r} is not a DNS name of at most 253 characters")
+    _check_name(name, "name", text)
+    if not sign:
+        return Requirement(key, SelectorOperator.DOES_NOT_EXIST if match["absent"] else SelectorOperator.EXISTS)
+    # An absent value is an empty one, as in `app=`, `app in (,web)` and `app in ()`.
+    written = match["values"].split(",") if match["set"] else [match["value"] or ""]
+    values = tuple(value.strip() for value in written)
+    for value in filter(None, values):
+        _check_name(value, "value", text)
+    if sign in ("<", ">") and whole_number(values[0]) is None:
+        raise _refused(text, f"{values[0]!r} is not a whole number, which < and > need")
+    return Requirement(key, _OPERATORS[sign], values)
+
+
+def _check_name(written: str, noun: str, text: str) -> None:
+    if len(written) > _LONGEST_NAME:
+        raise _refused(
+            text, f"the {noun} {_cut(written)!r} is {len(written)} characters long, of at most {_LONGEST_NAME}"
+        )
+    if not _NAME.fullmatch(written):
+        raise _refused(text, f"{written!r} is not a label's {noun}")
+
+
+def _refused(text: str, why: str) -> UsageError:
+    return UsageError(f"{text!r} is not a label selector: {why}", hint=_HINT)
 
 
 def checked_label(name: str) -> str:
@@ -42,104 +84,6 @@ def checked_label(name: str) -> str:
     if [(requirement.key, requirement.operator) for requirement in requirements] != [(name, SelectorOperator.EXISTS)]:
         raise UsageError(f"{name!r} is not a label name", hint="Write it as topology.kubernetes.io/zone.")
     return name
-
-
-class _Reader:
-    """A cursor over the tokens; one method for each production of the grammar."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = list(_TOKEN.finditer(text))
-        self._at = 0
-
-    def requirements(self) -> tuple[Requirement, ...]:
-        terms = [self._requirement()]
-        while self._next() == ",":
-            terms.append(self._requirement())
-        self._at -= 1
-        if self._peek():
-            raise self._malformed()
-        return tuple(terms)
-
-    def _requirement(self) -> Requirement:
-        if self._peek() == "!":
-            self._at += 1
-            return Requirement(self._key(), SelectorOperator.DOES_NOT_EXIST)
-        key = self._key()
-        if self._peek() in _END:
-            return Requirement(key, SelectorOperator.EXISTS)
-        if self._peek() not in _OPERATORS:
-            raise self._malformed()
-        sign = self._next()
-        return Requirement(key, _OPERATORS[sign], self._values(sign))
-
-    def _values(self, sign: str) -> tuple[str, ...]:
-        if sign in ("<", ">"):
-            return (self._number(),)
-        return self._set() if sign in ("in", "notin") else (self._value(),)
-
-    def _set(self) -> tuple[str, ...]:
-        self._expect("(")
-        values = [self._value()]
-        while self._peek() == ",":
-            self._at += 1
-            values.append(self._value())
-        self._expect(")")
-        return tuple(values)
-
-    def _key(self) -> str:
-        key = self._word()
-        prefix, slash, name = key.rpartition("/")
-        if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-            raise self._refused(f"the prefix {_cut(prefix)!r} is not a DNS name of at most 253 characters")
-        self._check_name(name, "name")
-        return key
-
-    def _value(self) -> str:
-        """An absent value is an empty one, as in `app=`, `app in (,web)` and `app in ()`."""
-        if self._peek() in ("", ",", ")"):
-            return ""
-        value = self._word()
-        self._check_name(value, "value")
-        return value
-
-    def _number(self) -> str:
-        value = self._value()
-        if whole_number(value) is None:
-            raise self._refused(f"{value!r} is not a whole number, which < and > need")
-        return value
-
-    def _check_name(self, written: str, noun: str) -> None:
-        if len(written) > _LONGEST_NAME:
-            most = f"{len(written)} characters long, of at most {_LONGEST_NAME}"
-            raise self._refused(f"the {noun} {_cut(written)!r} is {most}")
-        if not _NAME.fullmatch(written):
-            self._at -= 1
-            raise self._malformed()
-
-    def _word(self) -> str:
-        if self._peek() in _SYMBOLS:
-            raise self._malformed()
-        return self._next()
-
-    def _expect(self, symbol: str) -> None:
-        if self._peek() != symbol:
-            raise self._malformed()
-        self._at += 1
-
-    def _peek(self) -> str:
-        return self._tokens[self._at][1]
-
-    def _next(self) -> str:
-        self._at += 1
-        return self._tokens[self._at - 1][1]
-
-    def _malformed(self) -> UsageError:
-        unread = self._text[self._tokens[self._at].start() :]
-        return self._refused(f"it cannot be parsed from {unread!r}" if unread else "it ends too early")
-
-    def _refused(self, why: str) -> UsageError:
-        return UsageError(f"{self._text!r} is not a label selector: {why}", hint=_HINT)
 
 
 def _cut(text: str) -> str:

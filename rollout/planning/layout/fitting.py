@@ -13,12 +13,8 @@ from rollout.model.cluster import Pod, finding_of
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.drain.budgets import BudgetIndex, guards
 from rollout.planning.drain.scheduler import Scheduler
-from rollout.planning.layout.reasons import obstacles
 from rollout.planning.layout.sharing import Limits, Piece
 from rollout.planning.layout.waves import Placed, joining
-
-# What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
-_LATER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +37,12 @@ class _Move:
 class _Fitting:
     """The cluster as the plan goes on. `leaving` are the pods that leave each node; the scheduler ends as it would."""
 
-    def __init__(
-        self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, limits: Limits, index: BudgetIndex
-    ) -> None:
+    def __init__(self, leaving: Mapping[str, Sequence[Pod]], scheduler: Scheduler, index: BudgetIndex) -> None:
         self._residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
         self._scheduler = scheduler
         self._index = index
         self._arrivals: dict[str, int] = {}
         self._warnings: list[PlanWarning] = []
-        self._moved: list[Pod] = []
-        self._by_budget: dict[str, set[str]] = defaultdict(set)
-        self._counted = 0
-        self._later = limits.with_patience(_LATER)
 
     def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
         """Fit the waves of one part of the rollout; they come back as they can be, more of them where needed."""
@@ -68,39 +58,21 @@ class _Fitting:
 
     def _taken(self, wave: Placed, waiting: list[Piece], limits: Limits) -> Placed:
         """The part of a wave that can be away together, moved for good; the others join the waiting."""
-        refused = dict[str, str]()
-        going = tuple(self._by_now(piece) for piece in wave.pieces)
-        while crowded := self._go(going, limits):
-            names = [piece.name for piece in going]
-            kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
+        refused, names = dict[str, str](), wave.names
+        while crowded := self._go(names, limits):
+            kept = tuple(name for name in names if name not in crowded) or names[: (len(names) + 1) // 2]
             refused |= {name: crowded[name] for name in names if name not in kept}
-            going = tuple(piece for piece in going if piece.name in kept)
+            names = kept
         waiting += [piece for piece in wave.pieces if piece.name in refused]
-        return replace(wave, pieces=going, refused=refused)
-
-    def _by_now(self, piece: Piece) -> Piece:
-        """What a node has to drain by now, with the pods that have come to it."""
-        come = [pod for pod in self._residents.get(piece.name, ()) if pod.node != piece.name]
-        if not come:
-            return piece
-        load = Counter(piece.load)
-        load.update(key for pod in come for key in guards(pod, self._index))
-        return replace(piece, load=load)
+        return replace(wave, pieces=tuple(piece for piece in wave.pieces if piece.name in names), refused=refused)
 
     def seen(self) -> Foresight:
         """What it has shown so far."""
         arrivals = {name: count for name, count in self._arrivals.items() if count}
         return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)))
 
-    def _go(self, pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
-        """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose.
-
-        The same where nodes drain together more of a budget than its rate lets go in time by now.
-        """
-        names = [piece.name for piece in pieces]
-        kept, staying = joining((), pieces, replace(self._later, size=len(pieces)))
-        if staying:
-            return {piece.name: obstacles(kept, piece, self._later)[0] for piece in staying}
+    def _go(self, names: Sequence[str], limits: Limits) -> Mapping[str, str]:
+        """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose."""
         moved = self._depart(names)
         homeless = [(move, self._scheduler.why_nowhere(move.pod)) for move in moved if not move.to]
         if len(names) > 1 and homeless:
@@ -116,29 +88,14 @@ class _Fitting:
         """Name the budgets that may keep a node from ever being empty, where there is not room for all that leaves it.
 
         Who finds none is chance, and as soon as it is as many pods of one budget as that lets be away, the others stay.
-        Where pods stand that have moved before is not certain either: all of them may be here.
         """
-        short = {
-            move.node: defaultdict[str, set[str]](set)
-            for move in moved
-            if not move.to and self._scheduler.lacks_room(move.pod)
-        }
-        for move in moved if short else ():
-            for key in guards(move.pod, self._index) if move.node in short else ():
-                short[move.node][key].add(move.pod.uid)
-        for name, here in short.items():
-            for key, uids in here.items():
-                number = len(uids | self._wandered(key))
-                if number > (most := limits.allowed.get(key, 0)):
-                    self._warnings.append(_waiting(name, key, most, number))
-
-    def _wandered(self, budget: str) -> set[str]:
-        """The pods of a budget that have moved before."""
-        for pod in self._moved[self._counted :]:
-            for key in guards(pod, self._index):
-                self._by_budget[key].add(pod.uid)
-        self._counted = len(self._moved)
-        return self._by_budget[budget]
+        short = {move.node for move in moved if not move.to and self._scheduler.lacks_room(move.pod)}
+        pods = Counter(
+            (move.node, key) for move in moved if move.node in short for key in guards(move.pod, self._index)
+        )
+        for (node, key), number in pods.items():
+            if number > (most := limits.allowed.get(key, 0)):
+                self._warnings.append(_waiting(node, key, most, number))
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
@@ -175,7 +132,6 @@ class _Fitting:
             if not move.to:
                 self._scheduler.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
-        self._moved += [move.pod for move in moved]
         self._scheduler.untaint(names)
 
 
@@ -193,7 +149,7 @@ def fitted(
     index: BudgetIndex,
 ) -> tuple[tuple[Placed, ...], Foresight]:
     """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
-    fitting = _Fitting(leaving, scheduler, limits, index)
+    fitting = _Fitting(leaving, scheduler, index)
     played = [wave for part in _parts(waves) for wave in fitting.take(part, limits)]
     return tuple(played), fitting.seen()
 
@@ -211,7 +167,7 @@ def _homeless(move: _Move, scheduler: Scheduler) -> PlanWarning:
 
 def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
     message = (
-        f"lets {most} be away of the {number} pods that may be here by then, and not all pods of this node fit "
+        f"lets {most} be away of the {number} pods that are here by then, and not all pods of this node fit "
         "elsewhere: where these come last, the drain waits in vain, up to --drain-timeout; make room on other nodes"
     )
     return PlanWarning(node, finding_of(budget), message, WarningKind.FITS_NOWHERE)

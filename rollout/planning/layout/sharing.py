@@ -46,38 +46,23 @@ class Piece:
 class Rate:
     """How fast a budget lets pods go: `permits` at a time, each away until its replacement is ready.
 
-    All else is seconds: `ending` until a pod is gone, `turn` until its replacement is ready. `margin` is by how many
-    more a turn may take where only the past speaks for its being shorter than assumed: no drain may run into its
-    deadline for that. `spacing` is how far apart permits come back that were used together.
+    All else is seconds: `ending` until a pod is gone, `turn` until its replacement is ready.
     """
 
     permits: int
     ending: int
     turn: int
-    margin: int = 0
-    spacing: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
         if pods + held <= self.permits:
             return self.ending  # as mostly, and asked for many thousand times
-        return self.ending + self.ready(max(0, pods - max(1, self.permits - held)), held)
-
-    def ready(self, pods: int, held: int = 0) -> int:
-        """How long it takes until the replacements of so many pods are ready, and their permits back."""
-        if not pods:
-            return 0
-        rounds = -(-pods // max(1, self.permits - held))
-        return max(rounds * self.turn, self.turn + (pods - 1) * self.spacing)
+        waiting = pods - max(1, self.permits - held)
+        return self.ending + -(-max(0, waiting) // max(1, self.permits - held)) * self.turn
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
-        turn = max(1, self.turn + self.margin)
-        rounds = int((seconds - self.ending) // turn) + 1
-        if self.spacing:
-            pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))
-            rounds = min(rounds, pods // max(1, self.permits))
-        return min(_MOST_ROUNDS, max(1, rounds))
+        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // max(1, self.turn)) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +80,14 @@ class Rates:
         """How often each budget's permits may be given within the patience."""
         return {key: rate.rounds_within(self.patience) for key, rate in self.by_key.items()}
 
-    def drain(self, nodes: Iterable[Piece]) -> int:
+    def drain(self, nodes: Sequence[Piece]) -> int:
         """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
-        side_by_side = list(nodes)
-        longest = max((node.ending for node in side_by_side), default=0)
-        load, holds = sum_of(node.load for node in side_by_side), sum_of(node.holds for node in side_by_side)
-        return self._lasting(load, holds, longest)
-
-    def drain_alone(self, node: Piece) -> int:
-        """When this node is empty with no other beside it."""
-        return self._lasting(node.load, node.holds, node.ending)
-
-    def _lasting(self, load: Mapping[str, int], holds: Mapping[str, int], ending: int) -> int:
-        """How long it takes until all of these pods are gone, of which the slowest takes so long to end."""
-        seconds, by_key = ending, self.by_key
+        load, holds = sum_of(node.load for node in nodes), sum_of(node.holds for node in nodes)
+        seconds = max((node.ending for node in nodes), default=0)
         for key, need in load.items():
-            if (rate := by_key.get(key)) is None:
-                continue
-            if need <= rate.permits:
-                waited = rate.ending
-            else:
-                held = holds.get(key, 0)
-                waited = rate.seconds(need - held, held) if need > held else rate.ending
-            seconds = max(seconds, waited)
+            if rate := self.by_key.get(key):
+                held = min(need, holds.get(key, 0))
+                seconds = max(seconds, rate.seconds(need - held, held))
         return seconds
 
     def price(self, nodes: Sequence[Piece]) -> tuple[str, int]:
@@ -127,7 +97,7 @@ class Rates:
         seconds = {key: rate.seconds(load[key]) for key in shared if (rate := self.by_key.get(key))}
         if not seconds:
             return "", 0
-        more = self.drain(nodes) - max(map(self.drain_alone, nodes))
+        more = self.drain(nodes) - max(self.drain((node,)) for node in nodes)
         return min(seconds, key=lambda key: (-seconds[key], key)), more
 
 
@@ -157,11 +127,6 @@ class Limits:
             fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
             self._fewer[rounds] = replace(self, rounds=fewer)
         return self._fewer[rounds]
-
-    def with_patience(self, factor: float) -> "Limits":
-        """The same where drains may take so many times as long in company."""
-        rates = replace(self.rates, patience=self.rates.patience * factor)
-        return replace(self, rounds=rates.rounds(), rates=rates)
 
     @property
     def capacity(self) -> Mapping[str, int]:

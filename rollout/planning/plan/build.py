@@ -160,7 +160,7 @@ def _slow_first(part: Placed, simulator: Simulator) -> Placed:
         return part
     reboot, pieces = simulator.pace.reboot(0, 1), {piece.name: piece for piece in part.pieces}
     seconds = {
-        name: simulator.rates.drain_alone(piece) + max(reboot, round(past_run(simulator.nodes[name]) or 0))
+        name: simulator.rates.drain((piece,)) + max(reboot, round(past_run(simulator.nodes[name]) or 0))
         for name, piece in pieces.items()
     }
     return replace(part, pieces=tuple(pieces[name] for name in slow_first(seconds)))

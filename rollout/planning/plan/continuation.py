@@ -3,17 +3,19 @@
 Where neither of two values is stricter than the other, as of times to wait, the first policy's stays.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
-from typing import TypeVar
+from operator import and_
+from typing import Any, TypeVar
 
 from rollout.model import marks
 from rollout.model.cluster import SELF_SET, ClusterSnapshot, Node, ReadyState
-from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.gates import AlertPolicy, HookPolicy
 from rollout.model.placement import CORDON
 from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import ControlPlaneOrder, CourtesyPolicy, DrainPolicy, Policy, Pool
+from rollout.model.policy import ControlPlaneOrder, Policy, Pool
 from rollout.model.quantity import Count
 
 _BECAUSE = "begun before the interruption"
@@ -90,6 +92,7 @@ def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> 
 
 
 T = TypeVar("T")
+_Choice = Callable[[Any, Any], Any]
 
 
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
@@ -98,28 +101,37 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     The commands are today's: what runs on hosts is this process's own in any case. So are the windows, where it has
     any; every freeze of either holds. Of the sources that may ask for a reboot those count that both name.
     """
-    excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
-    return replace(
-        standing,
-        max_unavailable=_fewer(standing.max_unavailable, today.max_unavailable, nodes),
-        max_failures=_fewer(standing.max_failures, today.max_failures, nodes),
-        canary=max(standing.canary, today.canary),
-        ramp=_slower(standing.ramp, today.ramp, nodes),
-        spread_by=today.spread_by or standing.spread_by,
-        control_plane=ControlPlaneOrder.EXCLUDE if excludes else standing.control_plane,
-        control_plane_selector=today.control_plane_selector or standing.control_plane_selector,
-        include_held=standing.include_held and today.include_held,
-        include_cordoned=standing.include_cordoned and today.include_cordoned,
-        reboot_idle=standing.reboot_idle and today.reboot_idle,
-        drain=_gentler(standing.drain, today.drain),
-        settle_timeout=max(standing.settle_timeout, today.settle_timeout),
-        exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
-        own_reboot_command=today.own_reboot_command,
-        detect=tuple(source for source in standing.detect if source in today.detect),
-        gates=_gates(standing.gates, today.gates),
-        courtesy=_more_courteous(standing.courtesy, today.courtesy),
-        pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools),
-    )
+    merged = _merged(standing, today, _choices(nodes))
+    return replace(merged, pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools))
+
+
+def _merged(one: T, other: T, choices: Mapping[str, _Choice]) -> T:
+    """The first with what is chosen of both for each of these fields."""
+    chosen = {name: choose(getattr(one, name), getattr(other, name)) for name, choose in choices.items()}
+    return replace(one, **chosen)  # type: ignore[type-var]
+
+
+def _choices(nodes: int) -> Mapping[str, _Choice]:
+    """What is stricter of each rule."""
+    return {
+        "max_unavailable": partial(_fewer, nodes=nodes),
+        "max_failures": partial(_fewer, nodes=nodes),
+        "canary": max,
+        "ramp": partial(_slower, nodes=nodes),
+        "spread_by": _latter,
+        "control_plane": lambda one, other: other if other is ControlPlaneOrder.EXCLUDE else one,
+        "control_plane_selector": _latter,
+        "include_held": and_,
+        "include_cordoned": and_,
+        "reboot_idle": and_,
+        "drain": partial(_merged, choices=_DRAIN),
+        "settle_timeout": max,
+        "exclude_from_load_balancers": max,
+        "own_reboot_command": lambda _one, other: other,
+        "detect": _common,
+        "gates": partial(_merged, choices=_GATES),
+        "courtesy": partial(_merged, choices=_COURTESY),
+    }
 
 
 def timed_as(rules: Policy, today: Policy) -> Policy:
@@ -154,6 +166,11 @@ def is_labelled_otherwise(standing: Policy, today: Policy) -> bool:
     return not set(next(labels)) <= set(next(labels))
 
 
+def _latter(one: T, other: T) -> T:
+    """The second where it says anything."""
+    return other or one
+
+
 def _fewer(one: Count, other: Count, nodes: int) -> Count:
     return min(one, other, key=lambda count: count.of(nodes))
 
@@ -166,55 +183,17 @@ def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tup
     return tuple(_fewer(first or one[-1], second or other[-1], nodes) for first, second in steps)
 
 
-def _gentler(one: DrainPolicy, other: DrainPolicy) -> DrainPolicy:
-    waits = (one.skip_wait_for_delete_timeout, other.skip_wait_for_delete_timeout)
-    return replace(
-        one,
-        grace_period=_longer(one.grace_period, other.grace_period),
-        force=one.force and other.force,
-        delete_emptydir_data=one.delete_emptydir_data and other.delete_emptydir_data,
-        disable_eviction=one.disable_eviction and other.disable_eviction,
-        pod_selector=one.pod_selector if one.pod_selector == other.pod_selector else "",
-        skip_wait_for_delete_timeout=max(waits) if all(waits) else 0,
-        critical=_both(one.critical, other.critical),
-    )
-
-
 def _longer(one: int | None, other: int | None) -> int | None:
     """The longer grace period; None is what a pod asks for itself."""
     return None if one is None or other is None else max(one, other)
 
 
-def _gates(one: GatePolicy, other: GatePolicy) -> GatePolicy:
-    return replace(
-        one,
-        windows=_windows(one.windows, other.windows),
-        hooks=_hooks(one.hooks, other.hooks),
-        alerts=_alerts(one.alerts, other.alerts),
-        blocking_pods=_both(one.blocking_pods, other.blocking_pods),
-        health_checks=max(one.health_checks, other.health_checks),
-        soak=max(one.soak, other.soak),
-        ignored_rivals=tuple(name for name in one.ignored_rivals if name in other.ignored_rivals),
-    )
+def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
 
 
-def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolicy:
-    """What nodes have for their turn stays the first's, which may have written it on some and has to take it away.
-
-    What they keep after it is what both name.
-    """
-    return replace(
-        one,
-        post_reboot_node_labels=tuple(
-            label for label in one.post_reboot_node_labels if label in other.post_reboot_node_labels
-        ),
-        drain_delay=max(one.drain_delay, other.drain_delay),
-        reboot_delay=max(one.reboot_delay, other.reboot_delay),
-    )
-
-
-def _windows(one: WindowPolicy, other: WindowPolicy) -> WindowPolicy:
-    return WindowPolicy(other.windows or one.windows, one.wait and other.wait, _both(one.freezes, other.freezes))
+def _common(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(entry for entry in one if entry in other)
 
 
 def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
@@ -226,17 +205,34 @@ def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
     """The filters only where they agree: an alert that either counts, counts."""
     if not one.url or not other.url:
         return one if one.url else other
-    alike = replace(one, url="") == replace(other, url="")
-    return AlertPolicy(
-        other.url,
-        one.pattern if alike else "",
-        one.match_only and alike,
-        one.matchers if alike else (),
-    )
+    return other if replace(one, url="") == replace(other, url="") else AlertPolicy(other.url)
 
 
-def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
+_DRAIN: Mapping[str, _Choice] = {
+    "grace_period": _longer,
+    "force": and_,
+    "delete_emptydir_data": and_,
+    "disable_eviction": and_,
+    "pod_selector": lambda one, other: one if one == other else "",
+    "skip_wait_for_delete_timeout": lambda one, other: max(one, other) if one and other else 0,
+    "critical": _both,
+}
+_GATES: Mapping[str, _Choice] = {
+    "windows": partial(_merged, choices={"windows": _latter, "wait": and_, "freezes": _both}),
+    "hooks": _hooks,
+    "alerts": _alerts,
+    "blocking_pods": _both,
+    "health_checks": max,
+    "soak": max,
+    "ignored_rivals": _common,
+}
+# What nodes have for their turn stays the first's, which may have written it on some and has to take it away. What they
+# keep after it is what both name.
+_COURTESY: Mapping[str, _Choice] = {
+    "post_reboot_node_labels": _common,
+    "drain_delay": max,
+    "reboot_delay": max,
+}
 
 
 def _pool(pool: Pool, standing: Policy, today: Policy, nodes: int) -> Pool:

@@ -107,8 +107,7 @@ class Pace:
         """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
         ending, starting = self.ending_of(owners, grace), self.starting(owners)
         turn = starting if all(map(is_replaced_at_once, owners.values())) else ending + starting
-        margin = max(0, ending + _START_SECONDS - turn)
-        return Rate(permits, ending, turn, margin, starting if any(map(is_ordered, owners.values())) else 0)
+        return Rate(permits, ending, turn)
 
     def starting(self, owners: Iterable[str]) -> int:
         """How long the slowest replacement takes to be ready, as the pods of these owners did; `owners` are UIDs.

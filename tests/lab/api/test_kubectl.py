@@ -13,6 +13,7 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kubectl
 
@@ -43,6 +44,10 @@ def listed(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
     return items
 
 
+def is_whole(deployment: dict[str, Any]) -> bool:
+    return bool(deployment["status"]["readyReplicas"] == deployment["spec"]["replicas"])
+
+
 def test_the_cluster_looks_like_one(lab: Lab) -> None:
     nodes = rows(kubectl(lab, "get", "nodes", "-o", "wide").stdout)
     assert all(row[1] == "Ready" for name, row in nodes.items() if name != "NAME")
@@ -64,8 +69,7 @@ def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
     left = listed(lab, "pods", "-A", "--field-selector", f"spec.nodeName={worker}")
     owners = {owner["kind"] for pod in left for owner in pod["metadata"].get("ownerReferences", ())}
     assert owners <= {"DaemonSet", "Node"}
-    waited = kubectl(lab, "wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=60s")
-    assert waited.returncode == 0, waited.stderr
+    wait_until(lambda: all(map(is_whole, listed(lab, "deployments", "-A"))))
     assert kubectl(lab, "uncordon", worker).returncode == 0
     assert rows(kubectl(lab, "get", "nodes").stdout)[worker][1] == "Ready"
 

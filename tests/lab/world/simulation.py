@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rollout.lab.api.deletion import begin_deletion
+from typing_extensions import override
+
+from rollout.lab.api.lifecycle import begin_deletion
 from rollout.lab.api.resources import (
     BUDGETS,
     DAEMONSETS,
@@ -16,15 +19,43 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.clock import ManualClock
+from rollout.lab.clock import LabClock
 from rollout.lab.objects import is_daemon, is_ready, is_true, with_condition, with_spec
 from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.host import NodeSetting, Timings
 from rollout.lab.world.world import World
 
 NAMESPACE = "apps"
 OLD_IMAGE = "Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
 NEW_IMAGE = "Flatcar Container Linux by Kinvolk 4152.2.0 (Oklo)"
+
+
+class ManualClock(LabClock):
+    """It stands still until it is moved; real and simulated seconds are the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elapsed = 0.0
+
+    @override
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.elapsed)
+
+    @override
+    def monotonic(self) -> float:
+        return self.elapsed
+
+
+def advance(agenda: Agenda, clock: ManualClock, seconds: float) -> None:
+    """Move the clock on, doing everything on its way at its time."""
+    until = clock.elapsed + seconds
+    agenda._run_all_ready()
+    while agenda._timers and agenda._timers[0].due <= until:
+        clock.elapsed = max(clock.elapsed, agenda._timers[0].due)
+        agenda._run_timer()
+        agenda._run_all_ready()
+    clock.elapsed = max(clock.elapsed, until)
 
 
 @dataclass
@@ -39,7 +70,6 @@ class PlainHost:
     os_image: str = OLD_IMAGE
     os_version: str = "4081.2.0"
     staged_version: str = ""
-    kernel_version: str = "6.6.60-flatcar"
 
 
 class Simulation:
@@ -68,7 +98,8 @@ class Simulation:
         return host
 
     def advance(self, seconds: float) -> None:
-        self.world.advance(seconds)
+        self.world._begin()
+        advance(self.world.agenda, self.clock, seconds)
 
     def seconds_until(self, holds: Callable[[], bool], *, limit: float = 600, step: float = 0.5) -> float:
         """How long it takes until something holds."""
