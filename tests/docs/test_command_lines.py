@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from rollout.cli.main import program
-from rollout.cli.settings.reading import SettingsFile, Source, assignments, given, strangers
+from rollout.cli.settings.reading import SettingsFile, assignments, given, strangers
 from rollout.cli.settings.schema import settings
 from rollout.errors import UsageError
 from tests.docs.pages import DOCS, ROOT
@@ -148,9 +148,8 @@ def judge(words: Sequence[str]) -> None:
     if words[0] in ("lab", "manifests"):
         return
     typed = {flags[word]: value for word, value in pairs if word in flags and not settings()[flags[word]].is_flag}
-    origin = dict.fromkeys(typed, "a flag")
     said = assignments(value for word, value in pairs if word == "--set" and not value.partition("=")[2].isupper())
-    given(SettingsFile(), said, Source({name: value for name, value in typed.items() if not value.isupper()}, origin))
+    given(SettingsFile(), said, {name: (value, "a flag") for name, value in typed.items() if not value.isupper()})
 
 
 @pytest.fixture(scope="module")

@@ -310,8 +310,8 @@ class Gates(Table):
 class PoolTable(Table):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
-    name: str = setting("", "What it is called", "NAME", read=values.pool_name)
-    selector: str = setting("", "Its nodes", "SELECTOR", read=values.label_selector)
+    name: str = setting("", "What it is called: web", "NAME", read=values.pool_name, is_required=True)
+    selector: str = setting("", "Its nodes", "SELECTOR", read=values.label_selector, is_required=True)
     after: tuple[str, ...] = setting((), "Pools that come before this one", "NAME")
     max_unavailable: Count | None = setting(None, "Most of its nodes away at once")
     canary: int | None = setting(None, "Reboot this many first, one at a time", least=0)
@@ -330,9 +330,9 @@ class PoolTable(Table):
 class CriticalTable(Table):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
-    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace)
-    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector)
-    min_available: int = setting(0, "So many of them stay Ready", "N", least=1)
+    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace, is_required=True)
+    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector, is_required=True)
+    min_available: int = setting(0, "So many of them stay Ready", "N", least=1, is_required=True)
 
 
 class Settings(Table):
@@ -361,16 +361,6 @@ class Settings(Table):
 
 LISTS: Mapping[str, type[Table]] = {"pool": PoolTable, "critical": CriticalTable}
 """Tables of which there may be any number."""
-
-# What each of them has to say, and how it is written.
-REQUIRED: Mapping[str, Mapping[str, str]] = {
-    "pool": {"name": 'name = "web"', "selector": 'selector = "LABEL=VALUE"'},
-    "critical": {
-        "namespace": 'namespace = "shop"',
-        "selector": 'selector = "LABEL=VALUE"',
-        "min-available": "min-available = 2",
-    },
-}
 
 
 @cache
