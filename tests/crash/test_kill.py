@@ -41,7 +41,6 @@ STRATEGIES = {
     "rolling": ("--strategy", "rolling"),
     "pools": ("--config", str(POOLS)),
     "courtesy": (
-        *("--set", "labels.pre-reboot=maintenance=true,turn=", "--set", "labels.post-reboot=maintenance=false"),
         "--set",
         "labels.fluo=true",
         *(

@@ -188,8 +188,6 @@ WEAKER: dict[str, Any] = {
     "gates.alerts.matchers": ('severity="critical"',),
     "gates.health_checks": 1,
     "gates.ignored_rivals": ("kured",),
-    "courtesy.pre_reboot_node_labels": ("a=b",),
-    "courtesy.post_reboot_node_labels": ("a=b",),
     "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }
 
