@@ -64,34 +64,29 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        options = get_type_hints(command).get("options")
         own_parameters = list(_own_parameters(command))
-        own_context = next((item.name for item in own_parameters if item.annotation is typer.Context), "")
-        groups = {name: kind for name, kind in get_type_hints(command).items() if _is_group(name, kind)}
         shared = {_parameter_name(setting): setting for setting in _chosen((*names, *_ALWAYS))}
 
         @functools.wraps(command)
         def run(**received: Any) -> None:
             from rollout.cli.log import logged
 
-            context = received[own_context] if own_context else received.pop(_CONTEXT)
+            context = received.pop(_CONTEXT)
             typed = {setting: received.pop(name) for name, setting in shared.items()}
             file = received.pop(_CONFIG)
             read = SettingsFile(str(file or "")) if of_another else read_file(file)
             settings_given = _given(context, typed, read, received.pop(_SET))
             output = settings_given.output
             with logged(str(context.info_name), output.verbose):
-                grouped = {
-                    name: kind(**{item.name: received[item.name] for item in fields(kind)})
-                    for name, kind in groups.items()
-                }
-                of_groups = {item.name for kind in groups.values() for item in fields(kind)}
-                own = {name: value for name, value in received.items() if name not in of_groups}
-                command(settings=settings_given, **own, **grouped)
+                if options is not None:
+                    received["options"] = options(**{item.name: received.pop(item.name) for item in fields(options)})
+                command(settings=settings_given, **received)
 
         flags = [_parameter(name, _annotation(setting)) for name, setting in shared.items()]
         further = [_parameter(_CONFIG, ConfigOption), _parameter(_SET, SetOption)]
-        context = [] if own_context else [_parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)]
-        parameters = [*context, *own_parameters, *flags, *further]
+        context = _parameter(_CONTEXT, typer.Context, inspect.Parameter.empty)
+        parameters = [context, *own_parameters, *flags, *further]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {item.name: item.annotation for item in parameters}
         return run
@@ -100,18 +95,13 @@ def takes(*names: str, of_another: bool = False) -> Callable[[Callable[..., None
 
 
 def _own_parameters(command: Callable[..., None]) -> Iterator[inspect.Parameter]:
-    """Those besides `settings`; of a dataclass its fields."""
+    """Those besides `settings`; of `options`, a table of this command alone, its fields."""
     hints = get_type_hints(command, include_extras=True)
     for name, item in inspect.signature(command).parameters.items():
-        if _is_group(name, hints[name]):
+        if name == "options":
             yield from _options_of(hints[name])
         elif name != "settings":
             yield _parameter(name, hints[name], item.default)
-
-
-def _is_group(name: str, kind: Any) -> bool:
-    """Tell whether a parameter is a table of options of this command alone."""
-    return name != "settings" and isinstance(kind, type) and issubclass(kind, Table)
 
 
 def _options_of(table: type[Table]) -> Iterator[inspect.Parameter]:
@@ -172,30 +162,25 @@ def _choices(setting: Setting) -> Callable[[str], list[str]] | None:
 
 def _given(context: Any, received: Mapping[Setting, Any], file: SettingsFile, assigned: list[str] | None) -> Given:
     """Return what holds, by all layers: the file, the environment, `--set`, flags."""
-    environment: dict[str, Any] = {}
-    typed: dict[str, Any] = {}
+    environment: dict[str, tuple[Any, str]] = {}
+    typed: dict[str, tuple[Any, str]] = {}
     for setting, value in received.items():
         origin = getattr(context.get_parameter_source(_parameter_name(setting)), "name", "")
         if origin == "ENVIRONMENT":
-            environment[setting.name] = os.environ[setting.variable]
+            environment[setting.name] = os.environ[setting.variable], f"the variable {setting.variable}"
         elif origin == "COMMANDLINE":
             _refuse_empty(setting, value)
-            typed[setting.name] = value
-    sources = (
-        variables(os.environ),
-        Source(environment, {name: f"the variable {settings()[name].variable}" for name in environment}),
-        (said := assignments(assigned or ())),
-        Source(typed, {name: f"--{settings()[name].key.flag}" for name in typed}),
-    )
+            typed[setting.name] = value, f"--{setting.key.flag}"
+    said = assignments(assigned or ())
     words = _words(context, typed, file, assigned or ())
-    return given(file, *sources, typed=(*said.values, *typed), words=words)
+    return given(file, variables(os.environ), environment, said, typed, typed=(*said, *typed), words=words)
 
 
 def _words(
-    context: Any, typed: Mapping[str, Any], file: SettingsFile, assigned: Iterable[str]
+    context: Any, typed: Source, file: SettingsFile, assigned: Iterable[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield what was typed of settings that another command takes, too; no secret, and nothing of how to print."""
-    for name, value in typed.items():
+    for name, (value, _) in typed.items():
         setting = settings()[name]
         if setting.is_flag:
             yield name, (f"--{'' if value else 'no-'}{setting.key.flag}",)

@@ -27,9 +27,8 @@ class Lab:
     """A running lab; a context manager that stops it.
 
     `environment` are the variables that make `rollout` and kubectl use it; `ssh_port` is the port that all hosts share,
-    None where each has its own; `first_host` is one of them. `store`, `world`, `api`, `machines`, `agents` (the hosts'
-    Zincati, where they have it), `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run`
-    only.
+    None where each has its own. `store`, `world`, `api`, `machines`, `agents` (the hosts' Zincati, where they have it),
+    `faults` and `requests` belong to the lab's loop: touch them inside `call` or `run` only.
     """
 
     def __init__(self, scenario: Scenario, *, directory: Path, speed: float) -> None:
@@ -44,7 +43,6 @@ class Lab:
         files, self.ssh_port = running.files, running.fleet.shared_port
         self.directory, self.kubeconfig, self.inventory = files.directory, files.kubeconfig, files.inventory
         self.known_hosts, self.key = files.known_hosts, files.key
-        self.first_host = running.fleet.inventory[0]
         self.environment = files.environment(self.ssh_port)
         self.store, self.world, self.api = running.store, running.world, running.api
         self.faults, self.requests = running.api.faults, running.api.requests

@@ -147,8 +147,6 @@ def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, com
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
         (("fleetlock", *IMAGE, "--replicas", "1"), "--replicas"),
-        (("fleetlock", *IMAGE, "--known-hosts", "known_hosts", "--every", "5m"), "has no --known-hosts, --every"),
-        ((*IMAGE, "--known-hosts", "known_hosts", "--tls-secret", "x"), "cronjob has no --tls-secret"),
     ],
 )
 def test_what_cannot_be_is_refused(

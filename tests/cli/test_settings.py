@@ -46,8 +46,8 @@ group-selector = ["workers=a in (b,c)"]
 def read(tmp_path: Path, text: str, *words: str, flags: dict[str, object] | None = None) -> Given:
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
-    typed = Source(flags or {}, {name: f"flag {name}" for name in flags or {}})
-    return given(read_file(file), variables({}), assignments(words), typed, typed=(*typed.values,))
+    typed: Source = {name: (value, f"flag {name}") for name, value in (flags or {}).items()}
+    return given(read_file(file), variables({}), assignments(words), typed, typed=typed)
 
 
 def test_a_file_says_every_kind_of_setting(tmp_path: Path) -> None:

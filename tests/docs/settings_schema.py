@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollout.cli.settings.keys import Setting, written
-from rollout.cli.settings.schema import LISTS, REQUIRED, settings, settings_in
+from rollout.cli.settings.schema import LISTS, settings, settings_in
 from rollout.model.quantity import Count
 
 NAME = "settings"
@@ -21,7 +21,7 @@ def schema() -> Mapping[str, Any]:
         name: {
             "type": "array",
             "items": _object({key: _of(setting) for key, setting in settings_in(name).items()})
-            | {"required": list(REQUIRED[name])},
+            | {"required": [key for key, setting in settings_in(name).items() if setting.key.is_required]},
         }
         for name in LISTS
     }

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from os import kill
@@ -103,7 +104,8 @@ class Operators:
     def send(self, number: int) -> None:
         """A signal to the process, if it lives."""
         if self.process is not None and self.process.pid is not None and self.process.is_alive():
-            kill(self.process.pid, number)
+            with suppress(ProcessLookupError):  # it may end right now
+                kill(self.process.pid, number)
 
     def ended(self, seconds: float = 0) -> Told | None:
         """What the command has told, once it has ended; None while it runs, or where there is none."""

@@ -1,7 +1,6 @@
 """`rollout lab`: a simulated cluster to rehearse on, with real commands over a real wire."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +17,8 @@ from rollout.cli.simulated import (
 )
 from rollout.cli.terminal import is_terminal, say, show, width
 from rollout.errors import UsageError
-from rollout.model.text import ssh_path
 
 if TYPE_CHECKING:
-    from rollout.lab.credentials import InventoryHost
     from rollout.lab.lab import Lab
     from rollout.lab.scenario import Scenario
 
@@ -34,11 +31,7 @@ The lab serves until Ctrl-C. In another terminal:
     . {env}
 {steps}
 
-Hosts answer SSH, too; of {host}:
-
-    ssh -F none -i {key} -o {known_hosts} -p {port} core@{address}
-
-Addresses and ports of all are in {inventory}
+Hosts answer SSH, too, as core with the key id_ed25519: addresses and ports are in {inventory}
 """
 
 
@@ -99,7 +92,9 @@ def up(
             exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
         (lab.directory / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
-        for line in _next_steps(lab.directory, lab.first_host, steps_of(loaded)).splitlines():
+        steps = "\n".join(f"    {step}" for step in steps_of(loaded))
+        env, inventory = shlex.quote(str(lab.directory / "env")), lab.directory / "inventory.yaml"
+        for line in _NEXT.format(env=env, steps=steps, inventory=inventory).splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
@@ -107,20 +102,6 @@ def up(
         say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock serve listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
-
-
-def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str:
-    """Return what to type in another terminal, and how to log in to one of the hosts."""
-    return _NEXT.format(
-        env=shlex.quote(str(files / "env")),
-        steps="\n".join(f"    {step}" for step in steps),
-        host=host.name,
-        key=shlex.quote(str(files / "id_ed25519")),
-        known_hosts=shlex.quote(f"UserKnownHostsFile={ssh_path(str(files / 'known_hosts'))}"),
-        port=host.port,
-        address=host.address,
-        inventory=files / "inventory.yaml",
-    )
 
 
 @lab_app.command()

@@ -1,9 +1,8 @@
 """`rollout manifests`."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,15 +12,25 @@ from rollout.cli.settings.keys import Table, setting
 from rollout.cli.settings.reading import Given, read_file
 from rollout.cli.settings.schema import Executor
 from rollout.cli.settings.schema import settings as known_settings
+from rollout.cli.stages.pod_settings import PodSettings, read_pod_settings
 from rollout.cli.terminal import say
 from rollout.errors import InputError, UsageError
-from rollout.manifests.installation import DEFAULT_NAME, FLEETLOCK_NAME, Access, Kind, User
+from rollout.manifests.installation import (
+    DEFAULT_NAME,
+    FLEETLOCK_NAME,
+    SSH_KEY,
+    Access,
+    Files,
+    Installation,
+    Kind,
+    Listen,
+    Pod,
+    Service,
+    Times,
+    User,
+)
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility.windows import checked_zone
-
-if TYPE_CHECKING:
-    from rollout.cli.stages.pod_settings import PodSettings
-    from rollout.manifests.installation import Files, Installation, Listen, Service, Times
 
 # A CronJob adds eleven characters to make the names of its Jobs, which have 63.
 _LONGEST_NAME = 52
@@ -35,18 +44,10 @@ def fixed_image(value: str) -> str:
 
 
 def object_name(value: str) -> str:
-    """Return a name that every object of the installation can have."""
-    if not values.is_label_like(value) or len(value) > _LONGEST_NAME:
+    """Return a name that every object of the installation can have, or none."""
+    if value and (not values.is_label_like(value) or len(value) > _LONGEST_NAME):
         raise ValueError(f"{value!r} is not a name of at most {_LONGEST_NAME} lower-case letters, digits and dashes.")
     return value
-
-
-def zone(value: str) -> str:
-    """Return a timezone of the IANA database."""
-    try:
-        return checked_zone(value)
-    except UsageError as error:
-        raise ValueError(f"{error.message}. {error.hint}") from error
 
 
 class ManifestOptions(Table):
@@ -55,7 +56,7 @@ class ManifestOptions(Table):
     namespace: str = setting(
         DEFAULT_NAME, "Namespace of the pod, its account and its settings.", "NAME", read=values.namespace
     )
-    name: str = setting(DEFAULT_NAME, "Name of everything that is printed.", "NAME", read=object_name)
+    name: str = setting("", f"Name of everything. Default: {DEFAULT_NAME}, {FLEETLOCK_NAME}.", "NAME", read=object_name)
     image: str = setting(
         "",
         "Image that you built, with its tag or digest. One without a registry is never pulled.",
@@ -68,7 +69,7 @@ class ManifestOptions(Table):
         "", "Secret whose keys are variables: settings that are secret, tokens, a passphrase.", "NAME"
     )
     schedule: str = setting("0 1 * * *", "cronjob: when a pass begins, in cron's five fields.", "CRON")
-    time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=zone)
+    time_zone: str = setting("Etc/UTC", "cronjob: timezone of the schedule.", "ZONE", read=checked_zone)
     active_deadline: Duration | None = setting(
         None,
         "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
@@ -107,17 +108,11 @@ KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What to inst
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
-# Where an option comes from, in click's words.
-_TYPED = "COMMANDLINE"
-_OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
-_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every")
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
 @takes(of_another=True)
-def manifests(
-    settings: Given, call: typer.Context, options: ManifestOptions, kind: KindArgument = Kind.CRONJOB
-) -> None:
+def manifests(settings: Given, options: ManifestOptions, kind: KindArgument = Kind.CRONJOB) -> None:
     """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
 
     cronjob, deployment and job run `rollout operate`; fleetlock runs the server that hosts with Zincati ask. The
@@ -134,83 +129,62 @@ def manifests(
         --tls-secret fleetlock-tls
       rollout manifests roles
     """
-    from rollout.cli.stages.pod_settings import read_pod_settings
     from rollout.manifests.objects import list_document, manifest_text, objects
 
-    _refuse_others(call, kind)
-    # what is typed of these would not reach the pod
+    # what is typed of others would not reach the pod
     here = ("lock.namespace", "metrics.listen")
     others = [name for name in known_settings() if name not in here and not name.startswith("output.")]
     settings.refuse_typed(others, "is not for a pod", "Write it into the settings file of the pod.")
     pod = read_pod_settings(read_file(Path(settings.file) if settings.file else None), serves=kind is Kind.FLEETLOCK)
     # what is typed here goes before what the pod's file says
     lock = settings.lock if "lock.namespace" in settings.typed else pod.settings.lock
-    listen = settings.metrics.listen or pod.settings.metrics.listen
-    if kind is Kind.FLEETLOCK and getattr(call.get_parameter_source("name"), "name", "") != _TYPED:
-        options = replace(options, name=FLEETLOCK_NAME)
-    installation = replace(_installation(kind, options, lock.namespace, pod), listen=_listen(kind, listen))
-    _refuse_unserved(installation)
+    listen = _listen(kind, settings.metrics.listen or pod.settings.metrics.listen)
+    installation = _installation(kind, options, lock.namespace, pod, listen)
     document = list_document(objects(installation))
     settings.output.show(document, lambda: manifest_text(installation).rstrip("\n"))
-    for line in _next_steps(installation, options):
+    for line in _next_steps(installation):
         say(line)
 
 
-def _refuse_others(call: typer.Context, kind: Kind) -> None:
-    """`UsageError` for a flag that this kind would ignore, and the operator might count on."""
-    others = _OF_OTHERS if kind is Kind.FLEETLOCK else _OF_FLEETLOCK
-    sources = {name: call.get_parameter_source(name) for name in others}
-    ignored = [f"--{name.replace('_', '-')}" for name, source in sources.items() if source and source.name == _TYPED]
-    if ignored:
-        raise UsageError(f"{kind} has no {', '.join(ignored)}", hint="Drop the flags that are for another kind.")
-
-
-def _refuse_unserved(installation: "Installation") -> None:
-    if installation.pod.monitor and not (installation.kind is Kind.FLEETLOCK or installation.listen.is_reachable):
-        raise UsageError(
-            f"--pod-monitor: this {installation.kind} serves no metrics to be scraped",
-            hint="fleetlock does, and deployment with --set metrics.listen=:9732; passes have metrics.pushgateway.",
-        )
-
-
 def _installation(
-    kind: Kind, options: ManifestOptions, lease_namespace: str, settings: "PodSettings"
-) -> "Installation":
-    from rollout.manifests.installation import Installation, Pod
-
-    access = Access(
-        options.name,
-        options.namespace,
-        lease_namespace,
-        disable_eviction=settings.policy.drain.disable_eviction,
-        user={Kind.ROLES: User.PEOPLE, Kind.FLEETLOCK: User.FLEETLOCK}.get(kind, User.OPERATE),
-    )
+    kind: Kind, options: ManifestOptions, lease_namespace: str, settings: PodSettings, listen: Listen
+) -> Installation:
     if kind is not Kind.ROLES and not options.image:
         raise UsageError(
             "no --image: rollout has no published image",
             hint="Build and push your own: docker build -t REGISTRY/node-rollout:TAG . && docker push "
             "REGISTRY/node-rollout:TAG; then --image REGISTRY/node-rollout:TAG.",
         )
-    times = _times(kind, options, settings)
-    files = _files(kind, options, settings)
-    pod = Pod(tuple(options.image_pull_secret or ()), options.pod_monitor)
-    return Installation(kind, options.image, access, files, times, service=_service(options), pod=pod)
-
-
-def _service(options: ManifestOptions) -> "Service":
-    from rollout.manifests.installation import Service
-
-    networks = tuple(options.hosts_network or ())
-    return Service(options.replicas, tls_secret=options.tls_secret, cluster_ip=options.cluster_ip, networks=networks)
-
-
-def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
-    from rollout.manifests.installation import Files
-
+    if options.pod_monitor and not (kind is Kind.FLEETLOCK or listen.is_reachable):
+        raise UsageError(
+            f"--pod-monitor: this {kind} serves no metrics to be scraped",
+            hint="fleetlock does, and deployment with --set metrics.listen=:9732; passes have metrics.pushgateway.",
+        )
+    access = Access(
+        options.name or (FLEETLOCK_NAME if kind is Kind.FLEETLOCK else DEFAULT_NAME),
+        options.namespace,
+        lease_namespace,
+        disable_eviction=settings.policy.drain.disable_eviction,
+        user={Kind.ROLES: User.PEOPLE, Kind.FLEETLOCK: User.FLEETLOCK}.get(kind, User.OPERATE),
+    )
     by_ansible = settings.settings.ssh.executor is Executor.ANSIBLE
     is_without = kind in (Kind.ROLES, Kind.FLEETLOCK)
     known_hosts = "" if is_without else _known_hosts(options.known_hosts, by_authority=by_ansible)
-    return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
+    return Installation(
+        kind,
+        options.image,
+        access,
+        Files(settings.text, known_hosts, options.ssh_secret, options.env_secret),
+        _times(kind, options, settings),
+        listen,
+        Service(
+            options.replicas,
+            tls_secret=options.tls_secret,
+            cluster_ip=options.cluster_ip,
+            networks=tuple(options.hosts_network or ()),
+        ),
+        Pod(tuple(options.image_pull_secret or ()), options.pod_monitor),
+    )
 
 
 def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
@@ -236,8 +210,7 @@ def _known_hosts(file: Path | None, *, by_authority: bool) -> str:
     return text
 
 
-def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Times":
-    from rollout.manifests.installation import Times
+def _times(kind: Kind, options: ManifestOptions, settings: PodSettings) -> Times:
     from rollout.planning.play.pace import slowest_node_seconds
 
     if kind is Kind.FLEETLOCK:
@@ -249,10 +222,9 @@ def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Ti
     return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
 
 
-def _listen(kind: Kind, written: str) -> "Listen":
+def _listen(kind: Kind, written: str) -> Listen:
     """Where a standing process is probed; a Job's pod is not there for long enough."""
     from rollout.adapters.metrics import parsed_address
-    from rollout.manifests.installation import Listen
 
     address = written if kind is Kind.DEPLOYMENT else ""
     if not address:
@@ -261,28 +233,26 @@ def _listen(kind: Kind, written: str) -> "Listen":
     return Listen(address, port, is_reachable=host in _EVERYWHERE)
 
 
-def _next_steps(installation: "Installation", options: ManifestOptions) -> Sequence[str]:
-    """Return what is left to the operator."""
-    from rollout.manifests.installation import SSH_KEY
+def _next_steps(installation: Installation) -> Iterator[str]:
+    """Yield what is left to the operator."""
     from rollout.manifests.objects import names_registry
 
     if installation.kind is Kind.ROLES:
-        return ()
-    namespace = installation.access.namespace
-    local = f"{options.image} names no registry: load it on every node, for it is not pulled"
-    key = f"generic {options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
-    secrets = [f"tls {options.tls_secret} --cert=FILE --key=FILE"] if options.tls_secret else []
-    return (
-        *(() if names_registry(options.image) else (f"warning: {local}",)),
-        *(
-            f"next, where there is none yet: kubectl -n {namespace} create secret {secret}"
-            for secret in (secrets if installation.kind is Kind.FLEETLOCK else [key])
-        ),
-        *(_hosts_steps(installation) if installation.kind is Kind.FLEETLOCK else ()),
-    )
+        return
+    if not names_registry(installation.image):
+        yield f"warning: {installation.image} names no registry: load it on every node, for it is not pulled"
+    key, certificate = installation.files.ssh_secret, installation.service.tls_secret
+    secret = f"generic {key} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
+    if serves := installation.kind is Kind.FLEETLOCK:
+        secret = f"tls {certificate} --cert=FILE --key=FILE" if certificate else ""
+    if secret:
+        namespace = installation.access.namespace
+        yield f"next, where there is none yet: kubectl -n {namespace} create secret {secret}"
+    if serves:
+        yield from _hosts_steps(installation)
 
 
-def _hosts_steps(installation: "Installation") -> Iterator[str]:
+def _hosts_steps(installation: Installation) -> Iterator[str]:
     """How hosts come to ask, and who else can."""
     service, access = installation.service, installation.access
     if not service.networks:

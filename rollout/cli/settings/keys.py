@@ -24,6 +24,7 @@ class Key:
     `read` makes a value of one text; `words` are all that it may be. `flag` and `short` are for what people type.
     `variable` is for a secret without a flag, whose value no message shows. What separates the items of a list in one
     text is `between`; a flag of a list is repeatable as well. `check` looks at a whole list.
+    `is_required`: a table of a list has to have it.
     """
 
     help: str
@@ -37,6 +38,7 @@ class Key:
     check: Callable[[Sequence[str]], object] | None = None
     least: int | None = None
     most: int | None = None
+    is_required: bool = False
 
 
 def setting(default: T, help: str, metavar: str = "", **how: Any) -> T:  # noqa: A002 - what it is

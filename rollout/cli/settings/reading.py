@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from rollout.adapters.local_files import is_writable_by_all
 from rollout.adapters.own_pod import OWN_POD_VARIABLES
 from rollout.cli.settings.keys import Setting, Table
-from rollout.cli.settings.schema import LISTS, REQUIRED, Settings, settings, settings_in
+from rollout.cli.settings.schema import LISTS, Settings, settings, settings_in
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 from rollout.model.gates import GateVariable
@@ -87,12 +87,8 @@ class Given(Settings):
             raise UsageError(f"{', '.join(map(shown, given))} {why}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Settings from one place, as they are written there; `origin` names the place of each, for messages."""
-
-    values: Mapping[str, Any]
-    origin: Mapping[str, str]
+Source = Mapping[str, tuple[Any, str]]
+"""Settings from one place, as they are written there, each with what messages call its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +126,7 @@ def given(
     file: SettingsFile, *sources: Source, typed: Iterable[str] = (), words: Iterable[tuple[str, tuple[str, ...]]] = ()
 ) -> Given:
     """Return what holds: the file's word, unless one of these sources says otherwise, the last of them first."""
-    layers = (_of_file(file), *sources)
-    values = {name: (value, layer.origin[name]) for layer in layers for name, value in layer.values.items()}
+    values = {name: given for layer in (_of_file(file), *sources) for name, given in layer.items()}
     tables: dict[str, dict[str, Any]] = {}
     for name, (value, origin) in values.items():
         setting = settings()[name]
@@ -174,11 +169,11 @@ def assignments(words: Iterable[str]) -> Source:
         if not equals:
             raise UsageError(f"--set {name} has no value", hint=f"Write it as --set {name}=VALUE")
         values[name] = [*values.get(name, ()), value] if settings()[name].is_list else value
-    return Source(values, {name: f"--set {name}" for name in values})
+    return {name: (value, f"--set {name}") for name, value in values.items()}
 
 
 def _of_file(file: SettingsFile) -> Source:
-    values: dict[str, Any] = {}
+    values: dict[str, tuple[Any, str]] = {}
     for table, content in file.document.items():
         if table in LISTS:
             continue
@@ -188,12 +183,10 @@ def _of_file(file: SettingsFile) -> Source:
         for key, value in content.items():
             if (name := f"{table}.{key}") not in settings():
                 raise UsageError(f"{_place(file, table, key)}: unknown setting {name!r}", hint=_nearest(name))
-            values[name] = value
+            values[name] = value, f"{_place(file, table, key)}: {name}"
         if not content and not any(name.startswith(f"{table}.") for name in settings()):
             raise UsageError(f"{_place(file, table, '')}: unknown table [{table}]", hint=_nearest(table))
-    parts = {name: name.partition(".") for name in values}
-    origin = {name: f"{_place(file, table, key)}: {name}" for name, (table, _, key) in parts.items()}
-    return Source(values, origin)
+    return values
 
 
 def _nearest(name: str) -> str:
@@ -251,9 +244,9 @@ def _fields(file: SettingsFile, name: str, table: Mapping[str, Any], number: int
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"Did you mean {close[0]}?" if close else f"A {name} has: {', '.join(known)}."
             raise UsageError(f"{_place(file, name, key, number)}: {of}: unknown setting {key!r}", hint=hint)
-    for key, example in REQUIRED[name].items():
-        if table.get(key) in (None, ""):
-            raise UsageError(f"{_place(file, name, '', number)}: {of} has no {key}", hint=f"Write {example}.")
+    for key, setting in known.items():
+        if setting.key.is_required and table.get(key) in (None, ""):
+            raise UsageError(f"{_place(file, name, '', number)}: {of} has no {key}", hint=f"{key}: {setting.help}.")
     return {
         known[key].field: _read(known[key], value, f"{_place(file, name, key, number)}: {of}: {key}")
         for key, value in table.items()
@@ -263,8 +256,11 @@ def _fields(file: SettingsFile, name: str, table: Mapping[str, Any], number: int
 def variables(environ: Mapping[str, str]) -> Source:
     """Return the secrets that the environment holds."""
     secrets = {name: setting.variable for name, setting in settings().items() if setting.is_secret}
-    values = {name: environ[variable] for name, variable in secrets.items() if environ.get(variable)}
-    return Source(values, {name: f"the variable {secrets[name]}" for name in values})
+    return {
+        name: (environ[variable], f"the variable {variable}")
+        for name, variable in secrets.items()
+        if environ.get(variable)
+    }
 
 
 def strangers(environ: Mapping[str, str]) -> Iterator[str]:

@@ -19,21 +19,13 @@ from rollout.cli.settings.output import Output
 from rollout.cli.settings.unattended import Alerts, Evidence, FleetLock, Labels, Metrics, Notify, Operate
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
+from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()
-
-
-class HostKeys(StrEnum):
-    """What to do with host keys."""
-
-    STRICT = "strict"
-    ACCEPT_NEW = "accept-new"
-    OFF = "off"
 
 
 class Executor(StrEnum):
@@ -141,8 +133,8 @@ class Ssh(Table):
     key: Path | None = setting(None, "Private key; default: the agent's, ~/.ssh", flag="ssh-key")
     known_hosts: Path | None = setting(None, "Host keys to trust; default: as ssh has them", flag="known-hosts")
     config: Path | None = setting(None, "OpenSSH configuration, or none; default: ssh's own", flag="ssh-config")
-    host_key_checking: HostKeys = setting(
-        HostKeys.STRICT, "strict, accept-new or off", "MODE", flag="host-key-checking"
+    host_key_checking: HostKeyChecking = setting(
+        HostKeyChecking.STRICT, "strict or accept-new", "MODE", flag="host-key-checking"
     )
     probe_timeout: Duration = setting(Duration(60), "How long one host may take to answer")
     probe_concurrency: int = setting(50, "How many hosts are asked at once", least=1)
@@ -310,8 +302,8 @@ class Gates(Table):
 class PoolTable(Table):
     """Nodes with rules of their own; they belong to the first pool that matches. None: the rollout's rule."""
 
-    name: str = setting("", "What it is called", "NAME", read=values.pool_name)
-    selector: str = setting("", "Its nodes", "SELECTOR", read=values.label_selector)
+    name: str = setting("", "What it is called: web", "NAME", read=values.pool_name, is_required=True)
+    selector: str = setting("", "Its nodes", "SELECTOR", read=values.label_selector, is_required=True)
     after: tuple[str, ...] = setting((), "Pools that come before this one", "NAME")
     max_unavailable: Count | None = setting(None, "Most of its nodes away at once")
     canary: int | None = setting(None, "Reboot this many first, one at a time", least=0)
@@ -330,9 +322,9 @@ class PoolTable(Table):
 class CriticalTable(Table):
     """Pods that are critical: their evictions wait as for a disruption budget with this minAvailable."""
 
-    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace)
-    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector)
-    min_available: int = setting(0, "So many of them stay Ready", "N", least=1)
+    namespace: str = setting("", "Their namespace", "NAMESPACE", read=values.namespace, is_required=True)
+    selector: str = setting("", "Their labels", "SELECTOR", read=values.label_selector, is_required=True)
+    min_available: int = setting(0, "So many of them stay Ready", "N", least=1, is_required=True)
 
 
 class Settings(Table):
@@ -361,16 +353,6 @@ class Settings(Table):
 
 LISTS: Mapping[str, type[Table]] = {"pool": PoolTable, "critical": CriticalTable}
 """Tables of which there may be any number."""
-
-# What each of them has to say, and how it is written.
-REQUIRED: Mapping[str, Mapping[str, str]] = {
-    "pool": {"name": 'name = "web"', "selector": 'selector = "LABEL=VALUE"'},
-    "critical": {
-        "namespace": 'namespace = "shop"',
-        "selector": 'selector = "LABEL=VALUE"',
-        "min-available": "min-available = 2",
-    },
-}
 
 
 @cache

@@ -96,8 +96,13 @@ def planned_rest(session: Session, unfinished: Unfinished, *, retry: bool = Fals
     if session.as_json:
         warn_of_held(rest.plan)
     asked_about = without_accepted_blockers(rest.plan, unfinished.record.plan)
-    refusals.refuse_unfit(session, asked_about)
-    return run_of(session, gathered, rest.plan, rest.selected, conceded, rest.inherited)
+    blocked = ""
+    if unfinished.begun:  # taken to their end, whatever keeps others from being begun
+        blocked = refusals.why_blocked(session, asked_about)
+    else:
+        refusals.refuse_unfit(session, asked_about)
+    inherited = replace(rest.inherited, blocked=blocked)
+    return run_of(session, gathered, rest.plan, rest.selected, conceded, inherited)
 
 
 def _show_rest(

@@ -7,6 +7,7 @@ from rollout.cli.settings.schema import Allow
 from rollout.cli.stages.gather import find_unfinished_among, with_patience
 from rollout.cli.stages.lock import glance_at_lock
 from rollout.cli.stages.session import Session
+from rollout.cli.terminal import say
 from rollout.errors import (
     ApiError,
     ApiUnavailableError,
@@ -118,10 +119,23 @@ def refused(session: Session, plan: RolloutPlan) -> Sequence[Blocker]:
 def refuse_unfit(session: Session, plan: RolloutPlan) -> None:
     """Raise `BlockedError` where something is bound to stop the run, all of it named at once."""
     if blockers := refused(session, plan):
-        nodes = len({blocker.node for blocker in blockers if blocker.node})
-        where = f" on {counted(nodes, 'node')}" if nodes else ""
         raise BlockedError(
-            f"not started: blocked{where}",
+            f"not started: {_blocked(blockers)}",
             details=tuple(finding_lines(blockers)),
             hint="Clear this, leave those nodes out (--skip blocked, --exclude), or try them (--allow blocked).",
         )
+
+
+def why_blocked(session: Session, plan: RolloutPlan) -> str:
+    """Return the same, having warned of it, where a rollout has nodes under way: those go on, and no other is begun."""
+    if not (blockers := refused(session, plan)):
+        return ""
+    say(f"warning: {_blocked(blockers)}: nodes under way are finished, no other is started")
+    for line in finding_lines(blockers):
+        say(f"  {line}")
+    return _blocked(blockers)
+
+
+def _blocked(blockers: Sequence[Blocker]) -> str:
+    nodes = len({blocker.node for blocker in blockers if blocker.node})
+    return f"blocked on {counted(nodes, 'node')}" if nodes else "blocked"

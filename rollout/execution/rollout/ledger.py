@@ -70,6 +70,7 @@ class Inheritance:
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `retried` are nodes that failed and are tried again, given
     back by then or not. `left_over` are nodes that it was to take, and that the plan of this process leaves out.
+    `blocked`: why no other node may be begun beside those; empty where others may.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class Inheritance:
     stranded: tuple[NodeResult, ...] = ()
     retried: frozenset[str] = frozenset()
     left_over: tuple[str, ...] = ()
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
