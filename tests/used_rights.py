@@ -1,12 +1,15 @@
 """What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
+import msgspec
+
 from rollout.adapters.kube.api import USER_AGENT
-from rollout.lab.api.access import Act, Grant, grants_of
+from rollout.lab.api.access import Act
 from rollout.lab.api.requests import Target
+from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.manifests.installation import Access
 from rollout.manifests.objects import roles
@@ -17,6 +20,32 @@ _EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?
 _OWN_REVIEW = "selfsubjectaccessreviews"
 # Whom the lab knows nothing of: like a real server, it says so only to those who may ask.
 _UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
+
+
+class Grant(msgspec.Struct, frozen=True, rename="camel"):
+    """A rule of RBAC, of a ClusterRole or, where it has a namespace, of a Role."""
+
+    verbs: tuple[str, ...]
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+    namespace: str = ""
+
+    def covers(self, act: Act) -> bool:
+        """Whether it allows the act: a rule with names never allows what has none, as creating and listing have not."""
+        right_object = not self.resource_names or act.name in self.resource_names
+        right_place = self.namespace in {"", act.namespace} and right_object
+        right_kind = act.group in self.api_groups and act.resource in self.resources
+        return right_place and right_kind and act.verb in self.verbs
+
+
+def grants_of(roles: Iterable[Json]) -> tuple[Grant, ...]:
+    """Return the rules of ClusterRoles and Roles, each bound to everybody with a token."""
+    return tuple(
+        msgspec.convert({**rule, "namespace": role["metadata"].get("namespace", "")}, Grant)
+        for role in roles
+        for rule in role["rules"]
+    )
 
 
 def used(lab: Lab) -> list[Act]:

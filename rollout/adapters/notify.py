@@ -26,7 +26,6 @@ from rollout.adapters.foreign_http import Bounds, ExchangeError, exchange, reque
 from rollout.errors import UsageError
 from rollout.model.json_text import json_line
 from rollout.model.notification import Note
-from rollout.model.text import counted
 
 _BOUNDS = Bounds(seconds=5.0)
 _FAILURES, _SERVER_ERROR = 300, 500
@@ -36,8 +35,6 @@ _WEBHOOK = ("http", "https")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
 _PLAIN = re.compile(r"[!-~]+")
 _LOG = logging.getLogger("rollout.notify")
-# What a destination that hangs leaves waiting; the rest is dropped, and counted.
-_MOST_WAITING = 100
 # Seconds before each attempt.
 _PAUSES = (0.0, 1.0, 4.0)
 _AT_THE_END = 5.0
@@ -178,7 +175,7 @@ class Outbox:
         """Send what waits, for so long at most; what is left then is lost, and told."""
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
-            lane.finish()
+            lane.put(None)
         for lane in self._lanes:
             lane.end(deadline)
 
@@ -190,40 +187,25 @@ class _Lane:
         self._destination = destination
         self._warn = warn
         self._waiting: SimpleQueue[Note | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._pending = 0
         self._has_warned = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._send_all, name=f"notify {destination.name}", daemon=True)
         self._thread.start()
 
-    def put(self, note: Note) -> None:
-        with self._lock:
-            self._pending += 1
-            is_full = self._pending > _MOST_WAITING
-        if is_full:
-            self._ended()
-            self._complain("too many are waiting, as it is slow")
-        else:
-            self._waiting.put(note)
-
-    def finish(self) -> None:
-        """Nothing more will be put."""
-        self._waiting.put(None)
+    def put(self, note: Note | None) -> None:
+        """Send one more; None is the last."""
+        self._waiting.put(note)
 
     def end(self, deadline: float) -> None:
         """Wait for the thread; from then on it is not heard of any more."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            self._complain("what was left is not sent, as it did not answer in time")
         self._over.set()
-        with self._lock:
-            pending = self._pending
-        if pending:
-            self._complain(f"{counted(pending, 'notification')} not sent, as it did not answer in time", last=True)
 
     def _send_all(self) -> None:
         while (note := self._waiting.get()) is not None and not self._over.is_set():
             self._send(note)
-            self._ended()
 
     def _send(self, note: Note) -> None:
         """In a few attempts."""
@@ -243,13 +225,7 @@ class _Lane:
                 return
         self._complain(trouble)
 
-    def _ended(self) -> None:
-        with self._lock:
-            self._pending -= 1
-
-    def _complain(self, trouble: str, *, last: bool = False) -> None:
-        with self._lock:
-            if self._has_warned or (self._over.is_set() and not last):
-                return
+    def _complain(self, trouble: str) -> None:
+        if not (self._has_warned or self._over.is_set()):
             self._has_warned = True
-        self._warn(f"warning: notifications to {self._destination.name}: {trouble}")
+            self._warn(f"warning: notifications to {self._destination.name}: {trouble}")

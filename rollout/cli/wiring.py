@@ -59,12 +59,11 @@ def host_shell(options: Ssh) -> HostExecutor:
 
         return logged_shell(AnsibleExecutor(_ansible_settings(options)))
     from rollout.adapters.ssh.keys import PASSPHRASE_VARIABLE
-    from rollout.adapters.ssh.known_hosts import HostKeyChecking
     from rollout.adapters.ssh.shell import ParamikoShell
 
     shell = ParamikoShell(
         known_hosts=options.known_hosts,
-        host_key_checking=HostKeyChecking(options.host_key_checking),
+        host_key_checking=options.host_key_checking,
         key_file=options.key,
         passphrase=os.environ.get(PASSPHRASE_VARIABLE, ""),
     )
@@ -73,7 +72,6 @@ def host_shell(options: Ssh) -> HostExecutor:
 
 def _ansible_settings(options: Ssh) -> "AnsibleSettings":
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.adapters.ssh.known_hosts import HostKeyChecking
 
     return AnsibleSettings(
         inventory=options.inventory,
@@ -82,7 +80,7 @@ def _ansible_settings(options: Ssh) -> "AnsibleSettings":
         key_file=options.key,
         known_hosts=options.known_hosts,
         ssh_config=options.config,
-        host_key_checking=HostKeyChecking(options.host_key_checking),
+        host_key_checking=options.host_key_checking,
     )
 
 

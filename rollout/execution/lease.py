@@ -145,12 +145,9 @@ class Glance:
             return False
         if self.age is not None and self.age <= self.lease.renewal + _ON_ITS_WAY:
             return True
-        return False if self.is_out_of_date else None
-
-    @property
-    def is_out_of_date(self) -> bool:
-        """Whether its whole duration has passed without a sign, by one clock; whole seconds are what that tells."""
-        return self.one_clock and self.age is not None and self.age > self.lease.duration + _ON_ITS_WAY
+        # by one clock alone, which tells whole seconds
+        is_late = self.age is not None and self.age > self.lease.duration + _ON_ITS_WAY
+        return False if self.one_clock and is_late else None
 
 
 def glance(lease: LeaseState, now: datetime | None, *, has_ended: bool = False) -> Glance:

@@ -115,4 +115,4 @@ def check_refusal(result: CommandResult) -> str:
     cause = complaint(answers.get("bus", "")) or complaint(answers.get("client", ""))
     why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
     root = refusal(answers.get("sudo-bus", ""))
-    return f"{why}; and {root.sentence}" if root else why
+    return f"{why}; and {root}" if root else why

@@ -61,8 +61,9 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
     for override in scenario.hosts:
         chosen = frozenset(draft.name for draft in drafts if _matches(draft, override.select))
         if not chosen:
+            asked = msgspec.json.encode(override.select).decode()
             raise ScenarioError(
-                f"{scenario.name}: {_described(override.select)} is not among the {len(drafts)} hosts",
+                f"{scenario.name}: an override selects none of the {len(drafts)} hosts: {asked}",
                 hint="ask for more nodes",
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
@@ -88,12 +89,6 @@ def _draft(group: NodeGroup, index: int) -> HostPlan:
     zone = group.zones[index % len(group.zones)] if group.zones else ""
     fields = {name: getattr(group, name) for name in HostSettings.__struct_fields__}
     return HostPlan(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
-
-
-def _described(selection: Selection) -> str:
-    fields = {name: getattr(selection, name) for name in Selection.__struct_fields__}
-    said = {name: ", ".join(value) if name == "names" else value for name, value in fields.items() if value}
-    return "; ".join(f"{name} {value}" for name, value in said.items()) or "any host"
 
 
 def _matches(draft: HostPlan, selection: Selection) -> bool:

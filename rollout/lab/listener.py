@@ -100,27 +100,17 @@ def bind_hosts(count: int) -> list[socket.socket]:
     The networks are drawn at random, so that several labs on one machine rarely meet; where they do, the next
     draw decides.
     """
-    try:
-        return _bind_addresses(count)
-    except OSError:
-        return [open_socket("127.0.0.1", 0) for _ in range(count)]
+    draw = random.SystemRandom()
+    for _ in range(_TRIES):
+        with suppress(OSError):
+            network = ipaddress.IPv4Address(f"127.{draw.randint(_FIRST_NETWORK, _LAST_NETWORK)}.0.0")
+            return _bind_network(network, count)
+    return [open_socket("127.0.0.1", 0) for _ in range(count)]
 
 
 def open_socket(address: str, port: int) -> socket.socket:
     """Return a listening socket; reopening one that was just closed must work, hence the reuse of addresses."""
     return socket.create_server((address, port), backlog=_BACKLOG, reuse_port=False)
-
-
-def _bind_addresses(count: int) -> list[socket.socket]:
-    draw = random.SystemRandom()
-    failure = OSError("no loopback network is free")
-    for _ in range(_TRIES):
-        network = ipaddress.IPv4Address(f"127.{draw.randint(_FIRST_NETWORK, _LAST_NETWORK)}.0.0")
-        try:
-            return _bind_network(network, count)
-        except OSError as error:
-            failure = error
-    raise failure
 
 
 def _bind_network(network: ipaddress.IPv4Address, count: int) -> list[socket.socket]:

@@ -108,7 +108,7 @@ class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     zones: tuple[str, ...] = ()
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which hosts an override is for: all conditions must hold."""
 
     names: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ client reports of itself: that is what makes them worth asserting on.
 
 from collections import Counter
 from collections.abc import Callable, Container
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -93,84 +93,60 @@ class Scoreboard:
         return {**asdict(self), "clean": self.clean}
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The running figures; see `Scoreboard`."""
-
-    reboots: Counter[str] = field(default_factory=Counter)
-    killed: list[str] = field(default_factory=list)
-    undrained: dict[str, None] = field(default_factory=dict)
-    broken: dict[str, BrokenBudget] = field(default_factory=dict)
-    # Budgets that a disruption brought below and that have not recovered since.
-    below_now: set[str] = field(default_factory=set)
-    versions: dict[str, str] = field(default_factory=dict)
-    # The version that was staged for a host's last boot, empty for none.
-    staged: dict[str, str] = field(default_factory=dict)
-    evictions: int = 0
-    moved_twice: int = 0
-    deletions: int = 0
-    # The pods of the start, by UID.
-    at_start: frozenset[str] = frozenset()
-    excluded_before: set[str] = field(default_factory=set)
-    cordoned_before: set[str] = field(default_factory=set)
-    # Those of them that were never uncordoned: their nodes count as available.
-    scenario_cordons: set[str] = field(default_factory=set)
-    unavailable: set[str] = field(default_factory=set)
-    most_unavailable: int = 0
-
-
 class ScoreKeeper:
-    """Watches a world; `begin` says that the scenario stands, and that what follows counts."""
+    """Watches a world from when the scenario stands: what is cordoned or broken by then is the scenario's."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._cluster = world.cluster
-        self._boot_ids: dict[str, str] = {}
-        self._down: set[str] = set()
-        self._started = False
-        self._tally = _Tally()
-        world.host_observers.append(self._follow)
-        self._cluster.store.subscribe(self._observe)
-
-    def begin(self) -> None:
-        """Count from now on; what is cordoned or broken now is the scenario's."""
-        hosts = self._world.hosts
-        self._started = True
-        self._tally = _Tally()
+        self._world, self._cluster = world, world.cluster
+        hosts, store = world.hosts, world.cluster.store
         self._boot_ids = {name: host.boot_id for name, host in hosts.items()}
-        self._tally.versions = {name: host.os_version for name, host in hosts.items()}
+        self._versions = {name: host.os_version for name, host in hosts.items()}
         self._down = {name for name, host in hosts.items() if not host.running}
-        self._tally.cordoned_before = set(self._nodes_that(_is_cordoned))
-        self._tally.scenario_cordons = set(self._tally.cordoned_before)
-        self._tally.excluded_before = set(self._nodes_that(_is_excluded))
-        self._tally.at_start = frozenset(map(uid, self._cluster.store.items(PODS)))
-        for node in self._cluster.store.items(NODES):
+        # The version that was staged for a host's last boot, empty for none.
+        self._staged: dict[str, str] = {}
+        self._reboots: Counter[str] = Counter()
+        self._killed: list[str] = []
+        self._undrained: dict[str, None] = {}
+        self._broken: dict[str, BrokenBudget] = {}
+        # Budgets that a disruption brought below and that have not recovered since.
+        self._below_now: set[str] = set()
+        self._evictions = self._moved_twice = self._deletions = 0
+        self._pods_before = frozenset(map(uid, store.items(PODS)))
+        self._excluded_before = set(self._nodes_that(_is_excluded))
+        self._cordoned_before = set(self._nodes_that(_is_cordoned))
+        # Those of them that were never uncordoned: their nodes count as available.
+        self._scenario_cordons = set(self._cordoned_before)
+        self._unavailable: set[str] = set()
+        self._most_unavailable = 0
+        for node in store.items(NODES):
             self._judge(node)
+        world.host_observers.append(self._follow)
+        store.subscribe(self._observe)
 
     def scoreboard(self) -> Scoreboard:
         """Return the figures up to now."""
         nodes, hosts = self._cluster.store.items(NODES), self._world.hosts
         return Scoreboard(
-            reboots={name: self._tally.reboots[name] for name in sorted(hosts)},
+            reboots={name: self._reboots[name] for name in sorted(hosts)},
             hosts_down=tuple(sorted(self._down)),
-            killed=tuple(self._tally.killed),
-            budgets_broken=tuple(self._tally.broken.values()),
-            most_unavailable=self._tally.most_unavailable,
-            cordons_left=self._nodes_that(_is_cordoned, self._tally.cordoned_before),
-            evictions=self._tally.evictions,
-            moved_twice=self._tally.moved_twice,
-            deletions=self._tally.deletions,
+            killed=tuple(self._killed),
+            budgets_broken=tuple(self._broken.values()),
+            most_unavailable=self._most_unavailable,
+            cordons_left=self._nodes_that(_is_cordoned, self._cordoned_before),
+            evictions=self._evictions,
+            moved_twice=self._moved_twice,
+            deletions=self._deletions,
             annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
             versions={
-                name: HostVersions(self._tally.versions.get(name, host.os_version), host.os_version)
+                name: HostVersions(self._versions.get(name, host.os_version), host.os_version)
                 for name, host in sorted(hosts.items())
             },
-            rebooted_undrained=tuple(self._tally.undrained),
+            rebooted_undrained=tuple(self._undrained),
             taints_left=self._nodes_that(_has_soft_taint),
-            exclusions_left=self._nodes_that(_is_excluded, self._tally.excluded_before),
+            exclusions_left=self._nodes_that(_is_excluded, self._excluded_before),
             rolled_back=tuple(
                 name
-                for name, staged in sorted(self._tally.staged.items())
+                for name, staged in sorted(self._staged.items())
                 if staged and name in hosts and name not in self._down and hosts[name].os_version != staged
             ),
         )
@@ -192,28 +168,24 @@ class ScoreKeeper:
         budgets = {_full_name(budget): budget for pod in pods for budget in self._budgets_of(pod)}
         before = {name: self._healthy_of(budget) for name, budget in budgets.items()}
         self._down.add(host.name)
-        if not self._started:
-            return
-        self._tally.staged[host.name] = host.staged_version
+        self._staged[host.name] = host.staged_version
         for name, budget in budgets.items():
             self._compare(budget, before[name], self._healthy_of(budget))
         victims = [_full_name(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
-        self._tally.killed += victims
+        self._killed += victims
         if victims:
-            self._tally.undrained.setdefault(host.name)
+            self._undrained.setdefault(host.name)
         self._judge_named(host.name)
 
     def _host_came_up(self, host: HostState) -> None:
         """Note that a host has booted."""
         self._down.discard(host.name)
         if self._boot_ids.get(host.name) != host.boot_id:
-            self._tally.reboots[host.name] += 1
+            self._reboots[host.name] += 1
         self._boot_ids[host.name] = host.boot_id
         self._judge_named(host.name)
 
     def _observe(self, change: Change) -> None:
-        if not self._started:
-            return
         if change.resource is NODES:
             self._node_changed(change)
         elif change.resource is PODS:
@@ -222,27 +194,27 @@ class ScoreKeeper:
     def _node_changed(self, change: Change) -> None:
         name = change.obj["metadata"]["name"]
         if change.type is ChangeType.DELETED:
-            self._tally.unavailable.discard(name)
+            self._unavailable.discard(name)
             return
         if not _is_cordoned(change.obj):
             # Cordoned anew, it would be somebody's doing since the start.
-            self._tally.scenario_cordons.discard(name)
+            self._scenario_cordons.discard(name)
         self._judge(change.obj)
 
     def _judge_named(self, name: str) -> None:
         node = self._cluster.store.get(NODES, name)
-        if node is not None and self._started:
+        if node is not None:
             self._judge(node)
 
     def _judge(self, node: Json) -> None:
         """Whether the node is available, and how many are not by now."""
         name = node["metadata"]["name"]
-        cordoned = _is_cordoned(node) and name not in self._tally.scenario_cordons
+        cordoned = _is_cordoned(node) and name not in self._scenario_cordons
         if name in self._down or not is_ready(node) or cordoned:
-            self._tally.unavailable.add(name)
+            self._unavailable.add(name)
         else:
-            self._tally.unavailable.discard(name)
-        self._tally.most_unavailable = max(self._tally.most_unavailable, len(self._tally.unavailable))
+            self._unavailable.discard(name)
+        self._most_unavailable = max(self._most_unavailable, len(self._unavailable))
 
     def _pod_changed(self, change: Change) -> None:
         if not _began_to_go(change):
@@ -252,10 +224,10 @@ class ScoreKeeper:
         if uid(change.obj) in self._cluster.own_deletions:
             return
         if _was_evicted(change.obj):
-            self._tally.evictions += 1
-            self._tally.moved_twice += uid(change.obj) not in self._tally.at_start
+            self._evictions += 1
+            self._moved_twice += uid(change.obj) not in self._pods_before
         else:
-            self._tally.deletions += 1
+            self._deletions += 1
         if change.previous is not None and self._is_healthy(change.previous):
             for budget in self._budgets_of(change.obj):
                 healthy = self._healthy_of(budget)
@@ -266,18 +238,18 @@ class ScoreKeeper:
         desired, name = int(status_of(budget).get("desiredHealthy", 0)), _full_name(budget)
         if after >= min(desired, before):
             return
-        if before >= desired or name in self._tally.below_now:
-            known = self._tally.broken.get(name)
+        if before >= desired or name in self._below_now:
+            known = self._broken.get(name)
             moment = known.at if known else _iso(self._cluster.now())
             worst = max(desired - after, known.below if known else 0)
-            self._tally.broken[name] = BrokenBudget(name, moment, worst)
-            self._tally.below_now.add(name)
+            self._broken[name] = BrokenBudget(name, moment, worst)
+            self._below_now.add(name)
 
     def _note_recovery(self, pod: Json) -> None:
         """Note that a pod is ready: budgets that have what they ask for again may be broken anew."""
-        for budget in self._budgets_of(pod) if self._tally.below_now else ():
+        for budget in self._budgets_of(pod) if self._below_now else ():
             if self._healthy_of(budget) >= int(status_of(budget).get("desiredHealthy", 0)):
-                self._tally.below_now.discard(_full_name(budget))
+                self._below_now.discard(_full_name(budget))
 
     def _budgets_of(self, pod: Json) -> list[Json]:
         return self._cluster.picking(pod["metadata"].get("namespace", ""), labels_of(pod))

@@ -105,9 +105,8 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
         seed=scenario.seed,
     )
     world = World(store, clock, timings=scenario.timings, rng=rng)
-    keeper = ScoreKeeper(world)
-    running = Simulation(store, world, api, fleet, keeper, files)
-    _populate(running, scenario, plans, copy)
+    _populate(world, fleet, scenario, plans, copy)
+    running = Simulation(store, world, api, fleet, ScoreKeeper(world), files)
     async with _serving(running):
         _write_files(running, authority, token, client_key)
         for rule in scenario.api_faults:
@@ -118,7 +117,6 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
 @asynccontextmanager
 async def _serving(running: Simulation) -> AsyncIterator[None]:
     """Let time pass and clients in; whatever happens, leave nothing open."""
-    running.keeper.begin()
     passing = asyncio.create_task(running.world.run())
     try:
         await running.api.start()
@@ -153,22 +151,25 @@ def _fleet(
     return Fleet(plans, sockets, clock=clock, rng=rng, timings=scenario.host_timings, authorized=client_key)
 
 
-def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan], copy: ClusterCopy | None) -> None:
+def _populate(
+    world: World, fleet: Fleet, scenario: Scenario, plans: Sequence[HostPlan], copy: ClusterCopy | None
+) -> None:
     """Fill the cluster and bring it to rest."""
+    store = world.cluster.store
     for name in silent_nodes(copy) if copy else ():
-        running.fleet.machines[name].power = Power.OFF
+        fleet.machines[name].power = Power.OFF
     for plan in plans:
-        machine = running.fleet.machines[plan.name]
-        _keep_told(running.world, machine)
-        running.world.add_host(machine, _as_reported(plan, running.fleet))
+        machine = fleet.machines[plan.name]
+        _keep_told(world, machine)
+        world.add_host(machine, _as_reported(plan, fleet))
     if copy:
-        fill(running.store, copy)
-    node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
+        fill(store, copy)
+    node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in store.items(NODES)}
     for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
-        ensure_namespace(running.store, workload.namespace)
+        ensure_namespace(store, workload.namespace)
         for kind, obj in workload_objects(workload, plans, node_uids):
-            running.store.create(kind, with_defaults(kind, obj))
-    running.world.settle()
+            store.create(kind, with_defaults(kind, obj))
+    world.settle()
 
 
 def _as_reported(plan: HostPlan, fleet: Fleet) -> NodeSetting:

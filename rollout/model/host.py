@@ -42,6 +42,13 @@ class Identities:
     only: bool = False
 
 
+class HostKeyChecking(StrEnum):
+    """What becomes of a host whose key is not on file; one with another key on file is refused."""
+
+    STRICT = "strict"
+    ACCEPT_NEW = "accept-new"
+
+
 @dataclass(frozen=True, slots=True)
 class HostKeyFiles:
     """Files of known host keys: the operator's own, of which the first takes new keys, and those of the system."""

@@ -24,8 +24,6 @@ PAUSED_DETAILS = PREFIX + "paused-details"
 HOOK_LABEL = PREFIX + "hook-label"
 # Which static and DaemonSet pods were ready on the node when it was begun, as JSON; it is back once they are again.
 READY_BEFORE = PREFIX + "ready-before"
-# Which labels of others' we have set for the node's turn, and what stood there before, as JSON.
-REPLACED = PREFIX + "replaced"
 # On the record of a run, beside its id.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
@@ -40,7 +38,7 @@ PROCESS = PREFIX + "process"
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
     *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),
-    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, REPLACED, READY_BEFORE),
+    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, READY_BEFORE),
 )
 # A person's word, "true", that the node is to be rebooted; taken away once it was.
 REBOOT_NEEDED = PREFIX + "reboot-needed"

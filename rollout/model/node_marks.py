@@ -21,7 +21,6 @@ from rollout.model.detection import read_targets
 from rollout.model.memory import Pause, moment
 from rollout.model.own_pods import read_ready
 from rollout.model.progress import Phase
-from rollout.model.replaced import parse_replaced
 from rollout.model.text import is_run_id
 
 _LONGEST = 256
@@ -130,10 +129,6 @@ def _is_detected(value: str) -> bool:
     return targets is not None and all(map(_is_text, targets.values()))
 
 
-def _is_replaced(value: str) -> bool:
-    return parse_replaced(value) is not None
-
-
 def _is_ready_before(value: str) -> bool:
     return read_ready(value) is not None
 
@@ -148,7 +143,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
         marks.DETECTED: _is_detected,
-        marks.REPLACED: _is_replaced,
         marks.READY_BEFORE: _is_ready_before,
     }
 )

@@ -10,15 +10,10 @@ from rollout.model.quantity import Count, Duration
 
 @dataclass(frozen=True, slots=True)
 class CourtesyPolicy:
-    """All of it. Labels are as written, `name=value`.
-
-    `fluo_labels`: FLUO's labels of a host (id, group, version) are kept up to date as its agent would.
-    """
+    """All of it. `fluo_labels`: FLUO's labels of a host (id, group, version) are kept up to date as its agent would."""
 
     drain_delay: Duration = Duration(0)
     reboot_delay: Duration = Duration(0)
-    pre_reboot_node_labels: tuple[str, ...] = ()
-    post_reboot_node_labels: tuple[str, ...] = ()
     fluo_labels: bool = False
 
 

@@ -130,22 +130,14 @@ class NotDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """How many pods had to move when it was planned, how many evictions there were, and of pods that came meanwhile."""
-
-    pods_to_move: int = 0
-    evictions: int = 0
-    moved_twice: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class RunResult:
     """The end of a rollout: every planned node is in exactly one of the first three.
 
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
     rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
     one went on. `held` are the versions whose hold keeps nodes from being started, `newly_held` those that became so in
-    this process. `moves` are those of this process. `resumable`: its record stands, so that it can be gone on with.
+    this process. `pods_to_move` is how many pods had to leave the planned nodes, `evictions` how many there were in
+    this process. `resumable`: its record stands, so that it can be gone on with.
     """
 
     finished: tuple[NodeResult, ...]
@@ -153,7 +145,8 @@ class RunResult:
     not_started: tuple[NotStarted, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     failed_before: tuple[NotDone, ...] = ()
-    moves: Moves = Moves()
+    pods_to_move: int = 0
+    evictions: int = 0
     left_over: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     newly_held: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from msgspec import Meta
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Awaited, Slot, Slots, SlotState
-from rollout.model.node_marks import last_result, unmoved_reboots
+from rollout.model.node_marks import last_result
 from rollout.model.text import or_nothing, printable
 from rollout.report.columns import Column, table_text
 
@@ -38,7 +38,7 @@ _AWAITED: Mapping[Awaited, str] = MappingProxyType(
 
 
 def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
-    """The slots as a table, who works on them, and reboots that changed nothing."""
+    """The slots as a table, and who works on them."""
     return "\n".join(_lines(slots, nodes, server, width))
 
 
@@ -51,9 +51,6 @@ def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | No
         yield f"Working on them: {printable(server)}"
     elif any(slot.state is SlotState.HELD for slot in slots.held):
         yield "No server holds the lock: the first that runs goes on with them; rollout abort gives them back."
-    for node in _unmoved(nodes):
-        reboots = f", {node['reboots']} times in a row" if node["reboots"] > 1 else ""
-        yield f"On {printable(node['version'])} as before its reboot{reboots}: {printable(node['node'])}, {node['at']}"
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
@@ -95,22 +92,12 @@ def _awaited(slot: Slot) -> str:
     return f"{what}, since {re.sub(r'[.][0-9]+', '', slot.awaited_since)}" if what else ""
 
 
-class UnmovedFields(TypedDict):
-    """A node on the same version after a reboot that its host had asked for as before it."""
-
-    node: Annotated[str, Meta(description="the Node's name")]
-    at: Annotated[str, Meta(description="when it was proven to be back, RFC 3339")]
-    version: Annotated[str, Meta(description="that it runs")]
-    reboots: Annotated[int, Meta(description="how many such reboots in a row")]
-
-
 class SlotsReport(TypedDict):
     """Who holds slots, and who works on them."""
 
     server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
     held: Annotated[Sequence[Slot], Meta(description="the slots that are held, of all groups")]
     phases: Annotated[Mapping[str, str], Meta(description="of these by node, how far it has come; empty: it is gone")]
-    unmoved: Annotated[Sequence[UnmovedFields], Meta(description="nodes that their last reboot has left as they were")]
 
 
 class SlotReleaseReport(TypedDict):
@@ -127,18 +114,4 @@ def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Slot
         "server": server,
         "held": slots.held,
         "phases": phases,
-        "unmoved": _unmoved(nodes),
     }
-
-
-def _unmoved(nodes: Mapping[str, Node]) -> list[UnmovedFields]:
-    results = ((node, last_result(node)) for _, node in sorted(nodes.items()) if unmoved_reboots(node))
-    return [
-        {
-            "node": node.name,
-            "at": result.get("at", ""),
-            "version": result.get("version", ""),
-            "reboots": unmoved_reboots(node),
-        }
-        for node, result in results
-    ]

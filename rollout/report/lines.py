@@ -5,28 +5,37 @@ is made from these types, and reports read journals by them. Fields and types ma
 stands here stays. Times are RFC 3339 in UTC, durations seconds.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from rollout.model.json_text import json_line
+from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
     Moment,
     NodeCondition,
     NodeFinished,
+    NodeResult,
     NodeStep,
     Notice,
     Outcome,
     Phase,
+    PlanReady,
     PodBlocked,
     PodReleased,
+    RunFinished,
+    RunResult,
+    StepEvent,
     VersionHeld,
     WaveSettling,
     WaveStarted,
 )
 from rollout.model.text import timestamp
+from rollout.planning.plan.document import encode_plan
 
 # Others come of clocks that lie, and cannot be reckoned with.
 _YEARS = range(2000, 9000)
@@ -176,7 +185,6 @@ class SummaryLine(Struct, frozen=True, tag_field="type", tag="summary"):
     ] = {}
     pods_to_move: Annotated[int, Meta(description="that stood on the planned nodes and had to go, by the plan")] = 0
     evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")] = 0
-    moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")] = 0
 
     @property
     def why_not_done(self) -> Mapping[str, str]:
@@ -249,3 +257,70 @@ def entries(records: Iterable[Record]) -> Iterator[AnyLine | None]:
             yield None
         else:
             yield entry if entry.at.year in _YEARS else None
+
+
+class JsonLines:
+    """Writes every event as one line, at once. Safe to call from many threads."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def begin(self, at: datetime) -> None:
+        """The first line: the version of this format."""
+        self.write(VersionLine(at, FORMAT_VERSION))
+
+    def notify(self, event: StepEvent) -> None:
+        """One line for one event."""
+        self.write(line(event))
+
+    def write(self, content: AnyLine) -> None:
+        """A line that is no event: the record of a process, what a dry run met."""
+        text = json_line(record_of(content)).decode() + "\n"
+        with self._lock:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def line(event: StepEvent) -> EventLine:
+    """The line that stands for an event."""
+    match event:
+        case PlanReady():
+            return PlanLine(event.at, msgspec.json.decode(encode_plan(event.plan)))
+        case RunFinished():
+            return summary(event.at, event.result)
+        case _:
+            return event
+
+
+def summary(at: datetime, result: RunResult) -> SummaryLine:
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+
+    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
+    """
+    return SummaryLine(
+        at=at,
+        succeeded=[node.node for node in result.succeeded],
+        failed=[_failure(node) for node in result.failed],
+        skipped=[node.node for node in result.skipped],
+        not_started=[node.node for node in result.not_started],
+        reasons={node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
+        not_done=[NotDoneNode(node.node, node.reason, node.message) for node in result.not_done],
+        left_out=dict(result.left_out),
+        pods_to_move=result.pods_to_move,
+        evictions=result.evictions,
+    )
+
+
+def _failure(result: NodeResult) -> FailedNode:
+    return FailedNode(
+        node=result.node,
+        phase=result.phase,
+        message=result.message,
+        outcome=result.outcome,
+        hint=result.hint,
+        left_cordoned=result.left_cordoned,
+        ssh_error=result.findings.ssh_error,
+        conditions=result.findings.conditions,
+        console=result.findings.console,
+    )

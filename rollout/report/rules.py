@@ -87,8 +87,6 @@ _KEYS = {
     "detect": "detect.sources",
     "courtesy.drain_delay": "drain.delay",
     "courtesy.reboot_delay": "reboot.delay",
-    "courtesy.pre_reboot_node_labels": "labels.pre-reboot",
-    "courtesy.post_reboot_node_labels": "labels.post-reboot",
     "courtesy.fluo_labels": "labels.fluo",
 }
 # What a command has without flags: a document that does not speak of the taint is of a version that had none.
@@ -98,19 +96,14 @@ _TABLES = {"pools": POOL, "critical": "[[critical]]"}
 _WHICH = ("name", "namespace", "selector")
 
 
-def written_rules(policy: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Every rule: its flag and its value; a pool's are one."""
-    yield from ((flag, said(value)) for flag, value in _flat(policy))
-
-
 def changed_rules(policy: Mapping[str, object] | None) -> str:
     """The rules that are not all defaults, as they would be written on a command line."""
     return _changed(policy or {}) or "all defaults"
 
 
 def _changed(policy: Mapping[str, object]) -> str:
-    usual = dict(_flat(policy_document(_USUAL)))
-    changed = (_as_flag(flag, value) for flag, value in _flat(policy) if usual.get(flag) != value)
+    usual = dict(flat_rules(policy_document(_USUAL)))
+    changed = (_as_flag(flag, value) for flag, value in flat_rules(policy) if usual.get(flag) != value)
     return printable(", ".join(changed))
 
 
@@ -129,10 +122,11 @@ def _as_flag(flag: str, value: object) -> str:
     return f"{flag} {said(value) or 'none'}"
 
 
-def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Every rule: its flag and its value; a table's are one."""
     for name, value in rules.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat_rules(value, f"{before}{name}.")
         elif name in _TABLES and isinstance(value, list | tuple):
             yield from ((_TABLES[name], _table(table)) for table in value if isinstance(table, dict))
         else:

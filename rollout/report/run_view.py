@@ -83,7 +83,7 @@ class RunView:
 
     `told_at` is the monotonic reading at which its last plan was told, None before that; `settling` what is waited for
     right now. `summary` is that of its last command, None where that has not ended, and `aborted` who undid it since.
-    `evictions`, and those of pods that came meanwhile, are of all commands. `pod_endings` are how many seconds pods
+    `evictions` are of all commands. `pod_endings` are how many seconds pods
     took to end, by owner. `misunderstood` counts records.
     """
 
@@ -104,7 +104,6 @@ class RunView:
     summary: SummaryLine | None = None
     aborted: AbortedRecord | None = None
     evictions: int = 0
-    moved_twice: int = 0
     misunderstood: int = 0
     _settles: bool = False
 
@@ -221,7 +220,6 @@ class RunView:
         elif isinstance(event, SummaryLine):
             self.summary = event
             self.evictions += event.evictions
-            self.moved_twice += event.moved_twice
 
     def _node(self, name: str) -> NodeView:
         return self.nodes.setdefault(name, NodeView(name))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.plan import ExclusionReason
-from rollout.model.progress import Findings, Moves, NodeCondition, NotDone, Outcome, RunResult
+from rollout.model.progress import Findings, NodeCondition, NotDone, Outcome, RunResult
 from rollout.model.text import counted, elapsed, printable, shell_word, shortened
 from rollout.planning.eligibility.memory import held_version
 from rollout.report.columns import is_command, wrapped
@@ -137,12 +137,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def moves_text(moves: Moves) -> str:
+def moves_text(pods: int, evictions: int) -> str:
     """How many evictions there were for how many pods, without a full stop; empty where there were none."""
-    if not moves.evictions:
-        return ""
-    twice = f", {moves.moved_twice} of them of pods that came during the run" if moves.moved_twice else ""
-    return f"{counted(moves.pods_to_move, 'pod')} had to move: {counted(moves.evictions, 'eviction')}{twice}"
+    return f"{counted(pods, 'pod')} had to move: {counted(evictions, 'eviction')}" if evictions else ""
 
 
 def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:

@@ -238,20 +238,10 @@ def run_text(unfinished: Unfinished, lock: Glance, down: Mapping[str, str], *, a
 
 def _lock_lines(lock: Glance) -> Iterator[str]:
     """What the lock tells of its holder: a first sign where two clocks are compared in it."""
-    if not lock.holder:
-        return
-    if lock.has_ended:
+    if lock.holder and lock.has_ended:
         yield f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this machine"
-    elif lock.age is not None:
-        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago{_terms(lock)}"
-
-
-def _terms(lock: Glance) -> str:
-    """By when it has to be renewed again, or had to be."""
-    renewal, duration = elapsed(lock.lease.renewal), elapsed(lock.lease.duration)
-    if lock.is_out_of_date:
-        return f", and lost it {duration} after that"
-    return f"; it does so every {renewal}, or loses the lock after {duration}"
+    elif lock.holder and lock.age is not None:
+        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago"
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:

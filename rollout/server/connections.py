@@ -1,18 +1,17 @@
 """Where is listened, and who is connected: so many in all, and so many of one address.
 
-They are counted from the moment that they are accepted: a handshake of TLS, a head and a body take a file as well, and
-the server needs files to reach the API server. Whoever has not sent a whole ask is silent: it is closed after a while
-(aiohttp itself waits for a head without an end), and at once where it is the longest silent one, and there are as many
-as there may be when one more comes.
+They are counted from the moment that they are accepted, for the server needs files to reach the API server as well.
+Whoever has not sent a whole ask is silent: it is closed after a while (aiohttp itself waits for a head without an end),
+and at once where it is the longest silent one, and there are as many as there may be when one more comes.
 """
 
 import asyncio
 import logging
 import resource
-import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,7 +30,6 @@ PART_OF_ONE: Final = 2
 # Seconds for the handshake of TLS; asyncio would wait for a minute.
 _HANDSHAKE: Final = 10.0
 _CHECK_SECONDS: Final = 10.0
-_NO_FILES_SECONDS: Final = 0.5
 _BACKLOG: Final = 256
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,24 +56,15 @@ class Listening:
             ) from error
         return context
 
-    def sockets(self) -> Sequence[socket.socket]:
-        """Bound, one for each address that the host has; `InputError` where none can be."""
-        bound, problem = [], OSError("it has no address")
+    async def serving(self, protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None) -> asyncio.Server:
+        """Serve each connection by a protocol of its own; `InputError` where nothing can be listened on."""
+        loop, timeout = asyncio.get_running_loop(), _HANDSHAKE if tls else None
         try:
-            names = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            return await loop.create_server(
+                protocol, self.host or None, self.port, ssl=tls, ssl_handshake_timeout=timeout, backlog=_BACKLOG
+            )
         except OSError as error:
-            names, problem = [], error
-        for family, address in dict.fromkeys((family, address[:2]) for family, *_, address in names):
-            try:
-                bound.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-            except OSError as error:
-                # as of IPv6 where a machine has none of it
-                problem = error
-        for listening in bound:
-            listening.setblocking(False)
-        if not bound:
-            raise InputError(f"cannot listen on {self.host}:{self.port}: {problem.strerror or problem}") from problem
-        return bound
+            raise InputError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
 
     async def follow(self, served: ssl.SSLContext) -> None:
         """Have new connections get what is in the files, as Kubernetes replaces those of a Secret, until cancelled."""
@@ -104,100 +93,69 @@ def _changed(file: Path) -> int:
         return 0
 
 
-@dataclass(eq=False, slots=True)
-class _Connection:
-    """One that was accepted; `since` is from when on it is silent, in seconds of the loop's clock."""
-
-    address: str
-    since: float
-    opening: asyncio.Task[object]
-    is_asking: bool = False
-
-
 class Connections:
     """Those that are open; in the server's event loop alone. `most` is how many there may be."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._most_of_one = max(1, most // PART_OF_ONE)
-        # the longest silent first
-        self._open: dict[web.RequestHandler, _Connection] = {}
+        # since when they are silent, in seconds of the loop's clock: the longest silent first
+        self._open: dict[web.RequestHandler, float] = {}
+        self._asking: set[web.RequestHandler] = set()
 
-    async def accept(
-        self, listening: socket.socket, server: Callable[[], web.RequestHandler], tls: ssl.SSLContext | None
-    ) -> None:
-        """Accept connections until this is cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, (address, *_) = await loop.sock_accept(listening)
-            except OSError as error:
-                _LOGGER.warning("warning: no connection can be accepted: %s", error)
-                await asyncio.sleep(_NO_FILES_SECONDS)
-                continue
-            if self.has_room(address):
-                handler = server()
-                opening = loop.create_task(_opened(accepted, handler, tls))
-                self._open[handler] = _Connection(address, loop.time(), opening)
-            else:
-                accepted.close()
-            # whoever connects again and again keeps nobody else from being answered
-            await asyncio.sleep(0)
-
-    def has_room(self, address: str) -> bool:
-        """Whether one more of this address may come; the longest silent one makes room for it."""
+    def opened(self, server: web.Server) -> web.RequestHandler:
+        """Return what serves one more; where there are too many, in all or of one address, the longest silent go."""
         self._forget()
-        crowd = [handler for handler, known in self._open.items() if known.address == address]
-        if len(crowd) < self._most_of_one:
-            if len(self._open) < self._most:
-                return True
-            crowd = list(self._open)
-        silent = next((handler for handler in crowd if not self._open[handler].is_asking), None)
-        if silent is not None:
-            self._close(silent)
-        return silent is not None
+        crowds = Counter(map(_address, self._open))
+        for handler in [handler for handler in self._open if handler not in self._asking]:
+            address = _address(handler)
+            if len(self._open) >= self._most or crowds[address] >= self._most_of_one:
+                crowds[address] -= 1
+                self._close(handler)
+        handler = server()
+        self._open[handler] = self._now
+        return handler
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _close(self, handler: web.RequestHandler) -> None:
-        self._open.pop(handler).opening.cancel()
+        del self._open[handler]
         handler.force_close()
 
     def _forget(self) -> None:
-        """Those that are gone."""
-        for handler, known in list(self._open.items()):
-            if known.opening.done() and handler.transport is None:
+        """Those that are gone; one in its handshake has no transport yet."""
+        for handler, since in list(self._open.items()):
+            if handler.transport is None and self._now - since > _HANDSHAKE:
                 del self._open[handler]
 
     @contextmanager
     def asking(self, request: web.BaseRequest) -> Iterator[None]:
         """While this lasts, its connection is of use; and from its end on it may be silent for a while again."""
         handler = request.protocol
-        if known := self._open.get(handler):
-            known.is_asking = True
+        self._asking.add(handler)
         try:
             yield
         finally:
-            if known := self._open.pop(handler, None):
-                known.is_asking, known.since = False, asyncio.get_running_loop().time()
-                self._open[handler] = known
+            self._asking.discard(handler)
+            if self._open.pop(handler, None) is not None:
+                self._open[handler] = self._now
 
     async def watch(self) -> None:
         """Close what is silent for too long, until this is cancelled."""
         while True:
             await asyncio.sleep(IDLE_SECONDS / 3)
             self._forget()
-            now = asyncio.get_running_loop().time()
-            for handler, known in list(self._open.items()):
-                if not known.is_asking and now - known.since > IDLE_SECONDS:
+            for handler, since in list(self._open.items()):
+                if handler not in self._asking and self._now - since > IDLE_SECONDS:
                     self._close(handler)
 
 
-async def _opened(accepted: socket.socket, handler: web.RequestHandler, tls: ssl.SSLContext | None) -> None:
-    """Have a connection served. Whoever hangs up, or speaks no TLS, is nobody's concern."""
-    timeout = _HANDSHAKE if tls else None
-    with suppress(OSError, asyncio.CancelledError):
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: handler, accepted, ssl=tls, ssl_handshake_timeout=timeout
-        )
+def _address(handler: web.RequestHandler) -> str:
+    """Return who is connected; empty before that is known."""
+    peer = handler.transport.get_extra_info("peername") if handler.transport else None
+    return str(peer[0]) if peer else ""
 
 
 def most_connections() -> int:

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import signal
 import socket
-import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -180,7 +180,7 @@ async def _in_protocol_form(
 async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
     tls = listening.tls()
     asyncio.get_running_loop().set_exception_handler(_tell)
-    front, sockets = _Front(endpoints), listening.sockets()
+    front = _Front(endpoints)
     runner = web.AppRunner(
         front.application(),
         access_log=None,
@@ -192,35 +192,20 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
     )
     await runner.setup()
     try:
-        ready(_url(sockets[0], secure=tls is not None))
-        async with _beside(*_tasks(front.connections, runner, sockets, listening, tls)):
+        assert runner.server is not None  # noqa: S101 - it is set up
+        listener = await listening.serving(partial(front.connections.opened, runner.server), tls)
+        ready(_url(listener.sockets[0], secure=tls is not None))
+        async with _beside(front.connections.watch(), *([listening.follow(tls)] if tls else [])):
             await _asked_to_end()
         front.stopping = True
+        listener.close()
     finally:
-        for bound in sockets:
-            bound.close()
         await runner.cleanup()
 
 
 def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
     """Tell what goes wrong with a connection as such, without a traceback: as where no more can be opened."""
     _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
-
-
-def _tasks(
-    connections: Connections,
-    runner: web.AppRunner,
-    sockets: Sequence[socket.socket],
-    listening: Listening,
-    tls: ssl.SSLContext | None,
-) -> Iterator[Coroutine[object, object, None]]:
-    """Yield what goes on beside the answers."""
-    assert runner.server is not None  # noqa: S101 - it is set up
-    for bound in sockets:
-        yield connections.accept(bound, runner.server, tls)
-    yield connections.watch()
-    if tls is not None:
-        yield listening.follow(tls)
 
 
 @asynccontextmanager

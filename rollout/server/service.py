@@ -11,7 +11,6 @@ from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.model.fleetlock import GroupRules, Slot, Slots, SlotState
-from rollout.model.node_marks import unmoved_reboots
 from rollout.planning.eligibility.selector import parse_selector
 from rollout.ports import Clock
 from rollout.server.admission import Admission
@@ -113,13 +112,6 @@ class Service:
     def slots(self) -> Slots:
         """Return the slots as they were seen last: for metrics."""
         return self.book.latest
-
-    def unmoved(self) -> int:
-        """How many nodes their last reboot has left on the version from before: for metrics."""
-        try:
-            return sum(1 for node in self.machines.nodes.values() if unmoved_reboots(node))
-        except Denied:
-            return 0
 
     def _pre_reboot(self, ask: Ask) -> Answer:
         rules = self._rules(ask)

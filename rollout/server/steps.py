@@ -17,7 +17,7 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim
 from rollout.execution.node.context import NodeContext, Progress
-from rollout.execution.node.courtesy import delay_reboot, report_replaced
+from rollout.execution.node.courtesy import delay_reboot
 from rollout.execution.node.marking import mark_phase
 from rollout.execution.node.reboot import RefilledError, last_look, look_again
 from rollout.execution.node.steps import Step, drain_again, succeed
@@ -94,8 +94,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     node = _looked_at(context)
     facts = check_eligible(context, node, facts_of(node))
     context.gates.before_node(context)
-    before = claim(context, "", facts, exclude=bool(context.policy.exclude_from_load_balancers))
-    report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
+    claim(context, "", facts, exclude=bool(context.policy.exclude_from_load_balancers))
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 

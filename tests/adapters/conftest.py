@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from tests.adapters.openssh import MakeStranger, Say, Stranger, new_key
 
 T = TypeVar("T")
@@ -218,4 +217,9 @@ def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:
 
 def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
     """One that takes everybody for whom they say they are."""
-    return ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=connect_timeout)
+    return ParamikoShell(
+        known_hosts=key_file.parent / "trusted",
+        host_key_checking=HostKeyChecking.ACCEPT_NEW,
+        key_file=key_file,
+        connect_timeout=connect_timeout,
+    )

@@ -8,14 +8,13 @@ import pytest
 
 from rollout.adapters.ansible.executor import AnsibleExecutor
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshTimeoutError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
 from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 from tests.conftest import StartLab
 
@@ -109,11 +108,11 @@ def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
     assert [found[name] for name in ("cp-1", "worker-2")] == [CommandResult(0, "here\n", "")] * 2
 
 
-def test_an_unchecked_key_still_has_to_stay_the_same(
-    lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch
+def test_a_new_key_that_is_accepted_has_to_stay_the_same(
+    lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(lab.directory))
-    trusting = executor(lab, host_key_checking=HostKeyChecking.OFF, known_hosts=Path("/nowhere"))
+    trusting = executor(lab, host_key_checking=HostKeyChecking.ACCEPT_NEW, known_hosts=tmp_path / "new")
     host = hosts["worker-1"]
     lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT)))
     assert trusting.run(host, "echo first", timeout=60).stdout == "first\n"

@@ -8,9 +8,8 @@ import pytest
 from rollout.adapters.ansible.answers import HostAnswer, host_answer, unreachable
 from rollout.adapters.ansible.inventory import is_reachable_by_name, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 from rollout.ports import CommandResult
 
 
@@ -103,7 +102,6 @@ def settings(folder: Path, **said: object) -> AnsibleSettings:
     [
         (HostKeyChecking.STRICT, "True", "StrictHostKeyChecking=yes"),
         (HostKeyChecking.ACCEPT_NEW, "True", "StrictHostKeyChecking=accept-new"),
-        (HostKeyChecking.OFF, "False", "StrictHostKeyChecking=accept-new"),
     ],
 )
 def test_host_keys_are_checked_as_asked(tmp_path: Path, checking: HostKeyChecking, ansible: str, openssh: str) -> None:

@@ -71,7 +71,6 @@ def test_events_that_touch_are_one_freeze(tmp_path: Path) -> None:
         ("DTSTART:yesterday", "yesterday"),
         ("DTSTART:20261224T100000Z\r\nDURATION:PT1H\r\nRRULE:FREQ=SOMETIMES", ""),
         ("DTSTART:20261224T100000Z\r\nDURATION:PT1H\r\nRRULE:FREQ=SECONDLY", "repeats more often than daily"),
-        ("DTSTART:20261224T100000Z\r\nDURATION:PT1M\r\nRRULE:FREQ=DAILY;BYHOUR=1,5;BYMINUTE=1", "more than 1000 event"),
     ],
 )
 def test_an_event_that_cannot_be_read_is_an_error(event: str, why: str, tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ def test_an_event_that_cannot_be_read_is_an_error(event: str, why: str, tmp_path
     assert refused.value.hint
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"hello", b"<html>", b"BEGIN:VCALENDAR", b"x" * (1 << 21)])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"hello", b"<html>", b"BEGIN:VCALENDAR"])
 def test_what_is_no_calendar_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.ics").write_bytes(content)
     with pytest.raises(UsageError, match="the calendar"):

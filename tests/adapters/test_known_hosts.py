@@ -10,10 +10,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts
+from rollout.adapters.ssh.known_hosts import KnownHosts
 from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.errors import HostKeyError
-from rollout.model.host import Host, HostKeyFiles
+from rollout.model.host import Host, HostKeyChecking, HostKeyFiles
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
 RSA = asyncssh.generate_private_key("ssh-rsa", key_size=2048)
@@ -121,8 +121,7 @@ def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
 
 
 def test_file_that_cannot_be_written(tmp_path: Path) -> None:
+    file = KnownHosts(HostKeyFiles((str(tmp_path / "file" / "known_hosts"),)), HostKeyChecking.ACCEPT_NEW)
     (tmp_path / "file").touch()
-    file = KnownHosts(HostKeyFiles((str(tmp_path / "file" / "known_hosts"),)), HostKeyChecking.OFF)
-    file.checking = HostKeyChecking.ACCEPT_NEW
     with pytest.raises(HostKeyError, match="cannot be written"):
         file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))

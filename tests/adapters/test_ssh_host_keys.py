@@ -8,9 +8,9 @@ import asyncssh
 import pytest
 
 from rollout.adapters.ssh.host_keys import KeyState, scan, written
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
+from rollout.model.host import HostKeyChecking
 from tests.adapters.conftest import shell
 from tests.adapters.openssh import MISSING, MakeStranger, certify, fingerprint, is_here, new_key, pass_on, public, sshd
 

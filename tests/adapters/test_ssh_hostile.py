@@ -103,16 +103,17 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 POLL = """
 import json, sys, time
 from pathlib import Path
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyChecking
 
 def peak_mb():
     return next(int(l.split()[1]) for l in Path("/proc/self/status").open() if l.startswith("VmHWM")) / 1024
 
 key, good, *bad = sys.argv[1:]
-shell = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=Path(key))
+shell = ParamikoShell(
+    known_hosts=Path(key).with_name("trusted"), host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=Path(key)
+)
 shell.run(Host("first", "127.0.0.1", int(good)), "x", timeout=30)
 before = peak_mb()
 hosts = {f"bad-{n}": Host(f"bad-{n}", "127.0.0.1", int(bad[n % len(bad)])) for n in range(24)}

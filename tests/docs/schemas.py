@@ -97,7 +97,7 @@ _WITH_PLAN = frozenset({"apply", "journal"})
 # Documents that are kept, and read by later versions; and the fields of their lines that were added since the first.
 _KEPT = frozenset({"plan", "journal"})
 _ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
-    "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions", "moved_twice"),
+    "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions"),
     "WaveStarted": ("in_flight",),
 }
 ADDED = "always written now; missing where a version from before it was added has saved the document"

@@ -56,10 +56,9 @@ def cluster_of(machines: Machines, directory: Path) -> Iterator[Cluster]:
     """A settled cluster of these machines, for as long as the context lasts."""
     with standalone_api(directory, speed=_SPEED) as api:
         world = api.call(lambda: World(api.store, LabClock(_SPEED), rng=random.Random(1)))  # noqa: S311 - repeatable on purpose
-        keeper = api.call(lambda: ScoreKeeper(world))
         hosts = {machine.name: RealHost(machine) for machine in machines}
         api.call(lambda: _populate(api, world, hosts))
-        api.call(keeper.begin)
+        keeper = api.call(lambda: ScoreKeeper(world))
         passing = asyncio.run_coroutine_threadsafe(world.run(), api.loop)
         watch = Watch(tuple(hosts.values()), world, api.call)
         try:

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from rollout.lab.api.access import grants_of
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.e2e.machines import wait_for
 from tests.ended import invoked
+from tests.used_rights import grants_of
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"

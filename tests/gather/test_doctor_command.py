@@ -47,7 +47,7 @@ def answer(engine: str, locksmithd: str) -> str:
 
 def found(engine: UnitState, locksmithd: UnitState) -> dict[CheckName, Check]:
     facts = replace(FACTS, units=(engine, locksmithd))
-    return {check.check: check for check in host_checks("worker-1", facts, keys_checked=True)}
+    return {check.check: check for check in host_checks("worker-1", facts)}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_kept_systemd_from_telling_is_told_safely() -> None:
     said = CommandResult(0, answer("", ""), f"{MARKER} update-engine\nFailed to connect to bus\x1b[0m\n")
     facts = parse_probe(FACTS.host, said, Probe(units=True))
     assert isinstance(facts, HostFacts)
-    (check,) = [one for one in host_checks("worker-1", facts, keys_checked=True) if "units" in one.message]
+    (check,) = [one for one in host_checks("worker-1", facts) if "units" in one.message]
     assert (check.check, check.verdict) == (CheckName.UPDATE_ENGINE, Verdict.WARN)
     assert "Failed to connect to bus" in check.message
     assert check.message.isprintable()

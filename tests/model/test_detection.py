@@ -12,7 +12,6 @@ from rollout.model.detection import Answer, Detection, Sign, Source, read_target
 from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.node_marks import unmoved_before, unmoved_reboots
 from rollout.model.reboot_request import annotation_sign
-from rollout.model.replaced import parse_replaced, replacing
 from tests.planning.builders import node
 
 NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
@@ -106,30 +105,6 @@ def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_ma
     assert read_targets("{}") == {}
     for text in ("", "[]", '{"other": ""}', '{"annotation": 1}', "[" * 5000):
         assert read_targets(text) is None
-
-
-OURS = {"a": "1", "x": "new"}
-
-
-def test_the_value_before_is_written_down_and_put_back() -> None:
-    before = node("w-1", labels={"a": "0"})
-    written = replacing(before, OURS)
-    assert written == '{"labels":{"a":["1","0"],"x":["new",null]}}'
-    replaced = parse_replaced(written)
-    assert replaced is not None
-    after = node("w-1", labels={"a": "1", "x": "new"})
-    assert replaced.restoring(after, {"a", "x"}) == {"a": "0", "x": None}
-    assert replaced.restoring(after, {"x"}) == {"x": None}
-    assert replaced.restoring(before, {"a", "x"}) == {}
-
-
-def test_a_second_attempt_does_not_take_ours_for_somebody_elses() -> None:
-    written = replacing(node("w-1", labels={"a": "0"}), OURS)
-    assert written is not None
-    claimed = node("w-1", labels=OURS, annotations={marks.REPLACED: written})
-    assert replacing(claimed, OURS) == written
-    later = replacing(claimed, {"a": "2", "b": "3"})
-    assert later == '{"labels":{"a":["2","0"],"x":["new",null],"b":["3",null]}}'
 
 
 # How often in a row a host's reboots have brought no other version, by what the last one left on its Node.

@@ -121,11 +121,6 @@ def with_rule(*names: str, value: Any) -> bytes:
         (with_rule("policy", "drain", "grace_period", value=-1), "policy.drain.grace_period is -1"),
         (with_rule("policy", "canary", value=-3), "policy.canary is -3"),
         (with_rule("policy", "gates", "windows", "windows", value=["at night"]), "'at night' is not a window"),
-        (with_rule("policy", "courtesy", "pre_reboot_node_labels", value=["a"]), "'a' has no value"),
-        (
-            with_rule("policy", "courtesy", "post_reboot_node_labels", value=["node-rollout.dev/run=x"]),
-            "it is rollout's own",
-        ),
         (with_rule("policy", "courtesy", "fluo_labels", value=["all"]), "not a complete plan"),
         (with_rule("waves", value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}]), "w-1"),
         (

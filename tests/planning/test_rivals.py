@@ -79,8 +79,6 @@ MARKS = [
                 "node-rollout.dev/run": "0123456789abcdef",
                 "node-rollout.dev/phase": "failed",
                 "node-rollout.dev/boot-id-before": "b1",
-                "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
-                '["2026-01-01T00:00:00Z",null]}}',
             }
         },
     ),

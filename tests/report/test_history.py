@@ -17,8 +17,7 @@ from rollout.model.progress import (
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.document import policy_document
 from rollout.report.history import history_text, timeline_text
-from rollout.report.json_lines import line
-from rollout.report.lines import Record, record_of
+from rollout.report.lines import Record, line, record_of
 from rollout.report.runs.model import RunReport
 from rollout.report.runs.report import report_of
 from tests.report.builders import AT, EVENTS, FAILED

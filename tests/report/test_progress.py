@@ -26,7 +26,7 @@ from rollout.model.progress import (
 )
 from rollout.model.text import elapsed
 from rollout.report import live
-from rollout.report.json_lines import JsonLines
+from rollout.report.lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence

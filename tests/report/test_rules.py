@@ -7,7 +7,7 @@ from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolic
 from rollout.model.policy import CourtesyPolicy, DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan.document import policy_document
-from rollout.report.rules import changed_rules, rule_lines, written_rules
+from rollout.report.rules import changed_rules, flat_rules, rule_lines
 
 # a Wednesday
 NOW = datetime(2026, 3, 4, 5, 0, tzinfo=UTC)
@@ -70,14 +70,10 @@ def test_gates_pools_and_what_weakens_safety_are_told() -> None:
 def test_what_is_done_for_people_and_programs_is_told() -> None:
     courtesy = CourtesyPolicy(
         drain_delay=Duration(60),
-        pre_reboot_node_labels=("maintenance=true",),
-        post_reboot_node_labels=("maintenance=false",),
         fluo_labels=True,
     )
     (rules,) = told(Policy(courtesy=courtesy))
-    assert rules == (
-        "Rules: drain.delay 1m, labels.pre-reboot maintenance=true, labels.post-reboot maintenance=false, labels.fluo"
-    )
+    assert rules == ("Rules: drain.delay 1m, labels.fluo")
 
 
 # The rules of a run are said in the words that an operator would write them with.
@@ -86,7 +82,7 @@ def test_what_is_done_for_people_and_programs_is_told() -> None:
 def test_every_rule_has_the_name_of_a_flag_or_a_key() -> None:
     """Whoever reads it can write it."""
     known = {*settings(), *(f"--{setting.key.flag}" for setting in settings().values() if setting.key.flag)}
-    assert {name.split()[0] for name, _value in written_rules(policy_document(Policy()))} <= known
+    assert {name.split()[0] for name, _value in flat_rules(policy_document(Policy()))} <= known
 
 
 def test_what_was_changed_reads_as_it_was_written() -> None:

@@ -15,13 +15,11 @@ import pytest
 from rollout.lab.api.resources import DAEMONSETS, NODES
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started, command, killed_at
-from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
+from tests.apply.conftest import Rollout, Started, killed_at
 from tests.apply.test_gates import deployment
-from tests.apply.test_node_labels import WAITING
 from tests.security.hands import put_record, sealed
 from tests.security.test_saved_plans import serving
-from tests.state import metadata, rebooted, record, unlock, write
+from tests.state import rebooted, record, unlock, write
 
 ONCE = (
     *("operate", "--once", "-o", "json", "--max-unavailable", "1", "--set", "waves.health-checks=1"),
@@ -43,23 +41,6 @@ def forge(lab: Lab, change: Change) -> None:
 def labels(lab: Lab) -> set[str]:
     """The names of all Nodes' labels."""
     return {name for node in lab.call(lambda: list(lab.store.items(NODES))) for name in node["metadata"]["labels"]}
-
-
-@pytest.mark.sample
-@pytest.mark.parametrize("when", ["pre", "post"])
-def test_an_unattended_pass_sets_no_label_that_the_record_names(
-    started: Started, rollout: Rollout, tmp_path: Path, when: str
-) -> None:
-    lab = started("default", 4)
-    forged = {f"{when}_reboot_node_labels": ["evil.example/x=1"]}
-    node = killed_at(lab, tmp_path, "drained", *ONCE)
-    forge(lab, lambda plan: plan["policy"]["courtesy"].update(forged))
-    ended = rollout(lab, *ONCE)
-    assert ended.code == 0, ended.stderr
-    assert node in rebooted(lab)
-    assert len(rebooted(lab)) > 1
-    assert not [name for name in labels(lab) if "evil" in name]
-    assert lab.scoreboard().clean
 
 
 def test_an_unattended_pass_takes_no_annotation_away_that_the_record_names(
@@ -216,24 +197,3 @@ def test_whoever_resumes_is_told_of_its_checks_and_no_text_of_it_steers_a_termin
         assert "\x07" not in ended.stdout + ended.stderr, ended
     told = "the interrupted rollout has gates.after-reboot-annotations network.example/address"
     assert told in all_of_them[-1].stderr
-
-
-# What a Node says stood on it before chooses no label: a kubelet may write its own Node's annotations, but not the
-# labels that keep other tenants' pods away from it.
-FORGED = json.dumps({"labels": {"tenant": ["a", "b"], "role": ["", "admin"], "zone": ["c", None]}, "annotations": {}})
-TENANT = {"tenant": "a", "zone": "c"}
-
-
-def test_names_that_the_rules_do_not_have_are_not_obeyed_by_an_abort(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started(str(ORDINARY), NUMBER)
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING)
-    heard(process, "before its reboot")
-    process.kill()
-    process.communicate()
-    write(lab, NODE, "labels", **TENANT)
-    write(lab, NODE, "annotations", **{"node-rollout.dev/replaced": FORGED})
-    assert rollout(lab, "abort", "--yes", *unlock(lab)).code == 0
-    left = metadata(lab, NODE, "labels")
-    assert ({name: left.get(name) for name in TENANT}, "role" in left) == (TENANT, False)

@@ -18,7 +18,7 @@ from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.execution.events import REASONS
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
-from rollout.lab.api.access import Denial, Grant, grants_of
+from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS
 from rollout.lab.api.store import Json
@@ -32,7 +32,7 @@ from tests.apply.conftest import killed_at
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, invoked, start
 from tests.server.conftest import Client, serving
-from tests.used_rights import single, used
+from tests.used_rights import Grant, grants_of, single, used
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
 QUICK_LOCK = ("--set", "lock.duration=3s")
 
 
-COURTESY = (*("--set", "labels.fluo=true", "--set", "labels.pre-reboot=a=b"),)
+COURTESY = ("--set", "labels.fluo=true")
 
 
 # What reboots nothing. A pause of all nodes is written where the memory is.

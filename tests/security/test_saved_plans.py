@@ -216,8 +216,6 @@ WEAKER: dict[str, Any] = {
     "gates.ignored_rivals": ("kured",),
     "courtesy.drain_delay": None,
     "courtesy.reboot_delay": None,
-    "courtesy.pre_reboot_node_labels": ("a=b",),
-    "courtesy.post_reboot_node_labels": ("a=b",),
     "courtesy.fluo_labels": None,
     "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }

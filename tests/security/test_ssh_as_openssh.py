@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError
 from rollout.lab.api.resources import NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from rollout.model.host import HostKeyChecking
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, keygen, new_key, public, sshd
 from tests.ended import Ended, invoked
 

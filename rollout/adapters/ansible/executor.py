@@ -12,14 +12,12 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import threading
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTimeError
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -28,8 +26,6 @@ from rollout.adapters.ansible.answers import Answer, HostAnswer, host_answer
 from rollout.adapters.ansible.inventory import is_reachable_by_name
 from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks, require_ansible
-from rollout.adapters.local_files import new_folder
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.gather.hosts.boot import parse_boot
 from rollout.model.host import Host
@@ -52,11 +48,6 @@ class AnsibleExecutor:
         require_ansible()
         settings.check_configuration()
         self._settings = settings
-        if settings.host_key_checking is HostKeyChecking.OFF:
-            # Even unchecked keys have to stay the same for as long as this is there.
-            folder = new_folder("Ansible")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._settings = replace(settings, seen_keys=folder / "known_hosts")
         self._lock = threading.Lock()
         self._attended: dict[str, CommandQueue] = {}
 

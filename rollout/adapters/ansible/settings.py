@@ -17,9 +17,8 @@ from pathlib import Path
 
 from rollout.adapters.local_files import current_reader, distrust, usual_folder
 from rollout.adapters.secrets import is_secret
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
-from rollout.model.host import DEFAULT_SSH_USER
+from rollout.model.host import DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.text import escaped, printable, ssh_path
 
 _MISSING = "--executor ansible and --inventory need Ansible, which is not installed beside rollout"
@@ -33,8 +32,6 @@ _OWN_SSH_ARGUMENTS = (
 _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
     HostKeyChecking.STRICT: ("-o", "StrictHostKeyChecking=yes"),
     HostKeyChecking.ACCEPT_NEW: ("-o", "StrictHostKeyChecking=accept-new"),
-    # Any key is taken at first; from then on a host has to show the same.
-    HostKeyChecking.OFF: ("-o", "StrictHostKeyChecking=accept-new", "-o", "GlobalKnownHostsFile=/dev/null"),
 }
 
 
@@ -43,7 +40,6 @@ class AnsibleSettings:
     """What rollout was told about reaching hosts; None where it was told nothing.
 
     `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word none, as for ssh.
-    `seen_keys` is where host keys are kept, for as long as a command runs, that nobody wants checked.
     `folder` is where the user stands: relative paths in their configuration are from there. `environment` is theirs.
     """
 
@@ -54,7 +50,6 @@ class AnsibleSettings:
     known_hosts: Path | None = None
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
-    seen_keys: Path = Path(os.devnull)
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -75,10 +70,9 @@ class AnsibleSettings:
         `temporary` is a folder for what Ansible leaves behind when it is killed; None for the usual one.
         """
         path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
-        checked = self.host_key_checking is not HostKeyChecking.OFF
         variables = {
             "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
-            "ANSIBLE_HOST_KEY_CHECKING": str(checked),
+            "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
             # ansible-runner adds to this process's environment, and takes nothing away.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
@@ -101,9 +95,8 @@ class AnsibleSettings:
     def ssh_arguments(self, ssh_config: Path | None = None) -> tuple[str, ...]:
         """Arguments of OpenSSH's client: it takes the first of several, so what rollout was told comes first."""
         arguments = [*_CHECKING[self.host_key_checking]]
-        known_hosts = self.seen_keys if self.host_key_checking is HostKeyChecking.OFF else self.known_hosts
-        if known_hosts is not None:
-            arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(known_hosts.absolute()))}"]
+        if self.known_hosts is not None:
+            arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(self.known_hosts.absolute()))}"]
         if ssh_config is not None:
             arguments += ["-F", str(ssh_config)]
         theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")

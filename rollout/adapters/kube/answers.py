@@ -10,7 +10,6 @@ success are read by `rollout.gather.cluster.failure`.
 """
 
 import ssl
-from dataclasses import dataclass
 
 import msgspec
 import urllib3.exceptions as http
@@ -77,52 +76,30 @@ def continue_token(body: bytes, method: str, path: str) -> str:
         read = decoder_of(_Body).decode(body)
     except NO_JSON as error:
         raise garbled(request, error) from error
-    address = _Address.of(path)
-    if address is not None and not _is_answer(read, method, address):
+    if not _is_answer(read, method, path):
         raise garbled(request, f"it is of kind {read.kind or 'unknown'} ({read.api_version or 'no version'})")
     return (read.metadata.token if read.metadata else None) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """What a path is about. `version` is group/version; without a `resource` it is the list of those served."""
-
-    version: str
-    resource: str = ""
-    name: str = ""
-    subresource: str = ""
-
-    @classmethod
-    def of(cls, path: str) -> "_Address | None":
-        """None for addresses such as /version, whose answers are of no kind."""
-        match path.strip("/").split("/"):
-            case ["api", version, *rest]:
-                return cls._within(version, rest)
-            case ["apis", group, version, *rest]:
-                return cls._within(f"{group}/{version}", rest)
-            case _:
-                return None
-
-    @classmethod
-    def _within(cls, version: str, parts: list[str]) -> "_Address":
-        match parts:
-            case ["namespaces", _, resource, *rest]:
-                return cls(version, resource, *rest[:2])
-            case _:
-                return cls(version, *parts[:3])
-
-
-def _is_answer(read: _Body, method: str, address: _Address) -> bool:
-    if not address.resource:
+def _is_answer(read: _Body, method: str, path: str) -> bool:
+    """Whether it is what a path (`/api/VERSION/…`, `/apis/GROUP/VERSION/…`) is about; others are of no kind."""
+    root, *parts = path.strip("/").split("/")
+    if root not in ("api", "apis"):
+        return True
+    at = 1 if root == "api" else 2
+    version, rest = "/".join(parts[:at]), parts[at:]
+    in_namespace = rest[:1] == ["namespaces"] and len(rest) > 2  # noqa: PLR2004 - else it is the namespace itself
+    resource, name, subresource = (*(rest[2:] if in_namespace else rest), "", "", "")[:3]
+    if not resource:
         return read.kind == _DISCOVERY
-    if address.subresource and read.kind.lower() == address.subresource:
+    if subresource and read.kind.lower() == subresource:
         return True
     if read.kind == "Status":
         # The answer to a deed that leaves no object, or not this one, behind.
-        return (method == "DELETE" or bool(address.subresource)) and bytes(read.status) == _SUCCESS
-    is_list = method == "GET" and not address.name
+        return (method == "DELETE" or bool(subresource)) and bytes(read.status) == _SUCCESS
+    is_list = method == "GET" and not name
     kind = read.kind.removesuffix("List") if is_list and read.kind.endswith("List") else read.kind
-    return read.api_version == address.version and _plural(kind) == address.resource and (kind != read.kind) == is_list
+    return read.api_version == version and _plural(kind) == resource and (kind != read.kind) == is_list
 
 
 def _plural(kind: str) -> str:

@@ -112,19 +112,18 @@ class _Files:
             raise KubeconfigError(f"{self} has no context {name!r}", hint=self._choices)
         return name, match[1].context or Context()
 
-    def cluster(self, context: str, chosen: Context) -> tuple[Cluster, str]:
-        """Return the context's cluster, and its address."""
+    def cluster(self, context: str, chosen: Context) -> Cluster:
+        """Return the context's cluster, which has an address."""
         if not chosen.cluster:
             raise KubeconfigError(f"context {context!r} of {self} names no cluster", hint=self._choices)
         path, entry = self._named_by(context, "cluster", chosen.cluster)
         cluster = entry.cluster or Cluster()
-        server = cluster.server or ""
-        if problem := _problem(server):
+        if problem := _problem(cluster.server or ""):
             raise KubeconfigError(
                 f"cluster {chosen.cluster!r} of {path} has {problem}",
                 hint="Write it as `server: https://HOST:PORT`, or choose another context.",
             )
-        return cluster, server
+        return cluster
 
     def program(self, context: str, chosen: Context) -> str:
         """Return the program that the context's user logs in with, which is there; empty where none does."""
@@ -177,7 +176,7 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
     files = _read_all(kubeconfig, environ)
     name, chosen = files.choose(context)
-    cluster, _server = files.cluster(name, chosen)
+    cluster = files.cluster(name, chosen)
     program = files.program(name, chosen)
     return Login(tuple(path for path, _ in files.read), name, chosen.user or "", program, cluster.proxy_url or "")
 

@@ -7,30 +7,18 @@ checking: OpenSSH itself, through Ansible, is the way.
 import base64
 import os
 import threading
-from enum import StrEnum
 from pathlib import Path
 
 from rollout.adapters.local_files import open_output
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
-from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
+from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyChecking, HostKeyFiles
 from rollout.model.text import shell_word
 
 USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 )
 _SOME_FILE = "FILE"
-
-
-class HostKeyChecking(StrEnum):
-    """What becomes of a host whose key is not on file; one with another key on file is refused by the first two.
-
-    A host that shows two different keys in one run is refused by all of them.
-    """
-
-    STRICT = "strict"
-    ACCEPT_NEW = "accept-new"
-    OFF = "off"
 
 
 class KnownHosts:
@@ -50,11 +38,10 @@ class KnownHosts:
         self._index = Index()
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[Entry, ...]] = {}
-        if checking is not HostKeyChecking.OFF:
-            are_wanted = files is not None and checking is HostKeyChecking.STRICT
-            strictly = are_wanted and not any(file.exists() for file in (*own, *system))
-            for file in (*own, *system):
-                self._index.read(file, must_exist=strictly and file in own)
+        are_wanted = files is not None and checking is HostKeyChecking.STRICT
+        strictly = are_wanted and not any(file.exists() for file in (*own, *system))
+        for file in (*own, *system):
+            self._index.read(file, must_exist=strictly and file in own)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
@@ -90,7 +77,7 @@ class KnownHosts:
             raise _of_authority(host, key, authorities[0])
         if self.checking is HostKeyChecking.STRICT:
             raise _unknown(host, key, self._file, elsewhere)
-        if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
+        if self._file is not None:
             _append(self._file, host, key)
         self._found[names[0]] = (Entry(key),)
 

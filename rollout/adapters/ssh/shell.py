@@ -16,11 +16,11 @@ from typing import TypeVar
 from rollout.adapters.ssh.connection import Connection, connected
 from rollout.adapters.ssh.failures import TurnedAwayError
 from rollout.adapters.ssh.keys import KeyRing, Keys
-from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
+from rollout.adapters.ssh.known_hosts import KnownHosts, read_known_hosts
 from rollout.adapters.ssh.workers import in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.polling import side_by_side
-from rollout.model.host import Host, HostKeyFiles, Identities
+from rollout.model.host import Host, HostKeyChecking, HostKeyFiles, Identities
 from rollout.ports import CommandResult
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class ParamikoShell:
     ) -> Generator[tuple[str, CommandResult | SshError]]:
         """Every host by itself, in threads; very many in processes as well, which use all cores."""
         here = partial(side_by_side, ask=partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
-        # New keys are recorded, and a first one is kept in mind, by one process alone.
+        # New keys are recorded by one process alone.
         strict = self._known_hosts.checking is HostKeyChecking.STRICT
         workers = workers_for(len(hosts)) if strict else 1
         if workers == 1:

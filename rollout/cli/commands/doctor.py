@@ -11,7 +11,6 @@ from rollout.cli import wiring
 from rollout.cli.flags import CLUSTER, HOSTS, RULES, takes
 from rollout.cli.settings.reading import Given
 from rollout.cli.settings.rules import policy_of, selection_of
-from rollout.cli.settings.schema import HostKeys
 from rollout.cli.settings.unattended import Notify
 from rollout.cli.stages.gather import ask_hosts, find_unfinished, read_cluster, read_memory, read_nodes, with_patience
 from rollout.cli.stages.lock import glance_at_lock, is_holder_alive
@@ -42,7 +41,7 @@ from rollout.gather.doctor.cluster import (
     unseen_lock_check,
     unwritable_checks,
 )
-from rollout.gather.doctor.hosts import all_host_checks
+from rollout.gather.doctor.hosts import host_checks
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.notification import Note, written
@@ -131,12 +130,12 @@ def _pools(nodes: Sequence[Node], policy: Policy) -> Iterable[Check]:
     return pool_checks(members, DEFAULT)
 
 
-def _hosts(session: Session, targets: Targets) -> Iterable[Check]:
+def _hosts(session: Session, targets: Targets) -> Iterator[Check]:
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, session.selection)]
-    keys_checked = session.settings.ssh.host_key_checking is not HostKeys.OFF
     own = bool(session.settings.reboot.command)
-    return all_host_checks(chosen, targets.observations, keys_checked=keys_checked, own_command=own)
+    for name in chosen:
+        yield from host_checks(name, targets.observations.get(name), own_command=own)
 
 
 def _forecast(session: Session, targets: Targets) -> Iterator[Check]:

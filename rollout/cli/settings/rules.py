@@ -84,18 +84,7 @@ def freezes_of(settings: Settings) -> tuple[str, ...]:
 
 
 def _courtesy(settings: Settings) -> CourtesyPolicy:
-    from rollout.planning.eligibility.selector import node_labels as node_labels_of
-
-    reboot, labels = settings.reboot, settings.labels
-    for written in (labels.pre_reboot, labels.post_reboot):
-        node_labels_of(written)
-    return CourtesyPolicy(
-        drain_delay=settings.drain.delay,
-        reboot_delay=reboot.delay,
-        pre_reboot_node_labels=labels.pre_reboot,
-        post_reboot_node_labels=labels.post_reboot,
-        fluo_labels=labels.fluo,
-    )
+    return CourtesyPolicy(settings.drain.delay, settings.reboot.delay, settings.labels.fluo)
 
 
 def _pools(tables: Sequence[PoolTable], file: str) -> tuple[Pool, ...]:

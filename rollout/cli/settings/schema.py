@@ -19,21 +19,13 @@ from rollout.cli.settings.output import Output
 from rollout.cli.settings.unattended import Alerts, Evidence, FleetLock, Labels, Metrics, Notify, Operate
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy, HookPolicy
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
+from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HostKeyChecking
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.eligibility.rivals import RIVALS
 
 _POLICY, _DRAIN, _GATES, _HOOKS = Policy(), DrainPolicy(), GatePolicy(), HookPolicy()
-
-
-class HostKeys(StrEnum):
-    """What to do with host keys."""
-
-    STRICT = "strict"
-    ACCEPT_NEW = "accept-new"
-    OFF = "off"
 
 
 class Executor(StrEnum):
@@ -141,8 +133,8 @@ class Ssh(Table):
     key: Path | None = setting(None, "Private key; default: the agent's, ~/.ssh", flag="ssh-key")
     known_hosts: Path | None = setting(None, "Host keys to trust; default: as ssh has them", flag="known-hosts")
     config: Path | None = setting(None, "OpenSSH configuration, or none; default: ssh's own", flag="ssh-config")
-    host_key_checking: HostKeys = setting(
-        HostKeys.STRICT, "strict, accept-new or off", "MODE", flag="host-key-checking"
+    host_key_checking: HostKeyChecking = setting(
+        HostKeyChecking.STRICT, "strict or accept-new", "MODE", flag="host-key-checking"
     )
     probe_timeout: Duration = setting(Duration(60), "How long one host may take to answer")
     probe_concurrency: int = setting(50, "How many hosts are asked at once", least=1)

@@ -41,12 +41,6 @@ class Alerts(Table):
 class Labels(Table):
     """Labels on nodes for other programs."""
 
-    pre_reboot: tuple[str, ...] = setting(
-        (), "Set these at the cordon, restore them afterwards", "NAME=VALUE", read=values.node_labels
-    )
-    post_reboot: tuple[str, ...] = setting(
-        (), "Set these once a node is rebooted, proven and given back", "NAME=VALUE", read=values.node_labels
-    )
     fluo: bool = setting(False, "Keep the labels id, group and version up to date, as FLUO's agent does")
 
 

@@ -83,14 +83,6 @@ def label_prefix(value: str) -> str:
     return value
 
 
-def node_labels(value: str) -> str:
-    """Return a label with its value, as it was written."""
-    from rollout.planning.eligibility.selector import node_labels as read_labels
-
-    read_labels([value])
-    return value
-
-
 def window(value: str) -> str:
     """Return a window that can be read, as it was written."""
     from rollout.planning.eligibility.windows import Window

@@ -22,10 +22,9 @@ from rollout.execution.rollout.ledger import Rehearsal
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.own_node import OwnNode
-from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
-from rollout.report.json_lines import JsonLines
-from rollout.report.lines import Command, DryRunLine
+from rollout.report.lines import Command, DryRunLine, JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
 from rollout.report.plan_parts import rehearsal_text
@@ -33,9 +32,7 @@ from rollout.report.sentences import ended
 from rollout.report.summary import rehearsal_ending, summary_text
 
 
-def run_options(
-    session: Session, selected: int, pods: frozenset[str] = frozenset(), own_node: OwnNode | None = None
-) -> RunOptions:
+def run_options(session: Session, selected: int, own_node: OwnNode | None = None) -> RunOptions:
     """Return how this process runs, for the engine; percentages are of the `selected` nodes."""
     settings = session.settings
     return RunOptions(
@@ -46,7 +43,6 @@ def run_options(
         probe_timeout=settings.ssh.probe_timeout,
         unlock=session.force_unlock,
         reboot_command=settings.reboot.command or REBOOT_COMMAND,
-        pods=pods,
         own_node=own_node,
         operating=session.operating,
         watch=session.watch,
@@ -85,8 +81,8 @@ def rehearse(run: Run) -> ExitCode:
     with shown_meanwhile("asking the API server about each write"):
         rehearsed = ask_server(run.session.api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
-    moves = Moves(run.plan.summary.pods_to_move)
-    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
+    pods = run.plan.summary.pods_to_move
+    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, pods_to_move=pods)
     if run.session.as_json:
         _write_rehearsal(run, rehearsed, result)
     elif run.plan.waves:
@@ -123,7 +119,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         _notify_conceded(run, observer, journal)
         gates = session.gates or GatePorts()
         ports = Ports(session.api, session.shell, wiring.system_clock(), observers, gates)
-        options = run_options(session, run.selected, run.pods, run.targets.own_node)
+        options = run_options(session, run.selected, run.targets.own_node)
         return run_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 

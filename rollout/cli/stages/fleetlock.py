@@ -87,7 +87,7 @@ def serve(settings: Settings) -> None:
         listening = _listening(settings.fleetlock)
         listening.tls()
         with under_way(_server_settings(settings, policy), world) as server:
-            tally.slots, tally.unmoved, tally.in_hand = server.slots, server.unmoved, lambda: server.worker.working
+            tally.slots, tally.in_hand = server.slots, lambda: server.worker.working
             endpoints = http.Endpoints(
                 server.pre_reboot,
                 server.steady_state,

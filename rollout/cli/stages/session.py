@@ -137,7 +137,7 @@ class Gathered:
 class Run:
     """A plan, and all it takes to run it.
 
-    `selected` is the number of nodes that percentages are of, `pods` are the UIDs of those on the planned nodes.
+    `selected` is the number of nodes that percentages are of.
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
     given just now give up, for the reader of JSON lines.
     """
@@ -146,7 +146,6 @@ class Run:
     plan: RolloutPlan
     targets: Targets
     selected: int
-    pods: frozenset[str]
     conceded: tuple[str, ...] = ()
     inherited: "Inheritance | None" = None
 
@@ -170,6 +169,4 @@ def run_of(
     inherited: "Inheritance | None" = None,
 ) -> Run:
     """Return a plan of what was gathered, with all that this process runs it with."""
-    names = {node.name for node in plan.nodes}
-    pods = frozenset(pod.uid for pod in gathered.snapshot.pods if pod.node in names)
-    return Run(session, plan, gathered.targets, selected, pods, conceded, inherited)
+    return Run(session, plan, gathered.targets, selected, conceded, inherited)

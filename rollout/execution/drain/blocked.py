@@ -16,8 +16,6 @@ _REPEAT_SECONDS = 30.0
 # Where several nodes share a budget, its figures change with each pod that comes and goes.
 _SAME_BUDGET_SECONDS = 10.0
 _BEFORE_EVENT = 5.0
-# Events are forgotten by the server after an hour, unless they are brought up to date.
-_EVENT_SECONDS, _LONGEST_EVENT_SECONDS = 300.0, 1800.0
 # Where a budget holds back a hundred pods of a node, ten say it all.
 _MOST_EVENTS = 10
 
@@ -57,7 +55,7 @@ class Reason:
 
 @dataclass(slots=True)
 class _Hold:
-    """One pod held back. `began`, `reported_at` and `event_at` are monotonic seconds."""
+    """One pod held back. `began` and `reported_at` are monotonic seconds."""
 
     pod: Pod
     reason: Reason
@@ -65,8 +63,6 @@ class _Hold:
     began: float
     reported: Reason | None = None
     reported_at: float = 0.0
-    event_at: float = 0.0
-    events: int = 0
 
     @property
     def pause(self) -> float:
@@ -106,7 +102,7 @@ class HeldPods:
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
-        if hold is not None and hold.events:
+        if hold is not None and uid in self._with_event:
             self._write(hold, f"is no longer held back by {hold.reason}")
 
     def keep_only(self, uids: frozenset[str]) -> None:
@@ -132,16 +128,10 @@ class HeldPods:
                 continue
             if now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
-            if self._wants_event(hold, now):
-                hold.events, hold.event_at = hold.events + 1, now
+            is_old = now - hold.began >= _BEFORE_EVENT
+            if is_old and hold.pod.uid not in self._with_event and len(self._with_event) < _MOST_EVENTS:
                 self._with_event.add(hold.pod.uid)
                 self._write(hold, f"is {self.why(hold.pod)}")
-
-    def _wants_event(self, hold: _Hold, now: float) -> bool:
-        if hold.events:
-            pause = min(_LONGEST_EVENT_SECONDS, _EVENT_SECONDS * 2.0 ** (hold.events - 1))
-            return now - hold.event_at >= pause
-        return now - hold.began >= _BEFORE_EVENT and len(self._with_event) < _MOST_EVENTS
 
     def _tell(self, hold: _Hold, now: float) -> None:
         hold.reported, hold.reported_at = hold.reason, now

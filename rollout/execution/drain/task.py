@@ -15,33 +15,9 @@ from rollout.execution.base.stop import Guard
 from rollout.execution.drain.critical import CriticalPods
 from rollout.execution.events import EventWriter
 from rollout.model.policy import DrainPolicy
-from rollout.model.progress import Moves
 
 # Seconds that a permit is left to a drain which is to go first.
 _MOST_DEFERENCE = 3.0
-
-
-@dataclass(slots=True)
-class MovedPods:
-    """The pods that the drains of one process have evicted or deleted. Used by all of their threads.
-
-    `before` are the UIDs of those that were there when it was planned: any other came during the run, mostly for one
-    that was moved.
-    """
-
-    before: frozenset[str] = frozenset()
-    _moved: set[str] = field(default_factory=set)
-    _turn: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, uid: str) -> None:
-        """One more; one that is known already is not counted again."""
-        with self._turn:
-            self._moved.add(uid)
-
-    def of(self, pods_to_move: int) -> Moves:
-        """All so far, beside how many had to move."""
-        with self._turn:
-            return Moves(pods_to_move, len(self._moved), len(self._moved - self.before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +86,9 @@ class DrainTask:
     """One node to empty, on behalf of a rollout, whose id is `rollout`.
 
     `spent` is how many seconds of its time-out another process has had. `returning` takes up the UIDs of owners whose
-    pods are left, for they come back however often they are evicted. `precedence`, `moved` and `events` are what the
-    drains of one process have in common; without `events` a drain has its Events written beside it, and whoever ends
-    the process does not wait for the last of them.
+    pods are left, for they come back however often they are evicted, and `moved` those of pods that were evicted or
+    deleted. `precedence`, `moved` and `events` are what the drains of one process have in common; without `events` a
+    drain has its Events written beside it, and whoever ends the process does not wait for the last of them.
     """
 
     node: str
@@ -124,6 +100,6 @@ class DrainTask:
     report: Reporter
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    moved: MovedPods = field(default_factory=MovedPods)
+    moved: set[str] = field(default_factory=set)
     events: EventWriter | None = None
     spent: float = 0.0

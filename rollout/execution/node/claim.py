@@ -19,7 +19,7 @@ from typing import Any
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext, NodeTask, Progress
 from rollout.execution.node.host import NodeHost, in_boot_before, look_once
-from rollout.execution.node.marking import is_excluded, labels_of_turn, lasting_labels, ours, without_taint, write
+from rollout.execution.node.marking import is_excluded, lasting_labels, ours, without_taint, write
 from rollout.execution.node.proof import ready_now
 from rollout.execution.node.transitions import AFTER_REBOOT, NodeFailure, RefusedError
 from rollout.gather.cluster.snapshot import read_node, read_nodes
@@ -32,7 +32,6 @@ from rollout.model.own_pods import ready_before, ready_text
 from rollout.model.plan import ExclusionReason
 from rollout.model.policy import Selection
 from rollout.model.progress import Outcome, Phase
-from rollout.model.replaced import replacing
 from rollout.planning.eligibility.away import is_away, is_claimed
 from rollout.planning.eligibility.candidates import Candidate, exclusion
 from rollout.planning.eligibility.memory import Rules
@@ -55,7 +54,7 @@ def claim(
     task = context.task
     if why := context.admission.refusal(context.planned):
         raise RefusedError(why)
-    turn, ready = labels_of_turn(task.courtesy), ready_now(task)
+    ready = ready_now(task)
     before = _marked(task)
 
     def change(node: Node) -> dict[str, Any]:
@@ -68,11 +67,10 @@ def claim(
             marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or is_excluded(node) else None,
-            marks.REPLACED: replacing(node, turn),
             marks.READY_BEFORE: ready_text({**ready_before(node), **ready}),
         }
         excluding = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
-        labels = {**excluding, **lasting_labels(task.courtesy, facts), **turn}
+        labels = {**excluding, **lasting_labels(task.courtesy, facts)}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **without_taint(node)}}
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.drain.task import DrainTask, MovedPods, Precedence
+from rollout.execution.drain.task import DrainTask, Precedence
 from rollout.execution.events import EventWriter
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.transitions import BEFORE_REBOOT, GivenUpError, advance
@@ -101,7 +101,7 @@ class NodeContext:
     is_taken_up: bool = False
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
-    moved: MovedPods = field(default_factory=MovedPods)
+    moved: set[str] = field(default_factory=set)
     own: OwnNode | None = None
     events: EventWriter | None = None
     remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)

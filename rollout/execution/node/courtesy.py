@@ -4,17 +4,11 @@ Delays are nobody's work: whoever stops the rollout meanwhile gets the node back
 `waves.stop` says. A process that takes the node up again does not know how much of a wait had passed, and waits anew.
 """
 
-from collections.abc import Sequence
-
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import is_excluded_by_us
 from rollout.execution.node.transitions import GivenUpError
-from rollout.model.cluster import Node
 from rollout.model.progress import Phase
 from rollout.model.quantity import Duration
-from rollout.model.replaced import replaced_on
-from rollout.model.text import shortened
-from rollout.planning.eligibility.selector import node_labels
 
 _TICK = 0.5
 _NAMED = 5
@@ -38,18 +32,6 @@ def delay_reboot(context: NodeContext) -> None:
     if delay := context.policy.courtesy.reboot_delay:
         _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (reboot.delay)")
         context.gates.after_waiting(context, "while its reboot was delayed")
-
-
-def report_replaced(context: NodeContext, before: Node, phase: Phase, labels: Sequence[str]) -> None:
-    """Tell which values of others' on the Node, as it was before, these labels have taken the place of."""
-    ours = replaced_on(before).labels
-    replaced = [
-        f"{name}={before.labels[name]} is {name}={value} now"
-        for name, value in node_labels(labels).items()
-        if before.labels.get(name, value) != value and name not in ours
-    ]
-    if replaced:
-        context.report.step(context.name, phase, f"label {shortened(replaced, _NAMED)}")
 
 
 def _delay(context: NodeContext, delay: Duration, phase: Phase, detail: str) -> None:

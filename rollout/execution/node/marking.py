@@ -23,9 +23,8 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.policy import CourtesyPolicy
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
-from rollout.model.replaced import Values, replaced_on
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.eligibility.selector import is_label_value, node_labels
+from rollout.planning.eligibility.selector import is_label_value
 from rollout.ports import ClusterApi
 
 # How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
@@ -70,7 +69,7 @@ def mark_granted(task: NodeTask) -> None:
 
 
 def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Uncordon what we cordoned, take our marks away, put back what others had there, and leave the result.
+    """Uncordon what we cordoned, take our marks away, and leave the result.
 
     Where the node has succeeded others are told. Returned is the Node as it was before.
     """
@@ -83,7 +82,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         body = _annotations(ours(task, node), taken)
         body["metadata"]["labels"] = {
             **labels_taken_back,
-            **_labels_after(task, node, outcome, version),
+            **(labels_when_proven(task.courtesy, version) if outcome is Outcome.SUCCEEDED else {}),
             **_hook_label(node),
             **_balancers_label(node),
             **_deferral(node),
@@ -94,7 +93,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return write(task, change)
 
 
-def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
+def _fulfilled(node: Node, outcome: Outcome) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
     """Take back the labels and annotations that asked for this reboot: a person's, and others' as by them.
 
     Where an agent of theirs runs, it has done so: see the proof.
@@ -107,13 +106,6 @@ def _fulfilled(node: Node, outcome: Outcome) -> tuple[Values, Values]:
         for words in (node.labels, node.annotations)
     )
     return labels, {**annotations, marks.REBOOT_NEEDED: None}
-
-
-def _labels_after(task: NodeTask, node: Node, outcome: Outcome, version: str) -> Values:
-    """Return the labels of others' as they are to be after the node's turn."""
-    restored = replaced_on(node).restoring(node, labels_of_turn(task.courtesy).keys())
-    is_proven = outcome is Outcome.SUCCEEDED
-    return {**restored, **labels_when_proven(task.courtesy, version)} if is_proven else restored
 
 
 def _given_back_already(task: NodeTask, node: Node) -> bool:
@@ -133,11 +125,6 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return write(task, change)
 
 
-def labels_of_turn(courtesy: CourtesyPolicy) -> Mapping[str, str]:
-    """Return what a node has from its cordon on until it is given back."""
-    return node_labels(courtesy.pre_reboot_node_labels)
-
-
 def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, str]:
     """Return what FLUO's agent would say of this host; nothing where it is not asked for."""
     said = {marks.FLUO_ID: facts.os_id, marks.FLUO_GROUP: facts.group, marks.FLUO_VERSION: facts.running_version}
@@ -145,8 +132,8 @@ def lasting_labels(courtesy: CourtesyPolicy, facts: HostFacts) -> Mapping[str, s
 
 
 def labels_when_proven(courtesy: CourtesyPolicy, version: str) -> Mapping[str, str]:
-    """Return what a node keeps that is rebooted and proven, and runs this version."""
-    return {**_of_fluo(courtesy, {marks.FLUO_VERSION: version}), **node_labels(courtesy.post_reboot_node_labels)}
+    """Do the same for a node that is rebooted and proven, and runs this version."""
+    return _of_fluo(courtesy, {marks.FLUO_VERSION: version})
 
 
 def _of_fluo(courtesy: CourtesyPolicy, said: Mapping[str, str]) -> Mapping[str, str]:

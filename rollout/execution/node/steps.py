@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.claim import check_eligible, claim, take_up
 from rollout.execution.node.context import NodeContext, Progress, until_given_back
-from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot, report_replaced
+from rollout.execution.node.courtesy import await_exclusion, delay_drain, delay_reboot
 from rollout.execution.node.marking import (
     MarksGoneError,
     give_back,
@@ -92,8 +92,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     detection = facts.detection if context.planned.staged else Detection()
     staged_version, targets = detection.version, detection.targets
     exclude = bool(context.policy.exclude_from_load_balancers)
-    before = claim(context, staged_version, facts, detected=targets_text(targets), exclude=exclude)
-    report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
+    claim(context, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
 
@@ -208,7 +207,6 @@ def succeed(context: NodeContext, progress: Progress) -> Progress:
     version = _boot(progress).version
     await_own_pods(context.task, context.policy.settle_timeout)
     before = give_back(context.task, Outcome.SUCCEEDED, version)
-    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     unmoved = unmoved_by_now(context.task, before, version)
     return replace(progress, unmoved=unmoved, note=_unmoved(context, progress, unmoved)).to(Phase.DONE)
 

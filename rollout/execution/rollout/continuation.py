@@ -23,7 +23,6 @@ from rollout.planning.eligibility.evidence import Proven
 from rollout.planning.eligibility.pools import DEFAULT, Pools, pools_of
 from rollout.planning.plan.build import PlanInputs, build_plan
 from rollout.planning.plan.continuation import (
-    is_labelled_otherwise,
     is_regrouped,
     joined,
     once_back,
@@ -80,8 +79,8 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """Apply its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
-    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, or
-    get other labels for their turn, and once as many have failed as may. Where none is under way the gates are today's:
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
+    once as many have failed as may. Where none is under way the gates are today's:
     one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever. The checks are today's in
     any case: to ask for one is to write on a Node, and to take the annotation away by which it answers. So are the
     time-outs.
@@ -92,8 +91,7 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     rules = timed_as(stricter(known.policy, today, _planned_for(known)), today)
     rules = replace(rules, gates=replace(rules.gates, hooks=today.gates.hooks) if unfinished.blocks else today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(known, policy=rules)))
-    is_changed = is_regrouped(known.policy, today) or is_labelled_otherwise(known.policy, today)
-    if is_changed or has_failed_enough(under_rules):
+    if is_regrouped(known.policy, today) or has_failed_enough(under_rules):
         return replace(under_rules, untouched=())
     return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
 

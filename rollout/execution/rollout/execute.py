@@ -15,7 +15,6 @@ from rollout.execution.base.reporting import Observers, OutageNotice, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.drain import must_go
 from rollout.execution.drain.eviction import Answer, request_removal
-from rollout.execution.drain.task import MovedPods
 from rollout.execution.events import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.record.memory import RunMemory, Terms
@@ -105,7 +104,6 @@ def _begun(
             record=record,
             memory=memory,
             events=events.writer,
-            moved=MovedPods(options.pods),
             ledger=Ledger(cordoned_before=left.left_cordoned, failures_before=left.failures),
         )
 
@@ -163,7 +161,8 @@ def _result(run: Run) -> RunResult:
         tuple(ledger.not_started),
         run.plan.excluded,
         inherited.failed,
-        run.moved.of(run.plan.summary.pods_to_move),
+        run.plan.summary.pods_to_move,
+        len(run.moved),
         inherited.left_over,
         run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
         run.memory.newly_held,

@@ -31,7 +31,7 @@ class RunOptions:
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
+    `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `watch` is what was seen of the lock
     before there was a plan. `sentinel` is the operator's `detect.command`, empty where there is none. `process` is a
     word that no other process has.
@@ -45,7 +45,6 @@ class RunOptions:
     api_patience: float = 600.0
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
-    pods: frozenset[str] = frozenset()
     own_node: OwnNode | None = None
     operating: bool = False
     watch: LeaseWatch | None = None

@@ -7,7 +7,7 @@ from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import Guard, StopRequest
-from rollout.execution.drain.task import MovedPods, Precedence
+from rollout.execution.drain.task import Precedence
 from rollout.execution.events import EventWriter
 from rollout.execution.gates.policy_gates import PolicyGates
 from rollout.execution.node.context import NodeAdmission, NodeContext, NodeTask
@@ -103,9 +103,9 @@ class Run:
     record: RunRecord
     memory: RunMemory
     events: EventWriter
-    moved: MovedPods
     ledger: Ledger
     precedence: Precedence = field(default_factory=Precedence)
+    moved: set[str] = field(default_factory=set)
 
     @property
     def tainting(self) -> Tainting:

@@ -1,6 +1,6 @@
 """From what a host answered to verdicts about it. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.hosts.sudo import sudo_fix
@@ -37,13 +37,9 @@ def host_checks(
     node: str,
     observation: HostObservation | None,
     *,
-    keys_checked: bool,
     own_command: bool = False,
 ) -> Iterator[Check]:
-    """Everything about one node's host.
-
-    `keys_checked` is whether host keys were verified, `own_command` whether the operator reboots in another way.
-    """
+    """Everything about one node's host; `own_command` is whether the operator reboots in another way."""
     if observation is None:
         yield failed(
             CheckName.SSH,
@@ -54,7 +50,7 @@ def host_checks(
     elif isinstance(observation, ProbeFailure):
         yield _unasked(node, observation)
     else:
-        yield from _answered(node, observation, keys_checked=keys_checked, own_command=own_command)
+        yield from _answered(node, observation, own_command=own_command)
         yield from _units(node, observation)
 
 
@@ -69,18 +65,10 @@ def _unasked(node: str, failure: ProbeFailure) -> Check:
     return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
 
 
-def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: bool) -> Iterator[Check]:
+def _answered(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     host = facts.host
     yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
-    if keys_checked:
-        yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
-    else:
-        yield warned(
-            CheckName.HOST_KEY,
-            node,
-            "the host's key was not checked: any key is accepted",
-            "Compare and record the keys: rollout known-hosts --out FILE; then --known-hosts FILE in place of `off`.",
-        )
+    yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
     yield _sudo(node, facts, own_command=own_command)
@@ -207,15 +195,3 @@ def _zincati(node: str, facts: HostFacts) -> Check:
     message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
     fix = 'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now zincati'
     return failed(CheckName.ZINCATI, node, message, fix)
-
-
-def all_host_checks(
-    nodes: Iterable[str],
-    observations: Mapping[str, HostObservation],
-    *,
-    keys_checked: bool,
-    own_command: bool = False,
-) -> Iterator[Check]:
-    """Every node's, in their order."""
-    for node in nodes:
-        yield from host_checks(node, observations.get(node), keys_checked=keys_checked, own_command=own_command)

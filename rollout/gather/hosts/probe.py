@@ -12,7 +12,7 @@ from rollout.gather.hosts.engine_status import parse_update_status
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown, zincati_strategy
 from rollout.gather.hosts.signs import host_signs, shown_sources
-from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal, wants_password
+from rollout.gather.hosts.sudo import PASSWORD, refusal, wants_password
 from rollout.gather.hosts.users import logged_in
 from rollout.model.detection import Source
 from rollout.model.host import (
@@ -108,8 +108,8 @@ def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, st
     status = answers.get("may-reboot", "").removeprefix("no").strip()
     cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
     if wants_a_password:
-        cause = SudoRefusal(SudoProblem.PASSWORD, "of its rules for it the last has no NOPASSWD")
-    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause.sentence}" if cause else "")
+        cause = f"{PASSWORD} (of its rules for it the last has no NOPASSWD)"
+    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
 
 
 def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:

@@ -6,8 +6,6 @@ type a password are told apart by it only where no password would be asked for.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from rollout.gather.hosts.answer import CUT_OFF, complaint
@@ -21,75 +19,43 @@ _FOLDERS = ("/usr/bin/", "/bin/")
 _FREE = "NOPASSWD"
 
 
-class SudoProblem(StrEnum):
-    """What is in the way; fixed words."""
-
-    PASSWORD = "password"  # noqa: S105 - a word of the report, no secret
-    UNKNOWN_USER = "unknown-user"
-    NOT_ALLOWED = "not-allowed"
-    NO_TERMINAL = "no-terminal"
-    MISSING = "missing"
-    NO_ANSWER = "no-answer"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class SudoRefusal:
-    """The problem, told in half a sentence; `said` is sudo's own line, empty where it said nothing."""
-
-    problem: SudoProblem
-    said: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """Half a sentence, with what sudo said."""
-        problem = _SENTENCES[self.problem]
-        return f"{problem} ({self.said})" if self.said else problem
-
-
-_SENTENCES = {
-    SudoProblem.PASSWORD: "sudo asks for a password, or does not know the user at all",
-    SudoProblem.UNKNOWN_USER: "the user is not in the sudoers file",
-    SudoProblem.NOT_ALLOWED: "the sudoers rules do not allow the user this command",
-    SudoProblem.NO_TERMINAL: "sudo wants a terminal (requiretty)",
-    SudoProblem.MISSING: "sudo is not installed",
-    SudoProblem.NO_ANSWER: "sudo did not answer in time",
-    SudoProblem.OTHER: "sudo does not run it",
-}
-_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
-_FIXES = {
-    SudoProblem.NO_TERMINAL: "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
-    SudoProblem.MISSING: "Install sudo there, connect as root, or reboot by a reboot.command of your own.",
-    SudoProblem.NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
-    SudoProblem.OTHER: "See on the host what is wrong with sudo.",
-}
-_SIGNS: tuple[tuple[str, SudoProblem], ...] = (
-    (r"not in the sudoers file|may not run sudo", SudoProblem.UNKNOWN_USER),
-    (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
-    (r"password is required|a terminal is required to read the password", SudoProblem.PASSWORD),
-    (r"is not allowed to", SudoProblem.NOT_ALLOWED),
-    (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", SudoProblem.MISSING),
+PASSWORD = "sudo asks for a password, or does not know the user at all"  # noqa: S105 - a sentence
+_NO_ANSWER = "sudo did not answer in time"
+_NOT_ALLOWED = "the sudoers rules do not allow the user this command"
+_OTHER = "sudo does not run it"
+# What sudo, or what starts it, says, and what that means.
+_SIGNS = (
+    (r"not in the sudoers file|may not run sudo", "the user is not in the sudoers file"),
+    (r"must have a tty|no tty present|requiretty", "sudo wants a terminal (requiretty)"),
+    (r"password is required|a terminal is required to read the password", PASSWORD),
+    (r"is not allowed to", _NOT_ALLOWED),
+    (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", "sudo is not installed"),
 )
+_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
+# By a part of the sentence; where none is in it, a rule is what it takes.
+_FIXES = {
+    "(requiretty)": "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
+    "sudo is not installed": "Install sudo there, connect as root, or reboot by a reboot.command of your own.",
+    _NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
+    _OTHER: "See on the host what is wrong with sudo.",
+}
 
 
 def sudo_fix(message: str, user: str) -> str:
     """Return what mends the refusal that this text tells of."""
-    problem = next((problem for problem, sentence in _SENTENCES.items() if sentence in message), None)
-    return _FIXES.get(problem, _RULE).format(user=user) if problem else _RULE.format(user=user)
+    return next((fix for part, fix in _FIXES.items() if part in message), _RULE).format(user=user)
 
 
-def refusal(stderr: str, exit_status: int | None = None) -> SudoRefusal | None:
-    """Return what the complaint and the exit status of `sudo -n` mean; None where there is neither."""
-    complained = complaint(stderr)
+def refusal(stderr: str, exit_status: int | None = None) -> str:
+    """Return half a sentence on what the complaint and the exit status of `sudo -n` mean; empty where neither is."""
+    said = complaint(stderr)
+    meaning = next((sentence for pattern, sentence in _SIGNS if re.search(pattern, stderr)), _OTHER if said else "")
     if exit_status == CUT_OFF:
-        return SudoRefusal(SudoProblem.NO_ANSWER, complained)
-    for pattern, problem in _SIGNS:
-        if re.search(pattern, stderr):
-            return SudoRefusal(problem, complained)
-    if complained:
-        return SudoRefusal(SudoProblem.OTHER, complained)
-    # `sudo -l COMMAND` says nothing where the command alone is not allowed
-    return SudoRefusal(SudoProblem.NOT_ALLOWED) if exit_status else None
+        meaning = _NO_ANSWER
+    elif exit_status and not meaning:
+        # `sudo -l COMMAND` says nothing where the command alone is not allowed
+        meaning = _NOT_ALLOWED
+    return f"{meaning} ({said})" if said else meaning
 
 
 def wants_password(text: str) -> bool:

@@ -7,6 +7,7 @@ disagrees with what the server then does.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -51,30 +52,11 @@ class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return right_verb and right_place and self.resource == act.resource
 
 
-class Grant(msgspec.Struct, frozen=True, rename="camel"):
-    """A rule of RBAC, of a ClusterRole or, where it has a namespace, of a Role."""
-
-    verbs: tuple[str, ...]
-    api_groups: tuple[str, ...]
-    resources: tuple[str, ...]
-    resource_names: tuple[str, ...] = ()
-    namespace: str = ""
+class Rule(Protocol):
+    """A right that is held, as those who hold a lab to roles write it."""
 
     def covers(self, act: Act) -> bool:
-        """Whether it allows the act: a rule with names never allows what has none, as creating and listing have not."""
-        right_object = not self.resource_names or act.name in self.resource_names
-        right_place = self.namespace in {"", act.namespace} and right_object
-        right_kind = act.group in self.api_groups and act.resource in self.resources
-        return right_place and right_kind and act.verb in self.verbs
-
-
-def grants_of(roles: Iterable[Json]) -> tuple[Grant, ...]:
-    """Return the rules of ClusterRoles and Roles, each bound to everybody with a token."""
-    return tuple(
-        msgspec.convert({**rule, "namespace": role["metadata"].get("namespace", "")}, Grant)
-        for role in roles
-        for rule in role["rules"]
-    )
+        """Whether it allows the act."""
 
 
 class Access:
@@ -86,7 +68,7 @@ class Access:
     def __init__(self, tokens: Mapping[str, str], denials: Iterable[Denial] = ()) -> None:
         self._tokens = dict(tokens)
         self.denials = set(denials)
-        self.grants: tuple[Grant, ...] | None = None
+        self.grants: tuple[Rule, ...] | None = None
         self._not_ready_for = 0
 
     def forget_roles(self, requests: int) -> None:

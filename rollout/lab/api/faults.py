@@ -90,22 +90,18 @@ class _ActiveFault:
         self.rule = rule
         self.starts = began + rule.after
         self.ends = None if rule.duration is None else self.starts + rule.duration
+        self.struck = 0
         self._met = 0
-        self._struck = 0
-
-    @property
-    def struck(self) -> int:
-        return self._struck
 
     def strikes(self, target: Target, now: float, random: Random) -> bool:
         if not self._in_force(now) or not self.rule.covers(target):
             return False
         self._met += 1
-        if self._met < self.rule.from_request or self._struck == self.rule.requests:
+        if self._met < self.rule.from_request or self.struck == self.rule.requests:
             return False
         if random.random() >= self.rule.probability:
             return False
-        self._struck += 1
+        self.struck += 1
         return True
 
     def _in_force(self, now: float) -> bool:

@@ -97,16 +97,13 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class RequestLog:
-    """The latest requests."""
+    """The latest requests; the oldest are forgotten."""
 
-    limit: int = 50_000
-    _records: deque[RequestRecord] = field(default_factory=deque)
+    _records: deque[RequestRecord] = field(default_factory=lambda: deque(maxlen=50_000))
 
     def add(self, record: RequestRecord) -> None:
-        """Remember a request; the oldest is forgotten beyond the limit."""
+        """Remember a request."""
         self._records.append(record)
-        while len(self._records) > self.limit:
-            self._records.popleft()
 
     def __iter__(self) -> Iterator[RequestRecord]:
         """Oldest first."""

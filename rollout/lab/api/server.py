@@ -213,7 +213,7 @@ class ApiServer:
                 target=call.target,
                 query=dict(call.query),
                 status=status,
-                user_agent=request.headers.get("User-Agent", ""),
+                user_agent=call.user_agent,
                 body=call.payload[:_LOGGED_BODY].decode(errors="replace"),
             )
         )

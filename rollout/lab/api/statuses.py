@@ -54,10 +54,9 @@ class StatusError(Exception):
         return {**body, **explained, **details, "code": self.code}
 
 
-def success(code: int, details: Json | None = None) -> Json:
-    """Return a Status that says it worked; deletions name what went away in `details` and carry no code."""
-    body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return {**body, "details": details} if details is not None else {**body, "code": code}
+def success(code: int) -> Json:
+    """Return a Status that says it worked."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
 
 
 def _about(resource: Resource, name: str, causes: Iterable[Cause] = (), *, kind: str = "") -> Json:

@@ -9,7 +9,7 @@ from typing import Final
 
 from rollout.errors import UsageError
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, Resource
-from rollout.lab.api.statuses import Cause, bad_request, invalid
+from rollout.lab.api.statuses import Cause, invalid
 from rollout.lab.api.store import Json
 from rollout.planning.eligibility.selector import checked_label, is_label_value
 
@@ -28,14 +28,6 @@ _BAD_LABEL: Final = (
     "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _FROZEN: Final = "Forbidden: field is immutable when `immutable` is set"
-
-
-def check_kind(resource: Resource, obj: Json) -> None:
-    """Raise a 400 where the body is of another kind than its address."""
-    version, kind = obj.get("apiVersion"), obj.get("kind")
-    if version not in {None, "", resource.api_version} or kind not in {None, "", resource.kind}:
-        given, expected = f"{version}, Kind={kind}", f"{resource.api_version}, Kind={resource.kind}"
-        raise bad_request(f"the API version in the data ({given}) does not match the expected API version ({expected})")
 
 
 def check(resource: Resource, obj: Json, current: Json | None = None) -> None:

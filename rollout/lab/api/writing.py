@@ -9,32 +9,27 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from rollout.lab.api.lifecycle import deleted_form, has_generation, is_due, settle, with_defaults
+from rollout.lab.api.lifecycle import deleted_form, has_generation, settle, with_defaults
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, Resource
 from rollout.lab.api.statuses import (
     Cause,
     already_exists,
     bad_request,
-    forbidden,
     invalid,
     namespace_terminating,
     not_found,
     server_error,
     stale_version,
-    success,
     unsupported_media_type,
     wrong_precondition,
     wrong_uid_on_update,
 )
 from rollout.lab.api.store import Json, ObjectStore, timestamp
-from rollout.lab.api.validation import check, check_kind
+from rollout.lab.api.validation import check
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-# Resources whose deletion answers with the object that was, not with a Status.
-_ANSWERED_BY_OBJECT = frozenset({PODS, NAMESPACES})
-_IMMORTAL_NAMESPACES = frozenset({"default", "kube-public", "kube-system"})
 # An update of these must name the version it is based on.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
 # An update of one of these that is not there makes it.
@@ -108,7 +103,6 @@ class Writer:
     def create(self, write: Write, body: Json) -> Json:
         """Store a new object."""
         resource, namespace = write.resource, write.target.namespace
-        check_kind(resource, body)
         metadata = {**(body.get("metadata") or {})}
         if metadata.pop("resourceVersion", ""):
             raise server_error("resourceVersion should not be set on objects to be created")
@@ -135,7 +129,6 @@ class Writer:
     def update(self, write: Write, body: Json) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
         target, resource = write.target, write.resource
-        check_kind(resource, body)
         metadata = body.get("metadata") or {}
         named = (metadata.get("name"), metadata.get("namespace", target.namespace))
         if named != (target.name, target.namespace):
@@ -186,16 +179,9 @@ class Writer:
         return settle(self._store, resource, obj) or obj
 
     def delete(self, target: Target, resource: Resource, request: DeletionRequest) -> Json:
-        """Delete an object: the terminating object, the object that was, or a Status, as a real server answers."""
+        """Delete an object: the terminating object, or the object that was."""
         current = self.current(resource, target.name, target.namespace)
-        if resource is NAMESPACES and target.name in _IMMORTAL_NAMESPACES:
-            raise forbidden(resource, target.name, "this namespace may not be deleted")
-        after = self.delete_object(resource, current, request)
-        if resource in _ANSWERED_BY_OBJECT or not is_due(resource, after):
-            return after
-        details = {"name": target.name, "group": resource.group, "kind": resource.plural}
-        details["uid"] = current["metadata"]["uid"]
-        return success(200, {key: value for key, value in details.items() if value})
+        return self.delete_object(resource, current, request)
 
     def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
         """Delete under the request's preconditions; the object as the deletion leaves or last saw it."""
@@ -241,10 +227,8 @@ def _kept(write: Write, current: Json, wanted: Json) -> Json:
         return {**current, "status": wanted.get("status") or {}}
     if "status" not in write.resource.subresources:
         return wanted
-    merged = {key: value for key, value in wanted.items() if key != "status"}
-    if write.resource is NAMESPACES:
-        merged["spec"] = current.get("spec")
-    return {**merged, "status": current["status"]} if "status" in current else merged
+    kept = {"status": current["status"]} if "status" in current else {}
+    return {**{key: value for key, value in wanted.items() if key != "status"}, **kept}
 
 
 _FieldPath = tuple[str, str]

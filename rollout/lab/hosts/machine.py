@@ -203,25 +203,16 @@ class Machine:
         """Go down and come back, as far as the faults allow."""
         if self.power is not Power.RUNNING or self.faults.reboot is RebootFault.IGNORED:
             return
-        self.shut_down(then=self._boot_later)
-
-    def shut_down(self, *, then: Callable[[], None] | None = None) -> None:
-        """Stop services now, be off after the shutdown time, and then do what the caller wants."""
-        if self.power is not Power.RUNNING:
-            return
         self.power = Power.SHUTTING_DOWN
         self._tell(HostEvent.STOPPING)
-        self._after(self.timings.shutdown, lambda: self.cut_power(then=then))
+        self._after(self.timings.shutdown, self._boot_anew)
 
-    def cut_power(self, *, then: Callable[[], None] | None = None) -> None:
+    def cut_power(self) -> None:
         """Be off at once."""
-        if self.power is Power.OFF:
-            return
-        self.stop()
-        self.power = Power.OFF
-        self._tell(HostEvent.DOWN)
-        if then is not None:
-            then()
+        if self.power is not Power.OFF:
+            self.stop()
+            self.power = Power.OFF
+            self._tell(HostEvent.DOWN)
 
     def power_on(self) -> None:
         """Boot: a new boot id, and the staged version if it holds."""
@@ -266,7 +257,8 @@ class Machine:
         for observer in self.observers:
             observer(event)
 
-    def _boot_later(self) -> None:
+    def _boot_anew(self) -> None:
+        self.cut_power()
         if self.faults.reboot is not RebootFault.NEVER_RETURNS:
             seconds = self.faults.boot_seconds
             self._after(self.timings.boot if seconds is None else seconds, self.power_on)

@@ -22,14 +22,11 @@ _RETRY_SECONDS: Final = 10
 _ORIGIN: Final = "fedora:fedora/x86_64/coreos/stable"
 
 
-async def _halt(session: Session, words: Words) -> Output:
-    """`reboot`, `shutdown -r now` and `shutdown`."""
+async def _halt(session: Session, _words: Words) -> Output:
+    """`reboot` and `shutdown -r now`."""
     if session.user != "root":
         return Output(1, err=f"Call to Reboot failed: {_UNAUTHORIZED}\n")
-    if words[0] == "shutdown" and "-r" not in words:
-        session.machine.shut_down()
-    else:
-        session.machine.reboot()
+    session.machine.reboot()
     return Output()
 
 

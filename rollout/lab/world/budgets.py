@@ -1,8 +1,7 @@
 """Disruption budgets: their status follows the pods, a little behind them, and rounds as the real controller does."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
@@ -21,50 +20,25 @@ from rollout.lab.objects import (
 from rollout.lab.world.cluster import Cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """How many pods a budget expects, and how many of them must be healthy."""
+def expectation(budget: Json, pods: int, scale: Callable[[], int]) -> tuple[int, int]:
+    """Return how many pods a budget expects, and how many of them must be healthy.
 
-    expected: int
-    desired: int
-
-
-def expectation(budget: Json, pods: int, scales: Sequence[int]) -> Expectation:
-    """Return what follows from `minAvailable` or `maxUnavailable`.
-
-    `pods` is how many pods the selector picks, `scales` the replicas of each of their controllers. Only a
-    plain `minAvailable` number counts the pods themselves; both kinds of percentage round up.
+    `pods` is how many pods the selector picks, `scale` the replicas of their controllers. Only a plain `minAvailable`
+    number counts the pods themselves; percentages round up.
     """
     spec = spec_of(budget)
-    scale = sum(scales)
-    if spec.get("maxUnavailable") is not None:
-        return Expectation(scale, max(0, scale - _count(spec["maxUnavailable"], scale)))
-    wanted = spec.get("minAvailable", 1)
-    if is_percentage(wanted):
-        return Expectation(scale, _count(wanted, scale))
-    return Expectation(pods, int(wanted))
-
-
-def needs_scale(budget: Json) -> bool:
-    """Whether the controllers' scale decides: for everything but a plain `minAvailable` number."""
-    spec = spec_of(budget)
-    return spec.get("maxUnavailable") is not None or is_percentage(spec.get("minAvailable", 1))
-
-
-def is_percentage(value: str | int) -> bool:
-    """Whether a count is written as a share."""
-    return isinstance(value, str) and value.endswith("%")
-
-
-def disruptions_allowed(expectation: Expectation, healthy: int) -> int:
-    """How many evictions may follow."""
-    return max(0, healthy - expectation.desired) if expectation.expected > 0 else 0
+    limit, least = spec.get("maxUnavailable"), spec.get("minAvailable", 1)
+    if limit is None and not str(least).endswith("%"):
+        return pods, int(least)
+    expected = scale()
+    if limit is None:
+        return expected, _count(least, expected)
+    return expected, max(0, expected - _count(limit, expected))
 
 
 def _count(value: str | int, total: int) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        return math.ceil(total * int(value[:-1]) / 100)
-    return int(value)
+    text = str(value)
+    return math.ceil(total * int(text[:-1]) / 100) if text.endswith("%") else int(text)
 
 
 # How far the controller trails the pods, and how long an eviction counts that has led to nothing.
@@ -116,25 +90,25 @@ class DisruptionController:
             return
         pods = self._cluster.matching(namespace, spec_of(budget).get("selector"))
         try:
-            expected = expectation(budget, len(pods), self._scales(pods) if needs_scale(budget) else ())
+            expected, desired = expectation(budget, len(pods), lambda: sum(self._scales(pods)))
         except UnscalableError as error:
             self._cluster.store.put(BUDGETS, self._failed(budget, str(error)))
             return
         disrupted = self._still_disrupted(budget, pods)
         healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
-        self._cluster.store.put(BUDGETS, self._counted(budget, expected, healthy, disrupted))
+        self._cluster.store.put(BUDGETS, self._counted(budget, expected, desired, healthy, disrupted))
         if disrupted:
             # Looked at again once the oldest entry must have led to a deletion.
             self._cluster.agenda.after(_EXPIRY_SECONDS, self._reconcile, namespace, name, settles=False)
 
-    def _counted(self, budget: Json, expected: Expectation, healthy: int, disrupted: dict[str, str]) -> Json:
-        allowed = disruptions_allowed(expected, healthy)
+    def _counted(self, budget: Json, expected: int, desired: int, healthy: int, disrupted: dict[str, str]) -> Json:
+        allowed = max(0, healthy - desired) if expected else 0
         fresh = {
             **{name: value for name, value in status_of(budget).items() if name != "disruptedPods"},
             "currentHealthy": healthy,
-            "desiredHealthy": expected.desired,
+            "desiredHealthy": desired,
             "disruptionsAllowed": allowed,
-            "expectedPods": expected.expected,
+            "expectedPods": expected,
             "observedGeneration": budget["metadata"].get("generation", 1),
             **({"disruptedPods": disrupted} if disrupted else {}),
         }

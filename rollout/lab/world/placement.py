@@ -95,13 +95,13 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the pods already placed forbid: by topology key, the values that are out, and why.
+    """What the pods already placed forbid: topology keys with the values that are out, and why.
 
     `drawn` are the values of which one is needed for each term of pod affinity, None for any. `volume_terms`
     are, for each of the pod's volumes, the alternatives of which one must hold for the node.
     """
 
-    forbidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    forbidden: frozenset[tuple[str, str]] = frozenset()
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
@@ -166,7 +166,7 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
         return None
     if not all(any_term_holds(terms, room.name, room.labels) for terms in constraints.volume_terms):
         return "node(s) had volume node affinity conflict"
-    if any(room.labels.get(label) in values for label, values in constraints.forbidden.items()):
+    if not constraints.forbidden.isdisjoint(room.labels.items()):
         return "node(s) didn't match pod anti-affinity rules"
     if not all(_draws(room.labels.get(label), values) for label, values in constraints.drawn):
         return "node(s) didn't match pod affinity rules"

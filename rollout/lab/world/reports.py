@@ -67,14 +67,9 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
 def silenced(node: Json, now: datetime) -> Json:
     """Return the Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
     known = condition(node, "Ready")
-    words = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
-    unknown: Json = {"type": "Ready", "status": "Unknown", "reason": words[0]}
-    unknown |= {"message": f"Kubelet {words[1]} posting node status.", "lastHeartbeatTime": None, **_heartbeat(known)}
-    return with_condition(node, unknown, now)
-
-
-def _heartbeat(ready: Json | None) -> Json:
-    return {"lastHeartbeatTime": ready["lastHeartbeatTime"]} if ready and "lastHeartbeatTime" in ready else {}
+    reason, word = ("NodeStatusUnknown", "stopped") if known else ("NodeStatusNeverUpdated", "never")
+    message = f"Kubelet {word} posting node status."
+    return with_condition(node, {"type": "Ready", "status": "Unknown", "reason": reason, "message": message}, now)
 
 
 def new_lease(name: str, now: datetime) -> Json:

@@ -167,16 +167,13 @@ class Scheduler:
             yield self._rooms[self._names[self._next]]
 
     def _constraints(self, pod: Json) -> Constraints:
-        forbidden: dict[str, set[str]] = {}
-        for topology, value in self._repelled(pod):
-            forbidden.setdefault(topology, set()).add(value)
+        forbidden = frozenset(self._repelled(pod))
         crowded = {constraint["topologyKey"]: self._crowded(pod, constraint) for constraint in strict_spreads(pod)}
         volumes = volume_terms(self._cluster.store, pod)
         drawn = tuple(self._drawn(pod))
         if not forbidden and not crowded and not volumes and not drawn:
             return UNCONSTRAINED
-        frozen = {topology: frozenset(values) for topology, values in forbidden.items()}
-        return Constraints(frozen, crowded, drawn, volumes)
+        return Constraints(forbidden, crowded, drawn, volumes)
 
     def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
         """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""

@@ -160,12 +160,6 @@ def is_regrouped(standing: Policy, today: Policy) -> bool:
     return next(layouts) != next(layouts)
 
 
-def is_labelled_otherwise(standing: Policy, today: Policy) -> bool:
-    """Whether nodes had labels for their turn that today's rules do not name: no other node may get them."""
-    labels = (policy.courtesy.pre_reboot_node_labels for policy in (standing, today))
-    return not set(next(labels)) <= set(next(labels))
-
-
 def _latter(one: T, other: T) -> T:
     """The second where it says anything."""
     return other or one
@@ -226,10 +220,7 @@ _GATES: Mapping[str, _Choice] = {
     "soak": max,
     "ignored_rivals": _common,
 }
-# What nodes have for their turn stays the first's, which may have written it on some and has to take it away. What they
-# keep after it is what both name.
 _COURTESY: Mapping[str, _Choice] = {
-    "post_reboot_node_labels": _common,
     "drain_delay": max,
     "reboot_delay": max,
 }

@@ -13,7 +13,7 @@ from rollout.errors import UsageError
 from rollout.model.gates import AlertPolicy, GatePolicy, is_matcher
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
-from rollout.planning.eligibility.selector import checked_label, node_labels, parse_selector
+from rollout.planning.eligibility.selector import checked_label, parse_selector
 from rollout.planning.eligibility.windows import Window, parse_freeze
 
 
@@ -52,13 +52,12 @@ def _each(policy: Policy) -> Iterator[tuple[str, Policy | Pool]]:
 
 def _unreadable(policy: Policy) -> Iterator[str]:
     """What is written in a form of its own, and is not of that form."""
-    gates, labels = policy.gates, policy.courtesy
+    gates = policy.gates
     spread = [label for label in (policy.spread_by, *(pool.spread_by for pool in policy.pools)) if label]
     yield from _refused(
         parse_selector, (policy.control_plane_selector, policy.drain.pod_selector, *gates.blocking_pods)
     )
     yield from _refused(parse_selector, tuple(rule.selector for rule in policy.drain.critical))
-    yield from _refused(node_labels, (labels.pre_reboot_node_labels, labels.post_reboot_node_labels))
     own = (window for pool in policy.pools for window in pool.window)
     yield from _refused(Window.parse, (*gates.windows.windows, *own))
     yield from _refused(parse_freeze, gates.windows.freezes)
@@ -126,9 +125,6 @@ def _of_nodes(policy: Policy) -> Iterator[str]:
 
 def _on_nodes(policy: Policy) -> Iterator[str]:
     """What is written on Nodes by names that the rules choose."""
-    for when in ("pre", "post"):
-        if labels := getattr(policy.courtesy, f"{when}_reboot_node_labels"):
-            yield f"labels.{when}-reboot {','.join(labels)}: each node gets them"
     for when in ("before", "after"):
         if checks := getattr(policy.gates.hooks, when):
             names = ",".join(checks)

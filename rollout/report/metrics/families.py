@@ -4,14 +4,12 @@ Units are base units. Labels have few values each: nodes of one cluster, pools a
 Each metric has the label `cluster` as well, which comes first.
 """
 
-import collections
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram, Metric, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rollout.model.fleetlock import Slots, SlotState
@@ -115,50 +113,43 @@ class Families:
         return Family(metric, self._cluster, labels)
 
 
-REQUESTS = ("node_rollout_fleetlock_requests", "Answers to hosts, by request and kind of answer.")
-HELD = ("node_rollout_fleetlock_slots_held", "Slots that are held, by group and state, as seen last.")
-DRAINS = ("node_rollout_fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
-UNMOVED = ("node_rollout_fleetlock_nodes_unmoved", "Nodes that their last reboot has left on the version from before.")
-
-
 class FleetLockMetrics(Collector):
-    """Counts answers, and asks the server for the rest. Safe to call from many threads."""
+    """Counts answers, and asks the server for the rest. Safe to call from many threads, but collected by one."""
 
     def __init__(self, cluster: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._cluster = cluster
-        self._turn = threading.Lock()
-        self._answers: collections.Counter[tuple[str, str]] = collections.Counter()
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
-        self.unmoved: Callable[[], int] = int
+        self._requests = Counter(
+            "node_rollout_fleetlock_requests",
+            "Answers to hosts, by request and kind of answer.",
+            ("cluster", "request", "kind"),
+            registry=None,
+        )
+        self._held = Gauge(
+            "node_rollout_fleetlock_slots_held",
+            "Slots that are held, by group and state, as seen last.",
+            ("cluster", "group", "state"),
+            registry=None,
+        )
+        self._in_hand = Gauge(
+            "node_rollout_fleetlock_nodes_in_hand",
+            "Nodes that this server takes through their reboots now.",
+            ("cluster",),
+            registry=None,
+        )
 
     def count(self, request: str, kind: str) -> None:
         """One answer."""
-        with self._turn:
-            self._answers[request, kind] += 1
+        self._requests.labels(self._cluster, request, kind).inc()
 
     def collect(self) -> Iterable[Metric]:
         """What the library asks for at each exposition."""
-        with self._turn:
-            answers = dict(self._answers)
-        requests = CounterMetricFamily(*REQUESTS, labels=("cluster", "request", "kind"))
-        for (request, kind), number in sorted(answers.items()):
-            requests.add_metric((self._cluster, request, kind), number)
-        yield requests
-        yield from self._of_slots(self.slots())
-
-    def _of_slots(self, slots: Slots) -> Iterable[Metric]:
-        held = GaugeMetricFamily(*HELD, labels=("cluster", "group", "state"))
-        groups = sorted({slot.group for slot in slots.held})
-        states = collections.Counter((slot.group, slot.state) for slot in slots.held)
-        for group in groups:
-            for state in SlotState:
-                held.add_metric((self._cluster, group, state.value), states[group, state])
-        yield held
-        yield self._plain(DRAINS, self.in_hand())
-        yield self._plain(UNMOVED, self.unmoved())
-
-    def _plain(self, family: tuple[str, str], value: float) -> Metric:
-        metric = GaugeMetricFamily(*family, labels=("cluster",))
-        metric.add_metric((self._cluster,), value)
-        return metric
+        slots = self.slots()
+        self._held.clear()
+        for group, state in product({slot.group for slot in slots.held}, SlotState):
+            number = sum((slot.group, slot.state) == (group, state) for slot in slots.held)
+            self._held.labels(self._cluster, group, state.value).set(number)
+        self._in_hand.labels(self._cluster).set(self.in_hand())
+        return [metric for kind in (self._requests, self._held, self._in_hand) for metric in kind.collect()]

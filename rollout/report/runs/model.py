@@ -195,4 +195,3 @@ class RunReport:
     not_started: Mapping[str, str]
     left_out: Mapping[str, int]
     evictions: int
-    moved_twice: int

@@ -14,10 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rollout.model.text import printable
-from rollout.report.rules import written_rules
 from rollout.report.runs import tables
-from rollout.report.runs.chart import Bar, timeline
-from rollout.report.runs.model import Ending, Part, RunReport
+from rollout.report.runs.chart import timeline
+from rollout.report.runs.model import Ending, RunReport
 from rollout.report.runs.tables import NODE_PARTS, PART_NAMES, Table, clock
 
 
@@ -53,17 +52,9 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-def _whole(text: str) -> Markup:
-    """Flags of which no line ends within one."""
-    parts = text.split(", ") if text.startswith("--") else [text]
-    shown = [printable(part) + ("," if part is not parts[-1] else "") for part in parts]
-    return Markup(" ").join(Markup('<span class="whole">{}</span>').format(part) for part in shown)
+_FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock}
 
 
-_FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock, "whole": _whole}
-
-
-_CLOSED = "closed"
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn"}
 
 
@@ -80,13 +71,10 @@ def run_page(report: RunReport) -> str:
         facts=tuple(tables.facts(report)),
         failures=tables.failure_table(report),
         parts=tables.part_table(report),
-        sum=tuple(_sum(report)),
-        sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
         timeline=drawn,
         chart_legend=tuple(_legend(report)),
         zone=_zone(report),
         tables=tuple(_figures(report)),
-        rules=tuple(written_rules(report.policy or {})),
     )
 
 
@@ -96,20 +84,6 @@ def _figures(report: RunReport) -> Iterator[Table]:
     if len(report.waves) > 1:
         yield tables.wave_table(report)
     yield tables.node_table(report)
-
-
-def _sum(report: RunReport) -> Iterator[Bar]:
-    """The parts side by side."""
-    place = 0.0
-    for part in report.parts:
-        width = tables.share(part.seconds, report.seconds)
-        yield Bar(round(place, 2), round(width, 2), _kind(part.part))
-        place += width
-
-
-def _kind(part: Part) -> str:
-    """Its colour; that of `window` is an open one's."""
-    return _CLOSED if part is Part.WINDOW else part
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -76,7 +76,6 @@ def report_of(
         not_started=view.not_started,
         left_out=view.left_out,
         evictions=view.evictions,
-        moved_twice=view.moved_twice,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.model.progress import Moves, NodeFinished, Outcome
+from rollout.model.progress import NodeFinished, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, printable, shortened, version_step
 from rollout.report.rules import changed_rules
 from rollout.report.runs.model import Ending, Hold, NodeReport, Part, RunReport, WaveReport
@@ -102,7 +102,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
         waits = sum(part.seconds for part in report.parts if part.part in (Part.WINDOW, Part.INTERRUPTED))
         without = " without closed windows and interruptions" if waits else ""
         yield "Forecast", f"{elapsed(foreseen)} foreseen, {elapsed(report.seconds - waits)} taken{without}"
-    if moves := moves_text(Moves(report.planned.pods_to_move, report.evictions, report.moved_twice)):
+    if moves := moves_text(report.planned.pods_to_move, report.evictions):
         yield "Pods", moves
     yield "Rules", changed_rules(report.policy)
     yield "Run", report.run

@@ -62,30 +62,6 @@ def test_when_rules_strike(rule: ApiFault, struck: list[bool]) -> None:
     assert [plan.strike(asked) is not None for _ in range(6)] == struck
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "reason"),
-    [
-        (FaultAnswer.INTERNAL_ERROR, 500, "InternalError"),
-        (FaultAnswer.UNAVAILABLE, 503, "ServiceUnavailable"),
-        (FaultAnswer.TIMEOUT, 504, "Timeout"),
-    ],
-)
-def test_failing_answers(api: StandaloneApi, client: Cluster, answer: FaultAnswer, status: int, reason: str) -> None:
-    put_in_force(api, ApiFault(answer=answer, verb="list", requests=1))
-    failed = client.get(NODES)
-    assert (failed.status, failed.reason, failed.body["kind"]) == (status, reason, "Status")
-    assert client.get(NODES).status == 200
-
-
-def test_dropped_connections_do_nothing(api: StandaloneApi, client: Cluster) -> None:
-    put_in_force(api, ApiFault(answer=FaultAnswer.DROP, verb="create", requests=1))
-    with pytest.raises(BROKEN):
-        client.node()
-    assert client.get(NODES).items == []
-    dropped = api.call(lambda: api.server.requests.asked("create", "nodes"))
-    assert [record.status for record in dropped] == [0]
-
-
 def test_an_outage_closes_the_port_and_ends(api: StandaloneApi, client: Cluster) -> None:
     port = api.server.port
     put_in_force(api, ApiFault(answer=FaultAnswer.OUTAGE, duration=100))

@@ -79,7 +79,6 @@ class Simulation:
         self.clock = ManualClock()
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock, timings=Timings())
-        self.keeper = ScoreKeeper(self.world)
         self.hosts: dict[str, PlainHost] = {}
         self.store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}})
         for index in range(1, nodes + 1):
@@ -89,7 +88,7 @@ class Simulation:
     def begin(self) -> None:
         """Settle, and count from here on."""
         self.world.settle()
-        self.keeper.begin()
+        self.keeper = ScoreKeeper(self.world)
 
     def add_node(self, name: str, setting: NodeSetting | None = None, *, running: bool = True) -> PlainHost:
         host = PlainHost(name, f"127.0.1.{len(self.hosts) + 1}", running)

@@ -5,7 +5,7 @@ import pytest
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.objects import condition
-from rollout.lab.world.budgets import Expectation, expectation
+from rollout.lab.world.budgets import expectation
 from tests.lab.world.simulation import Simulation, names
 
 
@@ -30,7 +30,7 @@ from tests.lab.world.simulation import Simulation, names
     ],
 )
 def test_what_a_budget_expects(spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int) -> None:
-    assert expectation({"spec": spec}, pods, scales) == Expectation(expected, desired)
+    assert expectation({"spec": spec}, pods, lambda: sum(scales)) == (expected, desired)
 
 
 def counts(sim: Simulation, name: str) -> tuple[int, ...]:

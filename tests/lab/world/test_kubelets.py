@@ -1,51 +1,10 @@
-"""Kubelets: starting and ending pods, registering nodes, heartbeats, reboots, volumes."""
-
-from datetime import datetime
+"""Kubelets: reboots, silent nodes, and the pods on them."""
 
 import pytest
 
-from rollout.lab.api.resources import LEASES, NODES, PODS
-from rollout.lab.api.store import Change, Json
+from rollout.lab.api.store import Json
 from rollout.lab.objects import condition, is_deleting, is_ready
 from tests.lab.world.simulation import NEW_IMAGE, Simulation
-
-LAB = "lab.node-rollout.dev/"
-
-
-def lease(sim: Simulation, name: str) -> Json:
-    found = sim.store.get(LEASES, name, "kube-node-lease")
-    assert found is not None
-    return found
-
-
-def test_only_leases_beat_and_conditions_are_reported_rarely() -> None:
-    sim = Simulation(12)
-    changes: list[Change] = []
-    sim.advance(1)
-    sim.store.subscribe(changes.append)
-    sim.advance(300)
-    beats = [change.obj["metadata"]["name"] for change in changes if change.resource is LEASES]
-    reports = [change.obj["metadata"]["name"] for change in changes if change.resource is NODES]
-    assert len(beats) + len(reports) == len(changes)
-    assert {beats.count(name) for name in sim.hosts} == {30}
-    assert {reports.count(name) for name in sim.hosts} == {1}
-    before = datetime.fromisoformat(lease(sim, "n3")["spec"]["renewTime"])
-    sim.advance(10)
-    after = datetime.fromisoformat(lease(sim, "n3")["spec"]["renewTime"])
-    assert (after - before).total_seconds() == pytest.approx(10)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "grace", "least", "most"),
-    [(None, None, 1, 2.6), ("12", None, 12, 12.6), ("60", None, 30, 30.6), ("60", 5, 5, 5.6)],
-)
-def test_a_deleted_pod_takes_its_time_to_end(wanted: str | None, grace: int | None, least: float, most: float) -> None:
-    sim = Simulation(1)
-    sim.pod("p", annotations={f"{LAB}termination-seconds": wanted} if wanted else {})
-    sim.world.settle()
-    sim.delete(PODS, "p", grace)
-    assert is_deleting(sim.get(PODS, "p"))
-    assert least <= sim.seconds_until(lambda: not sim.has(PODS, "p"), step=0.1) <= most
 
 
 def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:

@@ -13,9 +13,8 @@ from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.objects import is_ready
 from rollout.lab.scoreboard import ScoreKeeper
-from rollout.lab.world.agenda import Agenda
 from rollout.lab.world.world import World
-from tests.lab.world.simulation import NAMESPACE, ManualClock, PlainHost, advance, workload
+from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
 
 
 def web(replicas: int) -> Json:
@@ -57,7 +56,6 @@ class Cluster:
         self.clock = clock or LabClock(speed)
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock)
-        self.keeper = ScoreKeeper(self.world)
         self.hosts = [PlainHost(f"n{index}", f"127.0.1.{index}") for index in range(1, nodes + 1)]
         for host in self.hosts:
             self.world.add_host(host)
@@ -72,7 +70,7 @@ class Cluster:
 def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
     cluster = Cluster(speed=100, nodes=2)
     cluster.world.settle()
-    cluster.keeper.begin()
+    keeper = ScoreKeeper(cluster.world)
 
     async def live() -> float:
         async with passing_time(cluster.world):
@@ -91,7 +89,7 @@ def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
 
     # Thirty to forty-five simulated seconds, as the last heartbeat was up to ten seconds before.
     assert 0.29 <= asyncio.run(live()) < 5
-    assert cluster.keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
+    assert keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
 
 
 @pytest.mark.parametrize("moment", range(1, 31))
@@ -134,28 +132,3 @@ def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.L
     asyncio.run(live())
     assert sum("the simulated cluster failed" in message for message in caplog.messages) >= 2
     caplog.clear()
-
-
-# The agenda, with time that stands still and with time that really passes.
-
-
-def test_settling_runs_delays_but_no_deadlines() -> None:
-    clock = ManualClock()
-    agenda, done = Agenda(clock), list[str]()
-    agenda.after(5, lambda: agenda.after(7, done.append, "twice removed"))
-    agenda.after(1, done.append, "deadline", settles=False)
-    agenda.repeat(1, lambda: done.append("beat"))
-    agenda.settle()
-    assert done == ["twice removed"]
-    advance(agenda, clock, 2)
-    assert done == ["twice removed", "deadline", "beat", "beat"]
-
-
-def test_what_recurs_catches_up_in_order_when_the_process_was_held_up() -> None:
-    clock = ManualClock()
-    agenda, seen = Agenda(clock), list[tuple[str, float]]()
-    agenda.repeat(10, lambda: seen.append(("beat", agenda.time)))
-    agenda.repeat(5, lambda: seen.append(("look", agenda.time)))
-    clock.elapsed = 20
-    advance(agenda, clock, 0)
-    assert seen == [("look", 5), ("beat", 10), ("look", 10), ("look", 15), ("beat", 20), ("look", 20)]
