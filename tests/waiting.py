@@ -59,6 +59,10 @@ class Overheard:
         """As Kubernetes ends a pod; or by SIGKILL, as a node that goes down does. Its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
+        return self.rest()
+
+    def rest(self) -> int:
+        """Hear it to its end; its exit code."""
         self.process.wait(PATIENCE)
         for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
             thread.join(10)

@@ -2,7 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,8 @@ from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.ended import Ended, invoked, start
+from tests.published import assert_published
+from tests.waiting import Inbox, received
 
 Rollout = Callable[..., Ended]
 # What `started` is.
@@ -91,6 +93,17 @@ def rollout(tmp_path: Path) -> Rollout:
         return invoked(tmp_path, lab.environment, arguments)
 
     return run
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    """Receives notifications, each of which has to be what is published of them."""
+    with received() as made:
+        yield made
+    for exchange in made.exchanges:
+        assert exchange.headers["Content-Type"] == "application/json"
+    for note in made.notes:
+        assert_published("notification", note)
 
 
 # Metrics as whoever scrapes them has them: read by Prometheus' own parser.

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started, command, stepped
 from tests.ended import Ended, end_of
 from tests.operate.conftest import open_now
-from tests.state import is_cordoned, unlock
+from tests.state import inflict, is_cordoned, unlock
 
 ORDINARY = Path(__file__).with_name("ordinary.yaml")
 
@@ -34,19 +33,14 @@ def lab(started: Started) -> Lab:
     return started(str(ORDINARY), NUMBER)
 
 
-def log_in(lab: Lab, *users: str, missing: tuple[str, ...] = ()) -> None:
-    machine = lab.machines[NODE]
-    lab.call(lambda: machine.inflict(HostFaults(users=users, missing=missing)))
-
-
-def heard(process: subprocess.Popen[str], text: str) -> tuple[list[dict[str, Any]], float]:
-    """The lines up to the one with this text, and when that came, in monotonic seconds."""
+def heard(process: subprocess.Popen[str], text: str) -> list[dict[str, Any]]:
+    """The lines up to the one with this text."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(json.loads(line))
         if text in line:
-            return lines, time.monotonic()
+            return lines
     raise AssertionError((text, lines, process.communicate()))
 
 
@@ -59,7 +53,7 @@ def rebooted(lab: Lab) -> int:
 
 
 def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> None:
-    log_in(lab, "core pts/0", "ada tty1")
+    inflict(lab, HostFaults(users=("core pts/0", "ada tty1")), NODE)
     rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)["nodes"]}
     assert rows[NODE]["users"] == [{"name": "core", "tty": "pts/0"}, {"name": "ada", "tty": "tty1"}]
     assert {row["group"] for row in rows.values()} == {"stable"}
@@ -150,7 +144,7 @@ def test_a_window_that_closes_meanwhile_gives_the_node_back(
     lab, ahead = started(str(ORDINARY), NUMBER), tmp_path / "ahead"
     ahead.write_text("0")
     process = stepped(lab, tmp_path, ahead, "apply", *ALONE, *flags, "--window", open_now())
-    lines, _ = heard(process, waiting)
+    lines = heard(process, waiting)
     ahead.write_text(str(HALF_A_DAY))
     ended = end_of(process)
     (end,) = [line for line in (*lines, *ended.lines) if line["type"] == "node_finished"]

@@ -6,21 +6,18 @@ import pty
 import select
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
-from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout, Started
 from tests.conftest import StartLab
@@ -47,10 +44,6 @@ def api_of(lab: Lab) -> ClusterApi:
     return connect(Path(lab.environment["KUBECONFIG"]), None)
 
 
-def window(begins_in: timedelta, lasts: str) -> str:
-    return f"{datetime.now(UTC) + begins_in:%H:%M} {lasts}"
-
-
 def assert_untouched(lab: Lab, *nodes: str) -> None:
     score = lab.scoreboard()
     for node in nodes:
@@ -60,78 +53,22 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
 
 
-def test_a_pool_starts_its_nodes_only_in_its_own_window(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    lab, own = started("default", 7), tmp_path / "own.toml"
-    pool = '[[pool]]\nname = "{}"\nselector = "kubernetes.io/hostname={}"\nwindow = ["{}"]\n'
-    open_now, later = window(timedelta(minutes=-1), "1h"), window(timedelta(hours=3), "1h")
-    own.write_text(pool.format("now", "worker-1", open_now) + pool.format("later", "worker-2", later))
-    both = ("--config", str(own), "--node", "worker-1", "--node", "worker-2")
-    assert f"of the pool later: {later}: closed, opens in 2h" in rollout(lab, "plan", *both).stdout
-    ended = rollout(lab, *QUICK, *both)
-    assert ended.code == 4, ended.stderr
-    summary = json.loads(ended.stdout.splitlines()[-1])
-    assert (summary["succeeded"], summary["not_started"]) == (["worker-1"], ["worker-2"])
-    assert "outside the maintenance window; the next opens" in ended.stdout
-    assert_untouched(lab, "worker-2")
-    # the rollout's own window holds as well
-    assert rollout(lab, *QUICK, *both, "--window", later).code == 4
-    assert_untouched(lab, "worker-2")
-
-
-def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Started, rollout: Rollout) -> None:
+def test_a_node_that_fails_its_checks_is_given_back_before_its_drain_and_stays_cordoned_after_its_reboot(
+    started: Started, rollout: Rollout
+) -> None:
     lab = started("default", 7)
-    api = api_of(lab)
-    api.patch(node_path("worker-1"), {"metadata": {"annotations": {BEFORE: "true", AFTER: "true"}}})
-    seen: list[tuple[str, bool, int, int]] = []
-    over = threading.Event()
-
-    def check() -> None:
-        """As a DaemonSet's pod would: it runs where the label is, and annotates its node."""
-        while not over.wait(0.1):
-            node = read_node(api, "worker-1")
-            for name, answer in (("before-reboot", BEFORE), ("after-reboot", AFTER)):
-                if node.labels.get(FLUO_PREFIX + name) == "true" and node.annotations.get(answer) != "true":
-                    score = lab.scoreboard()
-                    seen.append((name, node.unschedulable, score.evictions, score.reboots["worker-1"]))
-                    over.wait(1.0)
-                    api.patch(node_path("worker-1"), {"metadata": {"annotations": {answer: "true"}}})
-
-    thread = threading.Thread(target=check)
-    thread.start()
-    try:
-        ended = rollout(
-            lab,
-            *ONE,
-            "--set",
-            f"gates.before-reboot-annotations={BEFORE}",
-            "--set",
-            f"gates.after-reboot-annotations={AFTER}",
-        )
-    finally:
-        over.set()
-        thread.join()
-    assert ended.code == 0, ended.stderr
-    assert [name for name, *_ in seen] == ["before-reboot", "after-reboot"]
-    (_, cordoned, evictions, reboots), (_, still_cordoned, _, reboots_then) = seen
-    assert (cordoned, evictions, reboots) == (True, 0, 0)
-    assert (still_cordoned, reboots_then) == (True, 1)
-    node = read_node(api, "worker-1")
-    assert not any(name.startswith(FLUO_PREFIX) for name in node.labels)
-    assert not {BEFORE, AFTER} & set(node.annotations)
-    assert lab.scoreboard().clean
-
-
-def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    prefix = ("--set", "gates.hook-prefix=checks.example/")
-    ended = rollout(
-        lab, *ONE, *prefix, "--set", f"gates.after-reboot-annotations={AFTER}", "--set", "gates.hook-timeout=2s"
-    )
-    assert ended.code == 4
-    node = read_node(api_of(lab), "worker-1")
+    checks = ("--set", "gates.hook-prefix=checks.example/", "--set", "gates.hook-timeout=2s")
+    before = rollout(lab, *ONE, *checks, "--set", f"gates.before-reboot-annotations={BEFORE}")
+    assert before.code == 4
+    (failed,) = before.summary["failed"]
+    assert (failed["phase"], BEFORE in failed["message"], lab.scoreboard().evictions) == ("cordoned", True, 0)
+    assert_untouched(lab, "worker-1")
+    worker_2 = (*QUICK, "--node", "worker-2")
+    assert rollout(lab, *worker_2, *checks, "--set", f"gates.after-reboot-annotations={AFTER}").code == 4
+    node = read_node(api_of(lab), "worker-2")
     assert node.unschedulable
     assert not any(name.startswith("checks.example/") for name in node.labels)
-    assert lab.scoreboard().reboots["worker-1"] == 1
+    assert lab.scoreboard().reboots["worker-2"] == 1
 
 
 GATE = """
@@ -167,7 +104,7 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
     assert {environment.get("ROLLOUT_GATE_STAGED_VERSION") for environment in of_nodes} == {"4152.2.0"}
 
 
-def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
+def test_a_gate_command_stops_all_and_one_that_hangs_is_ended_with_all_it_started(
     untouched: Lab, rollout: Rollout, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -175,6 +112,10 @@ def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
     ended = rollout(untouched, *ONE, "--set", f"gates.command={command}", "--set", "gates.timeout=1s")
     assert ended.code == 6
     assert "did not end within" in ended.stderr
+    # one that says no to the rollout, or to its first wave, stops all
+    for refuses, code in (("rollout", 6), ("wave", 4)):
+        no, _told = gate(tmp_path, refuses)
+        assert rollout(untouched, *QUICK, "--set", f"gates.command={no}").code == code
     process = Path(f"/proc/{pid.read_text().strip()}/stat")
     assert not process.exists() or process.read_text().split()[2] == "Z"
 
@@ -213,17 +154,6 @@ def alerts(*names: str) -> dict[str, object]:
         for name in names
     ]
     return {"status": "success", "data": {"resultType": "vector", "result": found}}
-
-
-@pytest.mark.parametrize("answer", [(200, alerts("DiskFull")), (503, "overloaded"), (200, {"status": "error"})])
-def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
-    answer: tuple[int, object], untouched: Lab, rollout: Rollout
-) -> None:
-    with prometheus([answer]) as url:
-        ended = rollout(untouched, *ONE, "--set", f"alerts.prometheus-url={url}", "--set", "gates.timeout=1s")
-    assert ended.code == 4
-    assert ended.summary["not_started"] == ["worker-1"]
-    assert_untouched(untouched, "worker-1")
 
 
 def deployment(name: str, **annotations: str) -> Json:
@@ -279,24 +209,6 @@ def answer_waves(leader: int, answers: list[str]) -> str:
         if answers and said.count("Start it?") > 2 - len(answers):
             os.write(leader, f"{answers.pop(0)}\n".encode())
     return said
-
-
-def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab, rollout: Rollout) -> None:
-    ended = rollout(
-        untouched, *ONE, "--set", f"gates.before-reboot-annotations={BEFORE}", "--set", "gates.hook-timeout=2s"
-    )
-    assert ended.code == 4
-    assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
-    assert BEFORE in ended.summary["failed"][0]["message"]
-    assert untouched.scoreboard().evictions == 0
-    assert_untouched(untouched, "worker-1")
-
-
-@pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
-def test_the_gate_command_stops_all(refuses: str, code: int, untouched: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    command, _told = gate(tmp_path, refuses)
-    assert rollout(untouched, *QUICK, "--set", f"gates.command={command}").code == code
-    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
 def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:

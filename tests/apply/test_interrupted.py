@@ -5,8 +5,8 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rollout.lab.objects import is_ready
 from tests.apply.conftest import Rollout, Started, command, lose_hosts
 from tests.apply.test_resume import APPLY as WORKERS
 from tests.apply.test_resume import stopped_at
-from tests.state import node_of, unlock, write
+from tests.state import annotations, is_cordoned, metadata, node_of, unlock, write
 from tests.waiting import wait_until
 
 PREFIX = "checks.example/"
@@ -105,8 +105,18 @@ def answer_of(pod: dict[str, Any]) -> str:
     return answers[0]
 
 
+@dataclass(frozen=True, order=True)
+class Ran:
+    """A check, and how its node stood: in a rollout of two nodes that are evicted from, and rebooted, one by one."""
+
+    node: str
+    answer: str
+    cordoned: bool
+    reboots: int
+
+
 @contextmanager
-def kubelets(lab: Lab, ran: list[tuple[str, str]]) -> Iterator[None]:
+def kubelets(lab: Lab, ran: list[Ran]) -> Iterator[None]:
     """The lab runs no containers: what those of the checks' pods would do is done here, once a pod is there."""
     over, api = threading.Event(), connect(lab.kubeconfig, None)
 
@@ -117,8 +127,9 @@ def kubelets(lab: Lab, ran: list[tuple[str, str]]) -> Iterator[None]:
                 bound = pod["spec"].get("nodeName")
                 if bound and "-reboot-check-" in pod["metadata"]["name"] and pod["metadata"]["uid"] not in done:
                     done.add(pod["metadata"]["uid"])
-                    ran.append((bound, answer_of(pod)))
-                    api.patch(node_path(bound), {"metadata": {"annotations": {answer_of(pod): "true"}}})
+                    answer, reboots = answer_of(pod), lab.scoreboard().reboots[bound]
+                    ran.append(Ran(bound, answer, is_cordoned(lab, bound), reboots))
+                    api.patch(node_path(bound), {"metadata": {"annotations": {answer: "true"}}})
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -130,18 +141,24 @@ def kubelets(lab: Lab, ran: list[tuple[str, str]]) -> Iterator[None]:
 
 
 def test_the_example_checks_run_on_each_node_around_its_reboot(started: Started, rollout: Rollout) -> None:
+    """Before its drain, and before its uncordon; neither their labels nor their answers are left."""
     lab = started("default", 7)
     for when in ("before", "after"):
         lab.call(partial(lab.store.create, DAEMONSETS, with_defaults(DAEMONSETS, daemon_set(when))))
-    ran: list[tuple[str, str]] = []
+    ran: list[Ran] = []
     asked = (
         *("--set", f"gates.before-reboot-annotations={EXAMPLE_BEFORE}"),
         *("--set", f"gates.after-reboot-annotations={EXAMPLE_AFTER}"),
     )
+    names = ("worker-1", "worker-2")
     with kubelets(lab, ran):
-        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-1", "--node", "worker-2", *asked)
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", ",".join(names), *asked)
     assert ended.code == 0, ended.stderr
-    assert sorted(ran) == sorted(product(("worker-1", "worker-2"), (EXAMPLE_BEFORE, EXAMPLE_AFTER)))
+    around = [(EXAMPLE_BEFORE, True, 0), (EXAMPLE_AFTER, True, 1)]
+    assert sorted(ran) == sorted(Ran(name, *each) for name in names for each in around)
+    for name in names:
+        assert not {EXAMPLE_BEFORE, EXAMPLE_AFTER} & annotations(lab, name).keys()
+        assert not [label for label in metadata(lab, name, "labels") if label.endswith("-reboot")]
     assert lab.scoreboard().clean
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.apply.conftest import Rollout, Scrape, Started, complaints
-from tests.ended import Ended, invoked
+from tests.ended import invoked
 from tests.scripted_api import Exchange, scripted
-from tests.waiting import Inbox, received
+from tests.waiting import Inbox
 
 PASSWORD = "correct-horse-battery"
 
@@ -50,13 +50,19 @@ def scraped(file: Path) -> Scrape:
     return Scrape(file.read_text(encoding="utf-8"))
 
 
-def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, tmp_path: Path) -> None:
-    file = tmp_path / "rollout.prom"
-    began = time.time()
-    ended = rollout(
-        started("default", 5), "apply", "--yes", "--set", f"metrics.textfile={file}", "--set", "cluster.name=berlin"
-    )
-    assert ended.code == 0, ended
+def test_a_run_leaves_its_metrics_in_a_file_and_its_clusters_name_everywhere(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
+    lab, file, began = started("default", 5), tmp_path / "rollout.prom", time.time()
+    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
+
+    def run(*arguments: str) -> str:
+        ended = invoked(tmp_path, variables, arguments)
+        assert ended.code == 0, ended
+        return ended.stdout
+
+    places = ("--set", f"metrics.textfile={file}", "--set", "output.journal=run.jsonl")
+    run("apply", "--yes", *places, "--set", "cluster.name=berlin")
     scrape = scraped(file)
     assert complaints(scrape) == ""
     assert scrape.values("node_rollout_nodes", "phase") == {"done": 5}
@@ -71,9 +77,18 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
     assert scrape.value("node_rollout_running") == 0
     assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
     assert began < scrape.value("node_rollout_last_success_timestamp_seconds") < time.time()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".rollout-")] == []
+
     samples = [sample for family in scrape.families.values() for sample in family.samples]
     assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".rollout-")] == []
+    assert {note["cluster"] for note in inbox.notes} == {"berlin"}
+    (server,) = {note["server"] for note in inbox.notes}
+    named = f"berlin ({server.removeprefix('https://')})"
+    report = json.loads(run("report", "run.jsonl", "-o", "json"))
+    assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
+    assert named in run("report", "run.jsonl")
+    assert "berlin" in run("history", "-o", "wide", "--set", "output.journal=run.jsonl")
+    assert named in run("history", "--set", "output.journal=run.jsonl", report["run"])
 
 
 def test_what_failed_is_told_and_when_it_last_went_well_stays(
@@ -112,56 +127,19 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "why"),
+    ("place", "why"),
     [
-        ("--set", "metrics.textfile=rollout.txt", "node_exporter takes files that end in .prom"),
-        ("--set", f"metrics.pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
-        ("--set", f"metrics.pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
-        (
-            "--set",
-            f"metrics.pushgateway=http://ops:a {PASSWORD}@gateway:9091",
-            "'gateway:9091' is not the address of a Push",
-        ),
-        ("--set", f"metrics.pushgateway=ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+        ("textfile=rollout.txt", "node_exporter takes files that end in .prom"),
+        (f"pushgateway=ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
+        (f"pushgateway=http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        (f"pushgateway=http://ops:a {PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+        (f"pushgateway=ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
-def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:
-    ended = rollout(started("default", 4), "apply", "--yes", flag, value)
-    assert ended.code == 64
-    assert why in ended.stderr
-    assert flag in ended.stderr
+def test_a_place_that_is_none_is_refused(place: str, why: str, tmp_path: Path) -> None:
+    ended = invoked(tmp_path, {"KUBECONFIG": "/nonexistent"}, ("apply", "--yes", "--set", f"metrics.{place}"))
+    assert (ended.code, why in ended.stderr, "--set" in ended.stderr) == (64, True, True), ended.stderr
     assert PASSWORD not in ended.stderr
-
-
-ONE = ("--yes", "--node", "worker-1", "--set", "metrics.textfile=rollout.prom", "--set", "output.journal=run.jsonl")
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    with received() as kept:
-        yield kept
-
-
-def test_one_flag_is_the_name_everywhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
-    lab = started("default", 4)
-    variables = {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
-
-    def run(*arguments: str) -> Ended:
-        ended = invoked(tmp_path, variables, arguments)
-        assert ended.code == 0, ended.stderr
-        return ended
-
-    run("apply", *ONE, "--set", "cluster.name=berlin")
-    samples = [sample for family in scraped(tmp_path / "rollout.prom").families.values() for sample in family.samples]
-    assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
-    assert {note["cluster"] for note in inbox.notes} == {"berlin"}
-    server = next(note["server"] for note in inbox.notes)
-    assert f"berlin ({server.removeprefix('https://')})" in run("report", "run.jsonl").stdout
-    report = json.loads(run("report", "run.jsonl", "-o", "json").stdout)
-    assert (report["cluster_name"], report["cluster"]) == ("berlin", server)
-    assert "berlin" in run("history", "-o", "wide", "--set", "output.journal=run.jsonl").stdout
-    shown = run("history", "--set", "output.journal=run.jsonl", report["run"])
-    assert f"berlin ({server.removeprefix('https://')})" in shown.stdout
 
 
 # A run tells how many pods had to move, and how many evictions that took, as the cluster has seen it.

@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,25 +10,14 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Started
-from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, invoked, start
 from tests.scripted_api import Exchange, scripted
-from tests.waiting import TOKEN, Inbox, received
+from tests.waiting import TOKEN, Inbox
 
 PASSWORD = "pa55w0rd"
 LONGEST_FAREWELL = 5.0
 # for a busy machine to end a process in
 SOME_SECONDS = 5.0
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    with received() as made:
-        yield made
-    for exchange in made.exchanges:
-        assert exchange.headers["Content-Type"] == "application/json"
-    for note in made.notes:
-        check("notification", note)
 
 
 def notified(lab: Lab, home: Path, url: str, *arguments: str) -> Ended:

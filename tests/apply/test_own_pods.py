@@ -4,15 +4,14 @@ its own pods are.
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import DAEMONSETS, NODES
+from rollout.lab.api.resources import DAEMONSETS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import ONE_LOOK, Rollout, Started, killed_at
 from tests.security.hands import at_phase, set_well
-from tests.state import is_cordoned, marks_of, node_of, rebooted, unlock
+from tests.state import is_cordoned, marks_of, rebooted, unlock
 
 APPLY = ("apply", "--yes", "-o", "json", "--settle-timeout", "5s", "--set", "gates.timeout=5s", *ONE_LOOK)
 
@@ -141,57 +140,6 @@ def test_a_member_that_our_own_reboot_took_away_is_no_reason_not_to_go_on(
     assert resumed.code == 0, resumed.stderr
     assert rebooted(lab) == {"cp-1", "cp-2", "cp-3"}
     assert begun_after == {"cp-2": True, "cp-3": True}
-
-
-# Which nodes are of the control plane: by role, as a label or as a taint, and by the operator's selector.
-
-
-ALONE = "control plane: one at a time"
-
-
-TYPHOON = "node.kubernetes.io/controller"
-
-
-def describe(lab: Lab, name: str, labels: dict[str, str], taints: list[dict[str, str]]) -> None:
-    """Give a node these labels and taints, instead of its role."""
-
-    def put() -> None:
-        node = node_of(lab, name)
-        own = {key: value for key, value in node["metadata"]["labels"].items() if "node-role" not in key}
-        metadata = {**node["metadata"], "labels": {**own, **labels}}
-        lab.store.put(NODES, {**node, "metadata": metadata, "spec": {**node["spec"], "taints": taints}})
-
-    lab.call(put)
-
-
-def planned(rollout: Rollout, lab: Lab, *arguments: str) -> dict[str, Any]:
-    ended = rollout(lab, "plan", "-o", "json", "--max-unavailable", "5", *arguments)
-    plan: dict[str, Any] = json.loads(ended.stdout)
-    assert ended.code == (6 if plan["blockers"] else 0), ended.stderr
-    return plan
-
-
-@pytest.mark.parametrize(
-    ("labels", "taints", "flags"),
-    [
-        ({}, [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}], ()),
-        ({}, [{"key": "node-role.kubernetes.io/etcd", "value": "true", "effect": "NoExecute"}], ()),
-        ({"node-role.kubernetes.io/controlplane": "true"}, [], ()),
-        ({TYPHOON: "true"}, [], ("--set", f"waves.control-plane-selector={TYPHOON}")),
-    ],
-)
-def test_such_a_node_goes_alone_and_last(
-    started: Started, rollout: Rollout, labels: dict[str, str], taints: list[dict[str, str]], flags: tuple[str, ...]
-) -> None:
-    lab = started("default", 5)
-    described = planned(rollout, lab)["waves"][-1]["nodes"][0]["name"]
-    describe(lab, "worker-1", labels, taints)
-    waves = planned(rollout, lab, *flags)["waves"]
-    alone = {node["name"] for wave in waves if wave["because"].startswith(ALONE) for node in wave["nodes"]}
-    assert alone == {described, "worker-1"}
-    assert [node["name"] for wave in waves[-2:] for node in wave["nodes"]] == sorted(alone)
-    excluded = planned(rollout, lab, *flags, "--control-plane", "exclude")["excluded"]
-    assert {(node["node"], node["reason"]) for node in excluded} == {(name, "excluded") for name in alone}
 
 
 def test_what_was_not_ready_before_is_foretold_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:

@@ -2,24 +2,22 @@
 
 import json
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, SECRETS
-from rollout.lab.copied import load_copy, scenario_like
+from rollout.lab.copied import scenario_like
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
 from tests.apply.conftest import Rollout
 from tests.ended import Ended, end_of, invoked, start
 
-Start = Callable[[Scenario | str, int], Lab]
 StartLab = Callable[..., Lab]
+Start = Callable[[Scenario | str, int], Lab]
 PRIVATE = "hunter2"
 
 
@@ -128,33 +126,3 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         assert (refused.code, why in refused.stderr, "hint: " in refused.stderr) == (1, True, True), refused.stderr
     assert ended("lab", "up", "--like", "a.json", "--nodes", "3").code == 64
     assert ended("plan", "--anonymous").code == 64
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("scenario", ["typical", "default"])
-def test_a_rehearsal_takes_what_was_forecast(
-    scenario: str, started: Start, start_lab: StartLab, rollout: Rollout, tmp_path: Path
-) -> None:
-    file = tmp_path / "cluster.json"
-    forecast = snapshot(started(scenario, 6), rollout, file)["estimate"]["seconds"]
-    # what this process and the machine take counts as often
-    speed = 6
-    copy = start_lab(scenario_like(file), speed=speed)
-    began = time.monotonic()
-    assert rollout(copy, "apply", "--yes", "--max-unavailable", "2").code == 0
-    assert 0.9 * forecast <= (time.monotonic() - began) * speed <= 1.1 * forecast
-
-
-@pytest.mark.exhaustive
-def test_a_copy_of_a_thousand_nodes_is_served_within_a_minute(start_lab: StartLab, tmp_path: Path) -> None:
-    large, file = start_lab("large"), tmp_path / "large.json"
-    words = ("plan", "-o", "json", "--max-unavailable", "5%")
-    first = invoked(tmp_path, large.environment, (*words, "--snapshot", str(file)))
-    assert first.code == 0, first.stderr
-    assert (len(load_copy(file).nodes), len(load_copy(file).pods) > 29_000) == (1000, True)
-    large.stop()
-    began = time.monotonic()
-    copy = start_lab(scenario_like(file))
-    assert time.monotonic() - began < 60
-    again = invoked(tmp_path, copy.environment, words)
-    assert decisions(json.loads(again.stdout))["nodes"] == decisions(json.loads(first.stdout))["nodes"]

@@ -5,7 +5,6 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario, load_scenario
 from tests.apply.conftest import Rollout, Started, command
-from tests.apply.test_gates import window
 from tests.state import inflict, record
 
 Line = dict[str, Any]
@@ -27,9 +25,6 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 ROLLING = ("--strategy", "rolling", "--set", "waves.health-checks=1")
-
-
-APPLY = ("apply", "--yes", "-o", "json", *ROLLING)
 
 
 def roomy(workers: int, masters: int = 0) -> Scenario:
@@ -72,22 +67,6 @@ def workers(first: int, last: int) -> tuple[str, ...]:
     return tuple(f"worker-{number}" for number in range(first, last + 1))
 
 
-def test_the_next_begins_while_a_slow_one_is_away_and_never_are_more_away_than_the_limit(
-    started: Started, rollout: Rollout
-) -> None:
-    lab = started(roomy(12), 12)
-    inflict(lab, HostFaults(boot_seconds=400), "worker-1")
-    ended = rollout(lab, *APPLY, "--max-unavailable", "3")
-    assert ended.code == 0, ended.stderr
-    (wave,) = (line for line in ended.lines if line["type"] == "wave_started")
-    assert (wave["in_flight"], len(wave["nodes"])) == (3, 12)
-    begun, slow = begun_at(ended.lines), ended_at(ended.lines)["worker-1"]
-    # In waves, two others would have been.
-    assert sum(at < slow for at in begun.values()) >= 7
-    assert most_at_once(ended.lines) == 3
-    assert_clean(lab, *workers(1, 12), most=3)
-
-
 def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finished: int) -> list[Line]:
     """What it told up to a signal that comes once so many have finished, and others are under way."""
     assert process.stdout is not None
@@ -120,17 +99,6 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
         assert max(finished[node] for node in earlier) < min(begun[node] for node in later)
     assert begun[parts[-1][1]] > finished[parts[-1][0]]
     assert_clean(lab, *(node for part in parts for node in part), most=2)
-
-
-@pytest.mark.parametrize(("lasts", "not_started"), [("2m", 4), ("30m", 0)])
-def test_none_begins_that_the_window_has_no_room_for(
-    started: Started, rollout: Rollout, lasts: str, not_started: int
-) -> None:
-    lab = started(roomy(4), 4)
-    flags = ("--window", window(timedelta(minutes=-1), lasts), "--max-unavailable", "2")
-    ended = rollout(lab, *APPLY, *flags)
-    assert len(ended.summary["not_started"]) == not_started
-    assert ended.code == (4 if not_started else 0), ended.stderr
 
 
 # Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on.

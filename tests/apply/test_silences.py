@@ -2,11 +2,9 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from rollout.adapters.silences import NodeSilences
 from rollout.lab.lab import Lab
 from rollout.model.progress import NodeFinished, NodeStep, Outcome, Phase
 from tests.apply.conftest import Rollout, Started, killed_at
+from tests.scripted_api import Exchange, scripted
 from tests.state import is_cordoned, node_of
 from tests.waiting import wait_until
 
@@ -47,35 +46,19 @@ class Alertmanager:
 def alertmanager() -> Iterator[Alertmanager]:
     state = Alertmanager()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            silence = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            is_known = silence.get("id", "") in ("", *state.standing) and self.path == "/prefix/api/v2/silences"
-            status = state.status if is_known else 404
-            self.answer(status, {"silenceID": state.post(silence)} if status == 200 else {})
+    def answer(exchange: Exchange) -> None:
+        if exchange.command == "DELETE":
+            gone = state.standing.pop(exchange.path.removeprefix("/prefix/api/v2/silence/"), None)
+            exchange.answer(404 if gone is None else 200, b"{}")
+            return
+        silence = json.loads(exchange.payload)
+        is_known = silence.get("id", "") in ("", *state.standing) and exchange.path == "/prefix/api/v2/silences"
+        status = state.status if is_known else 404
+        exchange.answer(status, json.dumps({"silenceID": state.post(silence)} if status == 200 else {}).encode())
 
-        def do_DELETE(self) -> None:
-            gone = state.standing.pop(self.path.removeprefix("/prefix/api/v2/silence/"), None)
-            self.answer(404 if gone is None else 200, {})
-
-        def answer(self, status: int, body: object) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}/prefix/"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield state
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with scripted(answer) as server:
+        state.url = f"{server.url}/prefix/"
+        yield state
 
 
 def flags(alertmanager: Alertmanager) -> tuple[str, ...]:

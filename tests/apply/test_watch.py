@@ -4,12 +4,9 @@ The program is what an operator starts, on the lab's wire; each wait is for what
 """
 
 import json
-import queue
 import re
 import signal
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, pairwise
@@ -25,63 +22,35 @@ from tests.apply.test_resume import APPLY
 from tests.cli.screens import shown
 from tests.ended import end_of
 from tests.state import marks_of, node_of, record, run_of
-from tests.waiting import wait_until
+from tests.waiting import Overheard, wait_until
 
 SECONDS = 90.0
 LEASE = ("--set", "lock.duration=3s")
 
 
-class Heard:
-    """The lines of a process, as they come."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._coming: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._coming.put(line)
-        self._coming.put(None)
-
-    def until(self, wanted: Callable[[str], bool]) -> str:
-        """The first line from here on that is wanted."""
-        end = time.monotonic() + SECONDS
-        while (line := self._coming.get(timeout=max(0.1, end - time.monotonic()))) is not None:
-            self.lines.append(line)
-            if wanted(line):
-                return line
-        raise AssertionError(f"it ended without the line: {self.lines[-20:]}")
-
-    def rest(self) -> int:
-        """Hear it to its end; its exit code."""
-        end = time.monotonic() + SECONDS
-        while (line := self._coming.get(timeout=max(0.1, end - time.monotonic()))) is not None:
-            self.lines.append(line)
-        return self.process.wait(timeout=SECONDS)
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines]
-
-
 @contextmanager
-def heard(lab: Lab, home: Path, *arguments: str) -> Iterator[Heard]:
-    process = command(lab, home, *arguments)
+def heard(lab: Lab, home: Path, *arguments: str) -> Iterator[Overheard]:
+    listened = Overheard(command(lab, home, *arguments))
     try:
-        yield Heard(process)
+        yield listened
     finally:
-        process.kill()
-        process.communicate()
+        listened.end(signal.SIGKILL)
+
+
+def await_line(listened: Overheard, wanted: Callable[[str], bool]) -> None:
+    wait_until(lambda: any(map(wanted, list(listened.said))) or listened.process.poll() is not None, SECONDS)
+    assert any(map(wanted, listened.said)), listened.said[-20:]
+
+
+def objects(listened: Overheard) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in listened.said if line.startswith(("{", "null"))]
 
 
 def told_of(**fields: object) -> Callable[[str], bool]:
     """Whether a line is the rollout as `status --run -o json` has it, with these fields; True: any but empty."""
 
     def is_wanted(line: str) -> bool:
-        told = json.loads(line)
+        told = json.loads(line) if line.startswith("{") else None
         return told is not None and all(
             bool(told[name]) if value is True else told[name] == value for name, value in fields.items()
         )
@@ -97,13 +66,13 @@ def test_a_rollout_is_watched_through_its_kill_and_its_resume(
     wait_until(lambda: record(lab) is not None, SECONDS)
     run = run_of(lab)
     with heard(lab, tmp_path, "status", "--watch", "-o", "json") as watching:
-        watching.until(told_of(run=run, state="running", nodes=True))
+        await_line(watching, told_of(run=run, state="running", nodes=True))
         process.kill()
         process.communicate()
-        watching.until(told_of(run=run, state="interrupted", nodes=True))
+        await_line(watching, told_of(run=run, state="interrupted", nodes=True))
         assert rollout(lab, "resume", "--yes", *LEASE).code == 0
-        assert watching.rest() == 0, watching.lines
-        told = watching.objects
+        assert watching.rest() == 0, watching.said
+        told = objects(watching)
     states = [state for state, _ in groupby(line["state"] for line in told if line)]
     assert states == ["running", "interrupted", "running"]
     assert told[-1] is None
@@ -194,11 +163,11 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Started, tmp_path: Pa
     with heard(lab, tmp_path, *APPLY) as applying:
         wait_until(lambda: record(lab) is not None, SECONDS)
         with heard(lab, tmp_path, "status", "--watch") as watching:
-            watching.until(lambda line: " is running" in line)
+            watching.await_words(" is running")
             watching.process.send_signal(signal.SIGINT)
             assert watching.rest() == 130
         assert applying.rest() == 0
-    assert len(applying.objects[-1]["succeeded"]) == 3
+    assert len(objects(applying)[-1]["succeeded"]) == 3
 
 
 def kill(process: subprocess.Popen[str]) -> None:

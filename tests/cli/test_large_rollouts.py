@@ -29,7 +29,7 @@ HOSTS = 600
 # MB of one process; 100 were measured, of which 50 are its imports.
 MOST_MEMORY = 200
 WAITING = range(30, 46)
-# As a kubelet ends a pod that takes longer than its grace, and as a node does that dies; both as in test_killed.py.
+# As a kubelet ends a pod that takes longer than its grace, and as a node does that dies.
 ENDS = [(signal.SIGTERM, 1.5), (signal.SIGKILL, 0.0)]
 ALL = os.environ.get("OPERATE_BOUNDARIES") == "all"
 

@@ -23,6 +23,9 @@ CONTROLLER = "node.kubernetes.io/controller"
 CONTROL_PLANES = {
     "kubeadm, kops": node("a", labels={f"{ROLE}control-plane": ""}),
     "k3s, RKE2": node("a", labels={f"{ROLE}control-plane": "true", f"{ROLE}etcd": "true"}),
+    "RKE1": node("a", labels={f"{ROLE}controlplane": "true"}),
+    "a taint alone": node("a", taints=(Taint(f"{ROLE}control-plane", "", "NoSchedule"),)),
+    "etcd apart": node("a", taints=(Taint(f"{ROLE}etcd", "true", "NoExecute"),)),
     "Typhoon": node("a", labels={CONTROLLER: "true"}, taints=(Taint(f"{ROLE}controller", "", "NoSchedule"),)),
 }
 

@@ -2,15 +2,15 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from rollout.errors import ExitCode
-from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
-from rollout.model.progress import Outcome, Phase
 from tests.docs import reference, schemas
 from tests.docs.example import EXAMPLE, LARGEST, made
 from tests.docs.pages import DOCS, ROOT, SCHEMAS, TABLES, block
@@ -99,21 +99,6 @@ def test_every_fixed_word_is_explained() -> None:
     assert reference.unexplained() == []
 
 
-def test_every_fixed_word_stands_in_its_table() -> None:
-    places = {"reasons": ExclusionReason, "blockers": BlockerKind, "warnings": WarningKind, "outcomes": Outcome}
-    for name, words in places.items():
-        assert all(f"| `{word.value}` |" in block(name) for word in words)
-    assert all(f"| `{code.value}` |" in block("exit codes") for code in ExitCode)
-    assert all(f"`{phase.value}`" in text_of(DOCS / "json.md") for phase in Phase)
-
-
-def test_every_flag_stands_in_the_configuration() -> None:
-    table = block("flags") + block("keys") + "`--config` `-c` `--set`"
-    for command, option in reference.options():
-        for name in option.opts:
-            assert re.search(rf"[`/]{re.escape(name)}[ `/]", table), f"{command} {name}"
-
-
 @pytest.mark.parametrize("command", sorted(schemas.DOCUMENTS))
 def test_each_schema_is_that_of_this_code(command: str) -> None:
     assert text_of(SCHEMAS / f"{command}.json") == schemas.written(command), ANEW
@@ -180,3 +165,37 @@ def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
 def test_the_example_is_that_of_this_code() -> None:
     assert EXAMPLE.read_text(encoding="utf-8") == made(), "make it anew: python -m tests.docs.example"
     assert EXAMPLE.stat().st_size < LARGEST
+
+
+# The pipelines of docs/examples are valid, and keep their secrets as the page says.
+
+
+EXAMPLES = DOCS / "examples"
+
+
+CHECK = Path(sys.executable).parent / "check-jsonschema"
+
+
+WRITE = "Write the secrets to files"
+
+
+def document(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
+    return loaded
+
+
+@pytest.mark.parametrize(("name", "schema"), [("github-nodes.yml", "github-workflows"), ("gitlab-ci.yml", "gitlab-ci")])
+def test_it_is_valid(name: str, schema: str) -> None:
+    command = [str(CHECK), "--builtin-schema", f"vendor.{schema}", str(EXAMPLES / name)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_both_jobs_have_the_same_secrets_and_remove_them_whatever_happens() -> None:
+    first, second = (job["steps"] for job in document("github-nodes.yml")["jobs"].values())
+    assert [step for step in first if step.get("name") == WRITE] == [
+        step for step in second if step.get("name") == WRITE
+    ]
+    assert first[-1]["if"] == second[-1]["if"] == "always()"
+    page = document("gitlab-ci.yml")
+    assert not any(key in page[job] for job in ("plan", "apply") for key in ("before_script", "after_script"))

@@ -1,6 +1,7 @@
 """Six machines for the whole session, and for each test a cluster of them, with an update staged on each."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 Rollout = Callable[..., Ended]
 Run = Callable[..., str]
+Play = Callable[..., str]
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 
 
 @pytest.fixture(scope="session")
@@ -95,5 +98,28 @@ def on(shell: ParamikoShell, machines: Machines) -> Run:
         result = shell.run(Host(name, machines[name].address, user="ops"), command, timeout=20)
         assert result.exit_status == 0, result
         return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def play(machines: Machines, known_hosts: Path, tmp_path: Path) -> Play:
+    """Play one of the playbooks on a machine, without rollout."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_PRIVATE_KEY_FILE": str(machines.key),
+        "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={known_hosts}",
+    }
+
+    def run(name: str, playbook: str, *arguments: str) -> str:
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        command = [program, "-i", f"{machines[name].address},", "-u", "core", str(PLAYBOOKS / playbook), *arguments]
+        ended = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
 
     return run

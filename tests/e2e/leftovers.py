@@ -52,14 +52,6 @@ def forget(container: str) -> None:
     subprocess.run(["ip", "link", "delete", f"vb-{container}"], check=False, capture_output=True)
 
 
-def leftovers(name: str) -> list[str]:
-    """Everything of these machines that is still there, for people."""
-    found = [f"process {pid}" for group in control_groups(name) for pid in _processes(group)]
-    found += [f"mount {target}" for target in mounts(name)]
-    found += [f"link {link}" for link in links(name)]
-    return found + [f"control group {group}" for group in control_groups(name)]
-
-
 def end_processes(name: str) -> None:
     """Kill what runs in their control groups, and wait until it has gone."""
     deadline = time.monotonic() + _PATIENCE

@@ -1,18 +1,14 @@
 """The other executor over machines that really reboot, and the playbooks on their own."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.cluster import NAMES, Cluster
-from tests.e2e.conftest import Rollout
+from tests.e2e.conftest import PLAYBOOKS, Play, Rollout
 from tests.e2e.machines import STAGED_VERSION, Machines
 
-PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 ANSIBLE = ("--executor", "ansible", "-o", "json")
 
 
@@ -68,28 +64,11 @@ def test_through_a_jump_host(rollout: Rollout, cluster: Cluster, machines: Machi
     assert cluster.scoreboard().clean
 
 
-def test_playbooks_on_their_own(machines: Machines, known_hosts: Path, tmp_path: Path) -> None:
+def test_playbooks_on_their_own(machines: Machines, play: Play) -> None:
     machine = machines["worker-5"]
     boot = machine.booted
-
-    def play(name: str, *arguments: str) -> str:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_PRIVATE_KEY_FILE": str(machines.key),
-            "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={known_hosts}",
-        }
-        program = Path(sys.executable).with_name("ansible-playbook")
-        command = [str(program), "-i", f"{machine.address},", "-u", "core", str(PLAYBOOKS / name), *arguments]
-        ended = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
-
-    assert "CURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT" in play("probe.yml")
-    assert "changed=0" in play("prepare.yml", "--check")
-    play("reboot.yml", "-e", "rollout_look_seconds=1")
+    assert "CURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT" in play("worker-5", "probe.yml")
+    assert "changed=0" in play("worker-5", "prepare.yml", "--check")
+    play("worker-5", "reboot.yml", "-e", "rollout_look_seconds=1")
     assert machine.booted not in ("", boot)
-    assert "changed=0" in play("prepare.yml")
+    assert "changed=0" in play("worker-5", "prepare.yml")

@@ -33,16 +33,6 @@ def test_six_machines(rollout: Rollout, cluster: Cluster, machines: Machines) ->
     assert "4152.2.1" in rollout("status").stdout
 
 
-@pytest.mark.sample
-def test_slow_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
-    machines["worker-2"].write("next-boot-takes", "8")
-    ended = rollout("apply", "--yes", "--node", "worker-2", *JSON)
-    assert ended.code == 0, ended.stderr
-    assert ended.summary["succeeded"] == ["worker-2"]
-    assert any("waiting for the host" in detail for _, detail in ended.steps("worker-2"))
-    assert cluster.scoreboard().clean
-
-
 def test_host_that_does_not_come_back(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:
     lost = machines["worker-1"]
     lost.stay_off_after_shutdown()
@@ -69,7 +59,7 @@ def test_rollback(rollout: Rollout, cluster: Cluster, machines: Machines) -> Non
 PATIENT = ("-o", "json", "--ready-timeout", "30s")
 
 
-MARKER, SENTINEL, STAYS = "/run/reboot-required", "/run/needs-restart", "/var/lib/needs-restart"
+MARKER = "/run/reboot-required"
 
 
 def test_a_marker_file_goes_with_the_boot(rollout: Rollout, cluster: Cluster, machines: Machines) -> None:

@@ -58,15 +58,6 @@ def test_sections_hold_what_the_bus_said(shell: ParamikoShell, machines: Machine
     assert f'xdssx 1700000000 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "{STAGED_VERSION}" 465362944' in denied.stdout
 
 
-@pytest.mark.parametrize("user", ["careful", "stranger", "typist"])
-def test_hosts_without_rights_are_left_out(rollout: Rollout, user: str) -> None:
-    ended = rollout("plan", "-o", "json", ssh_user=user)
-    document = json.loads(ended.stdout)
-    assert not document["waves"]
-    assert len(document["excluded"]) == 6
-    assert {each["reason"] for each in document["excluded"]} == {"unknown-status"}
-
-
 def test_a_host_without_sudo(rollout: Rollout, machines: Machines) -> None:
     """`core` reads the status there, and cannot reboot."""
     sudo = machines["worker-2"].root / "usr/bin/sudo"

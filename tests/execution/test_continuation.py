@@ -6,12 +6,12 @@ import pytest
 
 from rollout.execution.record.stored import StoredRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
+from rollout.execution.rollout.continuation import Situation, continuation, restricted, rules_of
 from rollout.model import marks
 from rollout.model.cluster import ReadyState, Taint
 from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.host import Host
-from rollout.model.plan import BlockerKind, PlannedNode
+from rollout.model.plan import BlockerKind
 from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
@@ -36,30 +36,6 @@ from tests.planning.test_remedies import control_plane
 )
 def test_a_ramp_goes_on_from_where_it_was(sizes: tuple[int, ...], taken: int, left: tuple[int, ...]) -> None:
     assert remaining_ramp(sizes, taken) == tuple(map(Count, left))
-
-
-def failed(name: str, run: str = "this") -> Begun:
-    return Begun(PlannedNode(name, "", "", "", "", 0, 0), Phase.FAILED, run, cordoned=True)
-
-
-FOUND = Unfinished(
-    StoredRecord("this", "", "", ended=False, plan=None),
-    failed=(failed("a"), failed("b", "another")),
-    given_back={"c": "drain-failed", "d": "skipped", "e": "rolled-back"},
-)
-
-
-@pytest.mark.parametrize(("limit", "counted"), [(1, 0), (2, 0), (3, 0), (4, 3), (9, 3)])
-def test_failures_of_this_run_count_until_they_have_stopped_it(limit: int, counted: int) -> None:
-    assert counted_failures(FOUND, limit, retry_failed=False) == counted
-
-
-def test_what_failed_before_is_told_with_where_to_look() -> None:
-    situation = Situation(inputs([node("a")]).snapshot, {}, {}, NOW, NO_PAST)
-    inherited = continuation(FOUND, situation, retry_failed=False, skip_blocked=False).inherited
-    told = {left.node: left.message for left in inherited.failed}
-    assert told["a"] == "failed before and was left cordoned; see: kubectl describe node a"
-    assert told["e"] == "failed before and was given back; see: kubectl describe node e"
 
 
 def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
@@ -138,28 +114,10 @@ def test_a_node_under_way_has_room_for_others_pods_once_its_cordon_is_taken_back
     assert {entry.node for entry in rest.blockers} == blocked
 
 
-def recorded(policy: Policy, *, ended: bool, begun: bool = False, failed_nodes: int = 0) -> Unfinished:
+def recorded(policy: Policy, *, ended: bool) -> Unfinished:
     """A rollout of eight nodes that an operating process left, none of them rebooted."""
     plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
-    under_way = (Begun(plan.nodes[0], Phase.DRAINING, "this", cordoned=True),) if begun else ()
-    return Unfinished(
-        StoredRecord("this", "", "", ended=ended, plan=plan, operating=True),
-        begun=under_way,
-        untouched=plan.nodes[1:],
-        given_back={f"x-{number}": "rolled-back" for number in range(failed_nodes)},
-    )
-
-
-def names(unfinished: Unfinished) -> set[str]:
-    return {planned.name for planned in unfinished.untouched}
-
-
-def test_an_operating_process_goes_on_by_the_stricter_rules_with_what_is_meant_today() -> None:
-    left = recorded(Policy(max_unavailable=Count(3)), ended=False, begun=True)
-    rest = restricted(left, Policy(max_unavailable=Count(2), canary=1), {"w-0", "w-3", "w-4"})
-    assert (rules_of(rest).max_unavailable, rules_of(rest).canary) == (Count(2), 1)
-    assert names(rest) == {"w-3", "w-4"} - {left.begun[0].node.name}
-    assert rest.begun == left.begun
+    return Unfinished(StoredRecord("this", "", "", ended=ended, plan=plan, operating=True), untouched=plan.nodes[1:])
 
 
 def test_the_gates_of_a_rollout_with_nothing_under_way_are_todays() -> None:

@@ -1,7 +1,6 @@
 """Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +8,14 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import DrainError
-from rollout.execution.drain.drain import drain
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
-from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
+from rollout.lab.api.resources import BUDGETS, PODS
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
-from rollout.ports import ClusterApi, Query
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     NODE,
@@ -26,21 +23,16 @@ from tests.execution.drains import (
     add_node,
     add_pod,
     asked,
-    change,
     later,
     owner,
     pods_on,
-    put,
     remove_pod,
     statuses,
     stored,
-    task_of,
 )
-from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.planning.builders import pod
 from tests.scripted_api import Kubeconfig, scripted
 from tests.standalone_api import StandaloneApi
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
@@ -56,26 +48,6 @@ def fault(server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 
 
 def disrupted(server: StandaloneApi, budget: str) -> dict[str, str]:
     return stored(server, BUDGETS, budget, "default")["status"].get("disruptedPods") or {}
-
-
-class LateAnswers(FakeCluster):
-    """Its evictions are answered when their pods are gone already."""
-
-    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
-        answer = super().create(path, body, query)
-        if path.endswith("/eviction"):
-            wait_until(lambda: not pods_on(self._behind, NODE))
-            time.sleep(0.2)
-        return answer
-
-
-def test_evictions_answered_after_their_pods_are_gone_are_counted(server: FakeServer, recorder: Recorder) -> None:
-    for number in range(3):
-        add_pod(server, NODE, f"p{number}", owned=RS)
-    task = task_of(NODE, LateAnswers(server), recorder, PATIENT)
-    endings = drain(task)
-    assert len(task.moved) == 3
-    assert [owner for owner, _ in endings] == ["ReplicaSet/default/owner"]
 
 
 @pytest.mark.parametrize(
@@ -128,19 +100,6 @@ def test_a_webhook_that_denies_puts_off_its_pod_alone(
     assert "denied the request: the pod is being moved" in told[0].message
 
 
-def test_a_budget_that_many_change_at_once_puts_off_its_pod_alone(server: StandaloneApi, drained: Drain) -> None:
-    for number in range(20):
-        add_pod(server, NODE, f"p{number}", owned=RS)
-    fault(server, FaultAnswer.BUDGET_CONFLICT, retry_after=40)
-    drained()
-    log = asked(server, "create", "pods/eviction")
-    assert sorted(record.status for record in log) == [201] * 20 + [504]
-    late = next(record.target.name for record in log if record.status == 504)
-    assert [record.target.name for record in log][-1] == late
-    # Forty seconds by the drain's clock, and only for this pod.
-    assert log[-1].at - log[-2].at > 0.3
-
-
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
 def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi, drained: Drain) -> None:
     add_pod(server, NODE, "p", owned=RS)
@@ -191,23 +150,6 @@ def test_a_conflict_is_looked_into_before_anything_is_sent_again(server: Standal
     drained()
     log = [record.target.verb for record in server.call(lambda: list(server.server.requests)) if record.target.name]
     assert log == ["create", "get", "create"]
-
-
-def test_a_namespace_that_is_going_takes_its_pods_along(
-    server: StandaloneApi, drained: Drain, recorder: Recorder
-) -> None:
-    """Whoever deletes the namespace deletes the pod: there is hardly a reason to ask again."""
-    put(server, NAMESPACES, {"metadata": {"name": "old"}})
-    add_pod(server, NODE, "p", owned=RS, metadata={"namespace": "old"})
-    stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    change(server, NAMESPACES, "old", metadata=stamp, status={"phase": "Terminating"})
-    later(2, lambda: remove_pod(server, "p", "old"))
-    drained()
-    assert set(statuses(server)) == {403}
-    # Forty seconds have passed by its clock: the pauses grow.
-    assert len(statuses(server)) <= 6
-    told = [event for event in recorder.events if isinstance(event, PodBlocked)]
-    assert "is being terminated" in told[0].message
 
 
 BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -296,12 +238,3 @@ def test_a_lost_answer_is_recognized_as_done(server: StandaloneApi, drained: Dra
     assert pods_on(server, NODE) == set()
     assert len(statuses(server)) == 1
     assert set(disrupted(server, "p")) == {"p"}
-
-
-def test_the_right_that_is_missing_is_told(server: StandaloneApi, drained: Drain) -> None:
-    add_pod(server, NODE, "p", owned=RS)
-    add_pod(server, NODE, "q", owned=RS)
-    server.call(lambda: server.server.access.denials.add(Denial("create", "pods/eviction")))
-    with pytest.raises(DrainError, match=r"will not evict default/[pq]: .*forbidden") as caught:
-        drained()
-    assert "rollout doctor" in caught.value.hint

@@ -12,7 +12,6 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import Demand, Precedence
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import BUDGETS
 from rollout.model.policy import Critical, DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
 from rollout.model.quantity import Duration
@@ -104,22 +103,6 @@ def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, 
     assert statuses(server) == []
 
 
-def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
-    """As where their names change in an upgrade: for a moment, there are both."""
-    fill(server, 4)
-    add_budget(server, "first", allowed=0, app="web")
-    thread = draining()
-    wait_until(lambda: len(blocked(recorder)) >= 4)
-    add_budget(server, "second", allowed=0, app="web", needs=3, has=3)
-    wait_until(lambda: "default/first, default/second" in {event.budget for event in blocked(recorder)})
-    server.call(lambda: server.store.remove(BUDGETS, "first", "default"))
-    wait_until(lambda: "default/second" in {event.budget for event in blocked(recorder)})
-    assert statuses(server) == []
-    allow(server, "second", 4)
-    thread.join()
-    assert statuses(server) == [201] * 4
-
-
 def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """It holds back whoever was not asked for yet."""
     add_pod(server, NODE, "other", owned=RS)
@@ -184,18 +167,6 @@ def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
 def update(drains: Precedence, **standings: tuple[int, int]) -> None:
     for node, (left, wanted) in standings.items():
         drains.update(node, Demand(left, {"shop/web": wanted}))
-
-
-def test_the_nearest_to_empty_goes_first_and_others_take_what_it_leaves() -> None:
-    drains = Precedence()
-    update(drains, near=(2, 2), far=(5, 5), other=(9, 1))
-    assert drains.ahead("near", "shop/web", 1, 0.0) == ""
-    assert drains.ahead("far", "shop/web", 2, 0.0) == "near"
-    assert drains.ahead("far", "shop/web", 3, 0.0) == ""
-    assert drains.ahead("other", "shop/web", 7, 0.0) == "near"
-    assert drains.ahead("far", "shop/else", 1, 0.0) == ""
-    drains.leave("near")
-    assert drains.ahead("far", "shop/web", 1, 0.0) == ""
 
 
 def test_a_drain_that_has_used_up_half_of_its_time_goes_before_those_that_have_not() -> None:

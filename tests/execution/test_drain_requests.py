@@ -5,7 +5,6 @@ import time
 import pytest
 
 from rollout.errors import DrainError
-from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.model.progress import NodeStep, Notice
 from tests.execution.conftest import Drain, Draining, Recorder
 from tests.execution.drains import (
@@ -82,20 +81,6 @@ def test_an_hour_of_waiting_costs_little_more_than_a_minute(server: StandaloneAp
     assert others <= CONSTANT + 2 + 10
 
 
-def test_an_outage_in_the_middle_costs_a_request_or_two(server: StandaloneApi, drained: Drain) -> None:
-    """Nobody is there to be asked; the watches are taken up where they broke, and a pod or two are asked for again."""
-    fill(server, 60)
-    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=1)
-    server.call(lambda: server.server.faults.add(rule))
-    drained(600)
-    assert pods_on(server, NODE) == set()
-    accepted = [record for record in asked(server, "create", "pods/eviction") if record.status == 201]
-    assert len({record.target.name for record in accepted}) == 60
-    # Eight were under way when it went.
-    assert costs(server) <= 60 + CONSTANT + 3 * 8
-    assert len(asked(server, "list", "pods")) <= 2
-
-
 def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:
@@ -145,14 +130,3 @@ def test_a_silent_watch_of_pods_is_doubted(
     assert time.monotonic() - began < 30
     assert len(asked(server, "list", "pods")) == 2
     assert len(asked(server, "create", "pods/eviction")) <= 10
-
-
-def test_a_server_that_answers_but_cannot_is_asked_ever_more_rarely(server: StandaloneApi, draining: Draining) -> None:
-    fill(server, 30)
-    rule = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="pods/eviction", duration=2)
-    server.call(lambda: server.server.faults.add(rule))
-    draining(600, speed=40).join()
-    log = asked(server, "create", "pods/eviction")
-    # Eighty seconds by the drain's clock: eight at first, then one at a time.
-    assert len([record for record in log if record.status == 503]) <= 8 + 8
-    assert costs(server) <= 30 + CONSTANT + 2 * 16

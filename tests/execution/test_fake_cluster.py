@@ -1,18 +1,17 @@
 """The cluster in memory and the one behind a wire are one and the same to a `ClusterApi`'s user."""
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rollout.errors import ApiConflictError, ApiError, ApiGoneError, TooManyRequestsError
+from rollout.errors import ApiConflictError, ApiError, TooManyRequestsError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import PODS
 from rollout.ports import ClusterApi
-from tests.execution.drains import NODE, add_budget, add_pod, allow, asked, fill, owner, remove_pod
+from tests.execution.drains import NODE, add_budget, add_pod, allow, asked, fill
 from tests.standalone_api import StandaloneApi
 
 ON_BOTH = [pytest.param(id="wire"), pytest.param(id="memory", marks=pytest.mark.in_memory)]
@@ -48,15 +47,6 @@ def test_what_was_changed_meanwhile_is_not_replaced(api: ClusterApi) -> None:
     assert json.loads(api.replace(f"{LEASES}/a", read))["spec"]["holderIdentity"] == "eve"
 
 
-def test_a_patch_may_ask_for_a_version(api: ClusterApi) -> None:
-    old = lease(api)["metadata"]["resourceVersion"]
-    newer = json.loads(api.patch(f"{LEASES}/a", {"spec": {"holderIdentity": "b"}}))["metadata"]["resourceVersion"]
-    change = {"metadata": {"resourceVersion": old}, "spec": {"holderIdentity": "c"}}
-    assert refusal(lambda: api.patch(f"{LEASES}/a", change)).status == 409
-    change["metadata"]["resourceVersion"] = newer
-    assert json.loads(api.patch(f"{LEASES}/a", change))["spec"]["holderIdentity"] == "c"
-
-
 def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server: StandaloneApi) -> None:
     fill(server, 2)
     add_budget(server, "web", allowed=1, needs=1, has=2)
@@ -72,22 +62,6 @@ def test_an_eviction_asks_the_budget_and_whose_pod_it_is(api: ClusterApi, server
     assert [record.status for record in asked(server, "create", "pods/eviction")] == [409, 201, 429]
     add_budget(server, "second", allowed=1, app="web")
     assert refusal(lambda: evict(api, "p1")).status == 500
-
-
-def test_lists_come_in_pages_of_one_moment(api: ClusterApi, server: StandaloneApi) -> None:
-    fill(server, 5)
-    pages = api.pages(POD_LIST, {"limit": "2", "labelSelector": "app=web"})
-    first = json.loads(next(pages))
-    remove_pod(server, "p4")
-    names = [item["metadata"]["name"] for page in (first, *map(json.loads, pages)) for item in page["items"]]
-    assert names == [f"p{number}" for number in range(5)]
-    pages = api.pages(POD_LIST, {"limit": "1"})
-    next(pages)
-    add_pod(server, NODE, "q", owned=owner("Job"))
-    server.call(server.store.compact)
-    # one page may have been fetched ahead
-    with pytest.raises(ApiGoneError):
-        list(pages)
 
 
 def test_a_watch_tells_of_all_since_a_version_and_ends_with_its_time(api: ClusterApi, server: StandaloneApi) -> None:
@@ -106,15 +80,6 @@ def test_a_watch_tells_of_all_since_a_version_and_ends_with_its_time(api: Cluste
         ("ADDED", "new"),
     ]
     assert time.monotonic() - began >= 1
-
-
-def test_whoever_leaves_a_watch_wakes_who_reads_it(api: ClusterApi) -> None:
-    watch = api.watch(POD_LIST, {}, seconds=100)
-    with watch as lines:
-        reader = threading.Thread(target=lambda: list(lines))
-        reader.start()
-    reader.join(20)
-    assert not reader.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -136,14 +136,6 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     assert "the next opens Mon 2026-03-09 22:00 GMT" in gates.hold(first).why
 
 
-def test_a_closed_window_that_is_not_waited_for_ends_the_rollout() -> None:
-    clock = MovedClock()
-    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",))))
-    gates, _notes = gates_of(plan, clock, GatePorts())
-    assert gates.hold(plan.nodes[0]).final
-    assert "outside the maintenance window" in gates.before_wave(plan.waves[0])
-
-
 def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = MovedClock()
     clock.forward(minutes=1)
@@ -156,19 +148,6 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
         gates.before_drain(context)
     assert failed.value.outcome is Outcome.SKIPPED
-
-
-def test_a_wait_that_outlasts_the_window_ends_without_a_reboot() -> None:
-    clock = MovedClock()
-    clock.forward(minutes=1)
-    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",))))
-    gates, _notes = gates_of(plan, clock, GatePorts())
-    context = about(plan.nodes[0])
-    gates.after_waiting(context, "while users were waited for")
-    clock.forward(minutes=60)
-    with pytest.raises(NodeFailure, match="given back: the window closed while users were waited for") as failed:
-        gates.after_waiting(context, "while users were waited for")
-    assert failed.value.outcome is Outcome.ABORTED
 
 
 def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
@@ -233,14 +212,6 @@ def test_time_that_is_up_stops_and_says_why() -> None:
     assert "--active-deadline" in stop.why
 
 
-def test_a_wish_for_the_end_of_the_process_is_one_for_its_run() -> None:
-    ending = StopRequest()
-    stop = TimedStop(None, ending)
-    assert not stop.requested
-    ending.request()
-    assert (stop.requested, stop.asked, stop.why) == (True, True, "stopped on request")
-
-
 # The patience that all steps of a run share with one outage.
 
 
@@ -274,9 +245,3 @@ def test_any_answer_ends_it_for_its_asker() -> None:
     with silence.heard("lock"):
         pass
     assert silence.remaining == 100
-
-
-def test_without_anybody_to_ask_for_alerts_nothing_begins() -> None:
-    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9")))
-    gates, _notes = gates_of(plan, MovedClock(), GatePorts())
-    assert gates.hold(plan.nodes[0]).why

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -37,17 +38,24 @@ def lease(api: KubeApi) -> dict[str, object]:
     return {**found["spec"], "annotations": found["metadata"].get("annotations", {})}
 
 
-def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
+def test_it_is_held_renewed_and_released_and_what_others_write_on_it_stays(api: KubeApi) -> None:
+    """As a controller does that labels everything: taken away, it would be written again and again."""
+    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
     with lock(api, "ann") as held:
         first = lease(api)
         assert first["holderIdentity"] == "ann"
         assert first["annotations"] == {"node-rollout.dev/run": "run-of-ann"}
         held.check()
+        api.patch(PATH, {"metadata": theirs})
         wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
+        held.check()
         assert lease(api)["acquireTime"] == first["acquireTime"]
-    assert lease(api)["holderIdentity"] == ""
+        metadata = json.loads(api.get(PATH))["metadata"]
+        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
+        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
     with pytest.raises(FencedError, match="the lock was given up"):
         held.check()
+    assert (lease(api)["holderIdentity"], lease(api)["annotations"]) == ("", {"example.com/b": "c"})
 
 
 def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
@@ -156,21 +164,24 @@ def hold_by_hand(api: KubeApi, holder: str, *, seconds: int) -> None:
     api.replace(PATH, held)
 
 
-def test_whoever_loses_it_is_fenced_and_leaves_it_alone(api: KubeApi) -> None:
-    with lock(api, "ann") as held:
-        stolen = json.loads(api.get(PATH))
-        stolen["spec"]["holderIdentity"] = "bob"
-        api.replace(PATH, stolen)
-        with pytest.raises(FencedError, match="held by bob"):
-            wait_for_a_fence(held)
-    assert lease(api)["holderIdentity"] == "bob"
+def steal(api: KubeApi) -> None:
+    stolen = json.loads(api.get(PATH))
+    stolen["spec"]["holderIdentity"] = "bob"
+    api.replace(PATH, stolen)
 
 
-def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
+@pytest.mark.parametrize(
+    ("lose", "why"), [(steal, "held by bob"), (lambda api: api.delete(PATH), "is free now")], ids=["stolen", "deleted"]
+)
+def test_whoever_loses_it_is_fenced_and_leaves_it_alone(
+    lose: Callable[[KubeApi], object], why: str, api: KubeApi
+) -> None:
     with lock(api, "ann") as held:
-        api.delete(PATH)
-        with pytest.raises(FencedError, match="is free now"):
+        lose(api)
+        with pytest.raises(FencedError, match=why):
             wait_for_a_fence(held)
+    if lose is steal:
+        assert lease(api)["holderIdentity"] == "bob"
 
 
 def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more(
@@ -319,19 +330,3 @@ def test_a_renewal_just_then_does_not_keep_it_from_who_unlocks(api: KubeApi, mon
             assert lease(api)["holderIdentity"] == "bob"
             with pytest.raises(FencedError, match="held by bob"):
                 wait_for_a_fence(first)
-
-
-def test_what_others_write_on_it_stays(api: KubeApi) -> None:
-    """As a controller does that labels everything: taken away, it would be written again and again."""
-    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
-    with lock(api, "ann") as held:
-        first = lease(api)
-        api.patch(PATH, {"metadata": theirs})
-        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
-        held.check()
-        metadata = json.loads(api.get(PATH))["metadata"]
-        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
-        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
-    with lock(api, "bob"):
-        assert json.loads(api.get(PATH))["metadata"]["labels"] == {"team": "a"}
-    assert lease(api)["annotations"] == {"example.com/b": "c"}

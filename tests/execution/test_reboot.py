@@ -14,7 +14,7 @@ from rollout.execution.node.context import NodeContext, NodeTask
 from rollout.execution.node.host import NodeHost, RememberingShell
 from rollout.execution.node.proof import await_ready, check_version, unmet
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.transitions import IllegalTransitionError, NodeFailure, advance, blamed
+from rollout.execution.node.transitions import NodeFailure, blamed
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ledger import Aborted
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -283,17 +283,3 @@ def test_one_that_is_away_is_left_with_how_it_stands_then(boot_id: str, state: s
     aborted = undo(boot_id, ready)
     assert aborted.reverted == ()
     assert aborted.left_cordoned[NODE] == f"it may be rebooting right now and is {state}"
-
-
-@pytest.mark.parametrize(
-    ("current", "following"),
-    [
-        (Phase.PENDING, Phase.REBOOTING),
-        (Phase.DRAINING, Phase.REBOOTING),
-        (Phase.REBOOTING, Phase.DONE),
-        (Phase.DONE, Phase.FAILED),
-    ],
-)
-def test_what_is_not_in_the_table_raises(current: Phase, following: Phase) -> None:
-    with pytest.raises(IllegalTransitionError, match=following):
-        advance(current, following)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import Rolling
 from rollout.model.policy import Policy
-from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.planning.layout.rolling import slow_first
 from tests.execution.simulated import World
@@ -66,16 +65,6 @@ def test_what_does_not_settle_in_its_time_ends_it_once_those_in_flight_have_fini
         "node-3",
         "after node-1 the cluster did not settle within 1m: node-1 settles",
     )
-
-
-def test_one_that_needs_all_there_is_gets_its_turn_before_the_end() -> None:
-    """Others take of it all the time, so that it is never free by itself."""
-    seconds = named([10, 15, 100, *[10, 15] * 20])
-    holds = {name: {"room:cpu": 1} for name in seconds} | {"node-3": {"room:cpu": 2}}
-    world = World(seconds, policy=quick())
-    world.run(Rolling(2, capacity={"room:cpu": 2}, holds=holds), limit=2)
-    order = sorted(world.begun, key=world.begun.__getitem__)
-    assert order.index("node-3") <= 4
 
 
 Cases = tuple[dict[str, float], Rolling, dict[str, float]]
@@ -146,19 +135,3 @@ def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Map
             if begun[other] < begun[name] and needs & rules.holds.get(other, {}).keys()
         ]
         assert len(passing) <= rules.in_flight, f"{passing} went before {name}"
-
-
-def test_a_failure_that_ends_it_lets_no_further_node_begin() -> None:
-    world = World(named([10, 500, 10, 10]), outcomes={"node-1": Outcome.NOT_BACK}, policy=quick())
-    world.run(Rolling(2), limit=2)
-    assert world.begun.keys() == {"node-1", "node-2"}
-    assert {entry.message for entry in world.ledger.not_started} == {"1 failed, and --max-failures is 1"}
-
-
-def test_one_that_failed_and_is_away_uses_up_the_limit() -> None:
-    world = World(named([10] * 6), outcomes={"node-1": Outcome.NOT_BACK}, policy=quick())
-    world.run(Rolling(2), limit=2, failures=9)
-    assert world.begun.keys() == {f"node-{number}" for number in range(1, 7)}
-    ends = {name: world.ended_at[name] for name in world.begun}
-    later = [name for name in world.begun if world.begun[name] >= ends["node-1"]]
-    assert all(sum(world.begun[other] <= world.begun[name] < ends[other] for other in later) == 1 for name in later)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from rollout.lab.lab import Lab
-from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.apply.conftest import command, inbox, rollout, started  # noqa: F401 - fixtures
 from tests.state import record
 
 RULES = ("-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")

@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rollout.lab.lab import Lab
@@ -19,7 +17,7 @@ from rollout.planning.plan.finish_by import finish
 from tests.apply.conftest import Rollout, Started
 from tests.ended import Ended, invoked
 from tests.operate.conftest import ONCE, assert_all_done, assert_untouched, open_now
-from tests.waiting import Inbox, received
+from tests.waiting import Inbox
 
 
 def seconds_with(lab: Lab, rollout: Rollout, limit: int) -> int:
@@ -80,12 +78,6 @@ def test_waves_are_laid_into_windows(started: Started, rollout: Rollout, tmp_pat
 
 
 # Of passes that nobody watches: it is told within one pass.
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    with received() as endpoint:
-        yield endpoint
 
 
 def lateness(file: Path) -> float:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,25 +13,11 @@ from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, REBOOT_NEEDED, SLOTS_NAME
 from tests.apply.conftest import Rollout, Started, killed_at
 from tests.apply.test_gates import AFTER, api_of
-from tests.apply.test_memory import (
-    harmed,
-    let_pass,
-    remembered,
-    roll_back_everywhere,
-)
+from tests.apply.test_memory import five_nights, harmed, let_pass, remembered
 from tests.ended import Ended
 from tests.operate.conftest import assert_untouched
 
 ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--set", "waves.health-checks=1")
-
-
-def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab], None] = lambda _lab: None) -> None:
-    """Whoever rolled back has nothing staged any more, so that each night finds others to try it on."""
-    roll_back_everywhere(lab)
-    for _night in range(5):
-        rollout(lab, *ONCE, *flags)
-        between(lab)
-        let_pass(lab)
 
 
 @pytest.mark.sample
@@ -42,7 +27,7 @@ def test_without_a_right_to_its_memory_no_pass_begins(started: Started, rollout:
     lab = started("default", 4)
     name = "" if verb == "create" else MEMORY_NAME
     lab.call(lambda: lab.api.access.denials.add(Denial(verb, "configmaps", "kube-system", name)))
-    five_nights(lab, rollout)
+    five_nights(lab, rollout, *ONCE)
     ended = rollout(lab, *ONCE)
     assert (ended.code, f"{verb} configmaps {name}".strip() in ended.stderr) == (1, True), ended.stderr
     assert_untouched(lab)
@@ -147,23 +132,11 @@ def test_a_host_whose_wish_for_a_reboot_comes_back_rests_after_two(started: Star
 
 # A check that passes nowhere.
 RULES = (
-    *(
-        "--set",
-        "detect.sources=annotation",
-        "--set",
-        f"gates.after-reboot-annotations={AFTER}",
-        "--set",
-        "gates.hook-timeout=1s",
-        "--max-failures",
-        "1",
-    ),
+    *("--set", "detect.sources=annotation", "--set", f"gates.after-reboot-annotations={AFTER}"),
+    *("--set", "gates.hook-timeout=1s", "--max-failures", "1"),
     *("-o", "json", "--settle-timeout", "3s", "--set", "waves.health-checks=1"),
 )
-
-
 OPERATE = ("operate", "--once", *RULES)
-
-
 APPLY = ("apply", "--yes", *RULES)
 
 

@@ -2,22 +2,14 @@
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Started
 from tests.ended import end_of, invoked, start
 from tests.operate.conftest import ONCE, open_now
-from tests.waiting import Inbox, received, wait_until
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    with received() as endpoint:
-        yield endpoint
+from tests.waiting import Inbox, wait_until
 
 
 def environment(lab: Lab, inbox: Inbox) -> dict[str, str]:

@@ -9,7 +9,7 @@ from rollout.lab.api.resources import LEASES
 from tests.apply.conftest import Rollout, Started, command, killed_at
 from tests.operate.conftest import ONCE, ORIGIN, assert_all_done, assert_untouched, open_now
 from tests.state import rebooted, record
-from tests.waiting import received, wait_until
+from tests.waiting import Inbox, wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--set", "waves.health-checks=1")
 
@@ -43,20 +43,23 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Started,
     assert_untouched(lab)
 
 
-def test_people_are_told_once_that_a_pass_has_waited_for_them_for_a_day(
-    started: Started, rollout: Rollout, tmp_path: Path
+def test_what_a_person_was_killed_in_is_left_to_persons_who_are_told_once_after_a_day(
+    inbox: Inbox, started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started("default", 4)
-    killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
-    with received() as inbox:
-        told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
+    node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
+    told = ("operate", "--once", "--set", f"notify.url={inbox.url}")
+    ended = rollout(lab, *told)
+    assert ended.code == 0, ended.stderr
+    assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
+    assert node in lab.scoreboard().annotations_left
+    assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
+    lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
+    for _ in range(2):
         assert rollout(lab, *told).code == 0
-        lab.call(lambda: lab.machines["worker-1"].clock.skip(25 * 3600))
-        for _ in range(2):
-            assert rollout(lab, *told).code == 0
-        note = inbox.one("finished")
-        assert "operate has begun nothing for a day: " in note["body"]
-        assert "`rollout resume` continues it" in note["body"]
+    note = inbox.one("finished")
+    assert "operate has begun nothing for a day: " in note["body"]
+    assert "`rollout resume` continues it" in note["body"]
 
 
 def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
@@ -163,16 +166,12 @@ def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Started, 
     lab = started("default", 4)
     ended = rollout(lab, *ONCE, "--active-deadline", "10s")
     assert ended.code == 0, ended.stderr
-    assert all("left until --active-deadline, and it is estimated to take" in why for why in reasons(ended).values())
-    assert len(reasons(ended)) == 4
+    reasons = ended.summary["reasons"].values()
+    assert all("left until --active-deadline, and it is estimated to take" in why for why in reasons)
+    assert len(reasons) == 4
     assert_untouched(lab)
     assert rollout(lab, *ONCE, "--active-deadline", "2h").code == 0
     assert_all_done(lab)
-
-
-def reasons(ended: object) -> dict[str, str]:
-    found: dict[str, str] = ended.summary["reasons"]  # type: ignore[attr-defined]
-    return found
 
 
 def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> None:
@@ -184,18 +183,6 @@ def test_a_holder_that_died_is_outlived(started: Started, rollout: Rollout) -> N
     assert ended.code == 0, ended.stderr
     assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
     assert_all_done(lab)
-
-
-def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
-    started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 4)
-    node = killed_at(lab, tmp_path, "draining", *APPLY, "--set", "lock.duration=1s")
-    ended = rollout(lab, "operate", "--once")
-    assert ended.code == 0, ended.stderr
-    assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
-    assert node in lab.scoreboard().annotations_left
-    assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
 
 
 def test_what_a_person_was_killed_in_before_anything_began_keeps_no_pass(

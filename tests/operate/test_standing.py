@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import PODS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, Scrape, Started, command, complaints
-from tests.apply.test_own_node import MARK, is_marked
+from tests.apply.test_own_node import MARK
 from tests.ended import Ended, end_of, invoked, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done, assert_untouched, open_now
 from tests.state import lease_of, node_of
@@ -162,20 +163,6 @@ def environment(lab: Lab, node: str, pod: str = POD) -> dict[str, str]:
     return {**lab.environment, **own}
 
 
-def once(lab: Lab, home: Path, node: str, *flags: str) -> Ended:
-    return invoked(home, environment(lab, node), (*ONCE, *flags))
-
-
-def test_what_nobody_in_the_cluster_can_take_is_a_failure(started: Started, tmp_path: Path) -> None:
-    lab = started("default", 1)
-    (own,) = (node["metadata"]["name"] for node in lab.store.items(NODES))
-    ended = invoked(tmp_path, environment(lab, own), ("operate", "--once"))
-    assert ended.code == 4, ended.stderr
-    assert "own-node" in ended.stdout
-    assert "from outside the cluster" in ended.stdout
-    assert not is_marked(lab, own)
-
-
 def create_pod(lab: Lab, node: str) -> None:
     """The process's own, of a ReplicaSet that the lab does not play."""
     namespace, _, name = POD.partition("/")
@@ -268,3 +255,45 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Started, begi
     score = lab.scoreboard()
     assert sum(score.reboots.values()) == 1
     assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+
+
+# What never ends costs a pass, and no more.
+
+
+OFTEN = ("--every", "1s", "--max-unavailable", "2", *LISTEN)
+
+
+def passes(seen: Scrape) -> dict[str, float]:
+    """How many have ended, by result."""
+    return seen.values("node_rollout_passes_total", "result")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sample
+def test_a_gate_command_that_never_ends_is_ended_with_the_time_of_the_pass(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    gate = ("--set", "gates.command=sleep 1000", "--set", "gates.timeout=1h", "--active-deadline", "3s")
+    with operating(lab, tmp_path, *OFTEN, *gate) as (_, port):
+        until(port, lambda seen: sum(passes(seen).values()) >= 2)
+        assert answer(port, "/healthz")[0] == 200
+    assert_untouched(lab)
+
+
+@pytest.mark.exhaustive
+def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Started, tmp_path: Path) -> None:
+    """The Lease goes unrenewed meanwhile, so that another process may take over; here none does."""
+    lab = started("default", 4)
+    with operating(lab, tmp_path, *OFTEN, "--set", "lock.duration=4s") as (_, port):
+        wait_until(lambda: bool(lab.scoreboard().cordons_left))
+        renewed = lease_of(lab)["spec"]["renewTime"]
+        hangs, before = ApiFault(answer=FaultAnswer.HANG, resource="leases"), time.time()
+        lab.inflict(hangs, ApiFault(answer=FaultAnswer.HANG))
+        wait_until(lambda: lab.struck(hangs) >= 2)
+        hanging = scrape(port)
+        assert 0 < hanging.value("node_rollout_pass_start_timestamp_seconds") <= before
+        assert (hanging.value("node_rollout_running"), answer(port, "/healthz")[0]) == (1, 200)
+        lab.behave()
+        until(port, lambda seen: passes(seen).get("ok", 0) >= 1, 240)
+        assert scrape(port).value("node_rollout_running") == 0
+        assert lease_of(lab)["spec"]["renewTime"] > renewed
+        assert_all_done(lab)

@@ -53,7 +53,9 @@ class Placed:
     @property
     def goes_alone(self) -> bool:
         """Whether it is of canaries or the control plane, which go one at a time."""
-        return self.part.endswith(_CANARY) or any(piece.control_plane for piece in self.pieces)
+        # "pool canary" is the part of a pool of that name
+        is_canary = self.part == _CANARY or self.part.endswith(f", {_CANARY}")
+        return is_canary or any(piece.control_plane for piece in self.pieces)
 
     def own(self, limits: Limits) -> Limits:
         """The limits that this wave was laid out by."""

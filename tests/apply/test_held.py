@@ -1,16 +1,75 @@
-"""What an operator calls critical, through the real program: foreseen by the plan, and kept by the run."""
+"""Pods that are held back: by a budget, as a real run shows it everywhere, and by what an operator calls critical."""
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import PODS
+from rollout.lab.api.resources import BUDGETS, EVENTS, PODS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, Started
+from tests.apply.conftest import Rollout, Started, command
+from tests.execution.drains import KUBECTL
+from tests.waiting import wait_until
+
+BUDGET = "shop/ledger"
+
+
+def events(lab: Lab) -> list[dict[str, Any]]:
+    return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
+
+
+def test_a_budget_is_told_in_a_log_as_json_and_on_the_node(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("budget-never", 7)
+    pods = lab.call(lambda: [pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("ledger")])
+    held = min(pods, key=lambda pod: str(pod["metadata"]["name"]))
+    (owner,) = held["metadata"]["ownerReferences"]
+    node, name, of = held["spec"]["nodeName"], held["metadata"]["name"], f"{owner['kind']}/{owner['name']}"
+    flags = ("apply", "--yes", "--node", node, "--allow", "blocked", "--settle-timeout", "1s")
+
+    ended = rollout(lab, *flags, "--drain-timeout", "3s")
+    assert ended.code == 4
+    line = rf"shop/{name} \({of}\) is held back by {BUDGET}: needs 2 healthy, has 2; waits (\d+)s, (\d+)s left"
+    assert re.search(rf"^[\d:]+ {node}: {line}$", ended.stderr, re.MULTILINE), ended.stderr
+    assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
+
+    earlier = [event["metadata"]["uid"] for event in events(lab)]
+
+    def written() -> list[dict[str, Any]]:
+        """Of this run: the store has them by names, which differ with the run, not by age."""
+        return [event for event in events(lab) if event["metadata"]["uid"] not in earlier]
+
+    process = command(lab, tmp_path, *flags, "--drain-timeout", "90s", "-o", "json")
+    wait_until(lambda: written() or process.poll() is not None, 60)
+    why = f"held back by {BUDGET}, which needs 2 healthy pods and has 2"
+    assert [event["message"] for event in written()] == [f"Pod shop/{name} is {why}"]
+    lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
+    stdout, stderr = process.communicate(timeout=90)
+    assert process.returncode == 0, stderr
+    lines = [json.loads(line) for line in stdout.splitlines()]
+    told = [line for line in lines if line["type"] == "blocked"]
+    expected = {"node": node, "pod": f"shop/{name}", "budget": BUDGET, "needs": 2, "has": 2, "owner": of}
+    assert expected.items() <= told[0].items()
+    assert told[0]["since"] <= told[0]["at"]
+    assert 0 < told[0]["seconds_left"] < 90
+    released = [(line["pod"], line["budget"], line["since"]) for line in lines if line["type"] == "released"]
+    assert released == [(f"shop/{name}", BUDGET, told[0]["since"])]
+    (event,) = written()
+    assert (event["type"], event["involvedObject"]["name"]) == ("Warning", node)
+    assert event["message"] == f"Pod shop/{name} is no longer {why}"
+    described = subprocess.run(
+        [KUBECTL, "describe", "node", node],
+        env={"HOME": str(tmp_path), **lab.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "DrainBlocked" in described.stdout
+
 
 # A Deployment of the lab that has no budget.
 APP = "thumbnails"
