@@ -63,7 +63,6 @@ def blockers(ended: Ended) -> list[str]:
     return kinds
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("ahead", [-DAY, -MINUTES, DAY])
 def test_no_host_is_rebooted_under_a_pod_in_its_grace(start_lab: StartLab, rollout: Rollout, ahead: int) -> None:
     lab = shifted(start_lab, ahead, ends_after="300")
